@@ -11,13 +11,11 @@
 
 #include "client/cli/plan_output.h"
 #include "client/cli/unwritable_tables.h"
+#include "common/domain/kernel_limits.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 namespace {
-
-// What its documentation gives as the widest vector.
-constexpr std::int64_t kMaxColumns = 256;
 
 // A model-parallel table as HugeCTR's column_wise_sharding_factor says it: the ranks that hold it,
 // ascending, in as many groups of equal length as there are column blocks; a group has one block,
@@ -53,9 +51,9 @@ Holders HoldersOf(const v1::TablePlan& table) {
   }
   if (width <= 0) {
     holders.refusal = "has no shards";
-  } else if (width > kMaxColumns) {
-    holders.refusal =
-        fmt::format("has {} columns on a rank, and HugeCTR takes at most {}", width, kMaxColumns);
+  } else if (width > kernel_limits::kHugeCtr.max_columns) {
+    holders.refusal = fmt::format("has {} columns on a rank, and HugeCTR takes at most {}", width,
+                                  kernel_limits::kHugeCtr.max_columns);
   } else if (dim % width != 0 ||
              holders.ranks.size() % static_cast<std::size_t>(dim / width) != 0) {
     holders.refusal = fmt::format(

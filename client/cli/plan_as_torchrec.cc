@@ -14,6 +14,7 @@
 
 #include "client/cli/plan_output.h"
 #include "client/cli/unwritable_tables.h"
+#include "common/domain/kernel_limits.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 #include "common/domain/vocabulary.h"
@@ -49,6 +50,25 @@ bool HasOtherBlocks(const v1::TablePlan& table) {
   return !std::equal(
       table.shards().begin(), table.shards().end(), blocks.begin(), blocks.end(),
       [](const v1::Shard& shard, const Block& block) { return shard.rows() == block.size; });
+}
+
+// Why kernels cannot look a table up; empty: they can. FBGEMM's dense one on CPUs takes all columns.
+std::string WhyNotLookedUp(const v1::TablePlan& table, ComputeDevice device) {
+  const KernelLimits& limits = FbgemmOn(device);
+  const bool any =
+      device == ComputeDevice::kCpu && table.compute_kernel() == ToText(ComputeKernel::kDense);
+  std::int64_t dim = 0;
+  for (const v1::Shard& shard : table.shards()) {
+    if (shard.cols() > limits.max_columns) {
+      return fmt::format("has a shard of {} columns, and {} takes at most {}", shard.cols(),
+                         limits.kernels, limits.max_columns);
+    }
+    dim = std::max(dim, shard.col_offset() + shard.cols());
+  }
+  const std::int64_t multiple = any ? 1 : limits.column_multiple;
+  if (dim % multiple == 0) return "";
+  return fmt::format("has {} columns, and {} takes multiples of {}: pad its embedding_dim to {}",
+                     dim, limits.kernels, multiple, (dim + multiple - 1) / multiple * multiple);
 }
 
 }  // namespace
@@ -136,6 +156,11 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
     }
     if (table.compute_kernel() == ToText(ComputeKernel::kOffload)) {
       refused.Add(names.ReferenceTo(t), "is offload, a kernel that TorchRec does not have");
+      continue;
+    }
+    const auto device = FromText<ComputeDevice>(device_type).value_or(ComputeDevice::kCuda);
+    if (const std::string reason = WhyNotLookedUp(table, device); !reason.empty()) {
+      refused.Add(names.ReferenceTo(t), reason);
       continue;
     }
     auto ranks = nlohmann::ordered_json::array();

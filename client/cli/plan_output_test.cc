@@ -176,6 +176,34 @@ tables: [{name: far, sharding_type: table_wise, compute_kernel: offload, shards:
                        HasSubstr("table far is offload, a kernel that TorchRec does not have")));
 }
 
+TEST(PlanAsTorchRecTest, ShardsThatItsKernelsDoNotTakeAreRefusedByName) {
+  const auto refusal = [](const std::string& shards, const std::string& type,
+                          const std::string& kernel, const std::string& device) {
+    const auto plan =
+        FromYaml<v1::Plan>("world_size: 1\ntables: [{name: odd, sharding_type: " + type +
+                           ", compute_kernel: " + kernel + ", shards: [" + shards + "]}]");
+    const auto topology = FromYaml<v1::Topology>("hosts: [{num_devices: 1, memory_bytes: 9}]");
+    return PlanAsTorchRec(plan, topology, device);
+  };
+  const auto is_refused = [](const std::string& why) {
+    return StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("table odd has " + why));
+  };
+  const std::string five = "{rows: 3, cols: 5}";
+  const std::string wide = "{rows: 3, cols: 2052}";
+  EXPECT_THAT(refusal(five, "table_wise", "fused", "cuda"),
+              is_refused("5 columns, and FBGEMM on CUDA devices takes multiples of 4: pad its "
+                         "embedding_dim to 8"));
+  EXPECT_THAT(refusal(five, "data_parallel", "dense", "cuda"), is_refused("5 columns"));
+  EXPECT_THAT(refusal("{rows: 3, cols: 4}, {rows: 3, col_offset: 4, cols: 1}", "column_wise",
+                      "fused", "cpu"),
+              is_refused("5 columns, and FBGEMM on CPUs"));
+  EXPECT_THAT(refusal(five, "data_parallel", "dense", "cpu"), IsOk());
+  EXPECT_THAT(refusal(wide, "table_wise", "fused", "cuda"),
+              is_refused("a shard of 2052 columns, and FBGEMM on CUDA devices takes at most 2048"));
+  EXPECT_THAT(refusal(wide, "table_wise", "fused", "cpu"), IsOk());
+  EXPECT_THAT(refusal("{rows: 3, cols: 2048}", "table_wise", "fused", "cuda"), IsOk());
+}
+
 TEST(PlanOutputTest, RowsInHostMemoryAreWrittenForTorchRecAlone) {
   const auto plan = FromYaml<v1::Plan>(R"(
 world_size: 1

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/domain/constraints.h"
+#include "common/domain/kernel_limits.h"
 #include "common/domain/migration.h"
 #include "common/domain/table.h"
 #include "common/domain/topology.h"
@@ -126,6 +127,20 @@ struct PlanRequest {
     return std::any_of(tables.begin(), tables.end(),
                        [](const Table& table) { return table.kind == TableKind::kEmbedding; });
   }
+  // What the trainer's kernels take; any, where the request says nothing of the trainer.
+  const KernelLimits& kernels() const {
+    return IsOfAnotherTrainer(search.strategy) ? kernel_limits::kAny
+                                               : FbgemmOn(topology.compute_device);
+  }
+  // Tables that have to be cut in columns for them, ascending.
+  std::vector<int> too_wide_tables() const {
+    const std::int64_t most = kernels().max_columns;
+    std::vector<int> wide;
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      if (tables[t].embedding_dim > most) wide.push_back(static_cast<int>(t));
+    }
+    return wide;
+  }
   // Whether tables may be on SSD: hosts have some, and a rule lists key_value or a plan in place has
   // it.
   bool may_use_ssd() const {
@@ -144,7 +159,8 @@ struct PlanRequest {
   // Whether any placement that fits into memory is legal, in the types that a cost model was made
   // for.
   bool demands_nothing() const {
-    return constraints.empty() && !migration.has_value() && !has_unpooled_tables();
+    return constraints.empty() && !migration.has_value() && !has_unpooled_tables() &&
+           too_wide_tables().empty();
   }
 
   bool operator==(const PlanRequest&) const = default;

@@ -72,6 +72,11 @@ inline constexpr std::array<std::string_view, 11> kStrategyNames = {
 // The others reproduce searches that know of nothing but tables and memory: they refuse constraints
 // and previous plans.
 inline constexpr std::string_view kObeysConstraints = "refine";
+// distributed-embeddings' and HugeCTR's: what limits TorchRec's trainer does not limit theirs.
+constexpr bool IsOfAnotherTrainer(std::string_view strategy) {
+  return strategy == "basic" || strategy == "memory_balanced" || strategy == "memory_optimized" ||
+         strategy == "hugectr_auto";
+}
 
 // A value with its spelling in requests, files and answers.
 template <typename E>

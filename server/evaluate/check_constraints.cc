@@ -131,6 +131,7 @@ class ConstraintChecker {
     }
     CheckCount(first, constraints_.max_shards_per_table, DemandName{"max_shards_per_table"});
     CheckWidths(entry, constraints_.min_column_width, DemandName{"min_column_width"});
+    CheckKernels(entry);
     CheckColumnRule(entry);
     CheckInPlace(first);
   }
@@ -209,6 +210,17 @@ class ConstraintChecker {
       if (cols >= least || cols == dim) continue;
       Add(shard, "cols",
           fmt::format("must be at least {} ({}), got {}", least, demand.Path(), cols));
+    }
+  }
+
+  void CheckKernels(Entry entry) {
+    const KernelLimits& limits = request_.kernels();
+    for (const PlacedShard& shard : entry) {
+      if (At(shard).cols <= limits.max_columns) continue;
+      Add(shard, "cols",
+          fmt::format(
+              "must be at most {}, which is what {} takes (topology.compute_device), got {}",
+              limits.max_columns, limits.kernels, At(shard).cols));
     }
   }
 
@@ -347,7 +359,10 @@ class ConstraintChecker {
 
 void CheckConstraints(const PlanRequest& request, const Plan& plan,
                       const std::vector<PlacedShard>& shards, Violations& violations) {
-  if (request.constraints.empty() && !request.migration.has_value()) return;
+  if (request.constraints.empty() && !request.migration.has_value() &&
+      request.too_wide_tables().empty()) {
+    return;
+  }
   ConstraintChecker(request, plan, shards, violations).Run();
 }
 

@@ -1,4 +1,4 @@
-// Check of a plan against the request's constraints and migration budget.
+// Check of a plan against the request's constraints, the trainer's kernels and the migration budget.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@ struct PlacedShard {
   std::size_t index = 0;  // in TablePlan::shards
 };
 
-// Adds a violation for every breach of the constraints and of the migration budget; each says which
-// constraint it is ("constraints.tables[2].ranks"). `shards` ascend by (entry, index); those of a
+// Adds a violation for every breach of the constraints, of what the trainer's kernels take
+// (PlanRequest::kernels) and of the migration budget; each says which one it is
+// ("constraints.tables[2].ranks"). `shards` ascend by (entry, index); those of a
 // table that the plan holds twice count twice. The default sharding types of a cost model do not
 // matter here: they bind searches, not plans. O(what the constraints list + shards x rules that
 // name their table).

@@ -182,6 +182,31 @@ TEST_F(CheckConstraintsTest, TorchRecsColumnRule) {
                                            "(constraints.column_rule), got 16"));
 }
 
+TEST_F(CheckConstraintsTest, ColumnsThatTheTrainersKernelsTake) {
+  const auto hosts = request_.topology.hosts();
+  request_.tables[1].embedding_dim = 3840;
+  const auto lay_out = [&](ShardingType type, std::int64_t width, std::vector<int> places) {
+    plan_.tables[1] =
+        LayOutTable(request_.tables[1], type, WidthBlocks(3840, width), places, hosts);
+  };
+  lay_out(kTableWise, 3840, {4});
+  EXPECT_THAT(Check(), IsEmpty());
+  request_.topology.compute_device = ComputeDevice::kCpu;
+  EXPECT_THAT(Check(), IsEmpty());
+  request_.topology.compute_device = ComputeDevice::kCuda;
+  EXPECT_THAT(Check(), ElementsAre(ViolationIs(
+                           "plan.tables[1].shards[0].cols",
+                           "must be at most 2048, which is what FBGEMM on CUDA devices takes "
+                           "(topology.compute_device), got 3840")));
+  request_.search.strategy = "memory_balanced";  // of another trainer
+  EXPECT_THAT(Check(), IsEmpty());
+  request_.search.strategy = "refine";
+  lay_out(kRowWise, 3840, {});
+  EXPECT_THAT(Check(), SizeIs(6));  // a shard each
+  lay_out(kColumnWise, 1920, {4, 4});
+  EXPECT_THAT(Check(), IsEmpty());
+}
+
 TEST_F(CheckConstraintsTest, CoLocated) {
   plan_.tables[0].shards[2].rank = 1;
   plan_.tables[0].shards[3].rank = 0;

@@ -36,7 +36,7 @@ std::vector<std::vector<Block>> ColumnSlices(const Table& table, const TableRule
       block.size = std::min(block.size * kColumnAlignment, dim - block.offset);
     }
     const bool wide = std::all_of(blocks.begin(), blocks.end(), [&](const Block& block) {
-      return block.size >= rules.min_column_width;
+      return block.size >= rules.min_column_width && block.size <= rules.max_column_width;
     });
     if (wide) all.push_back(std::move(blocks));
   }

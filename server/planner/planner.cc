@@ -18,6 +18,7 @@
 #include "server/planner/condition_warnings.h"
 #include "server/planner/device_models.h"
 #include "server/planner/host_memory_warnings.h"
+#include "server/planner/kernel_warnings.h"
 #include "server/planner/migration_warnings.h"
 #include "server/planner/price_basis.h"
 
@@ -49,6 +50,9 @@ std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModel
                                      const std::vector<DeviceModel>& devices, const Plan& plan) {
   std::vector<std::string> warnings = request.warnings;
   for (std::string& warning : ConditionWarnings(request, model, plan)) {
+    warnings.push_back(std::move(warning));
+  }
+  for (std::string& warning : KernelWarnings(request, model)) {
     warnings.push_back(std::move(warning));
   }
   for (std::string& warning : QualityWarnings(model)) warnings.push_back(std::move(warning));
@@ -272,9 +276,11 @@ Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clo
       clock_(clock),
       versions_of_(std::move(versions_of)) {}
 
-StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSignal& stop,
+StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSignal& stop,
                                        PlanObserver* observer) const {
-  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, find_model_));
+  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(asked, find_model_));
+  const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.model->info());
+  const PlanRequest& request = with_trainer ? *with_trainer : asked;
   const BoundCostModel& bound = pricing.bound;
 
   PlanAnswer answer;
@@ -306,9 +312,10 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& request, const StopSig
   return final_answer;
 }
 
-StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& request,
-                                                 const Plan& plan) const {
-  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(request, find_model_, plan));
+StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& asked, const Plan& plan) const {
+  NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(asked, find_model_, plan));
+  const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.model->info());
+  const PlanRequest& request = with_trainer ? *with_trainer : asked;
   const BoundCostModel& bound = pricing.bound;
   const CostModelInfo& model = pricing.model->info();
 

@@ -13,6 +13,7 @@
 #include "common/base/failure_reason.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
+#include "server/search/run_search.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/status_matchers.h"
@@ -375,6 +376,26 @@ TEST_F(PlannerTest, PredictsSetsOfAnySizesAndConditionsInOrder) {
   EXPECT_THAT(planner.Predict({}, sets, stop), StatusIs(absl::StatusCode::kDeadlineExceeded));
   EXPECT_THAT(planner.Predict({"h900", 0}, sets, never_),
               StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(PlannerTest, ATableThatIsTooWideForTheTrainersKernelsIsCutAndWholeAViolation) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.tables[0].embedding_dim = 3840;
+  const auto answer = MakePlanner(RunSearch).MakePlan(request, never_, nullptr);
+  ASSERT_THAT(answer, IsOk());
+  for (const Shard& shard : answer->plan.tables[0].shards) EXPECT_LE(shard.cols, 2048);
+  const auto evaluated = MakePlanner(RunSearch).EvaluatePlan(request, PlanWith(request, 1));
+  ASSERT_THAT(evaluated, IsOk());
+  ASSERT_THAT(evaluated->violations, SizeIs(1));
+  EXPECT_EQ(evaluated->violations[0].field, "plan.tables[0].shards[0].cols");
+
+  // Of these kernels nothing is known to be too wide.
+  CostModelInfo info;
+  info.name = "fake";
+  info.measured_with.backend = "neuroshard-cpu";
+  model_ = std::make_shared<FakeCostModel>(info);
+  EXPECT_THAT(MakePlanner(RunSearch).EvaluatePlan(request, PlanWith(request, 1))->violations,
+              IsEmpty());
 }
 
 TEST_F(PlannerTest, AStopBeforeTheFirstPlanIsDeadlineExceeded) {

@@ -9,6 +9,8 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
+#include "common/domain/table_names.h"
+#include "server/evaluate/rules/list_text.h"
 #include "server/search/baselines/greedy_baseline.h"
 #include "server/search/baselines/random_baseline.h"
 #include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
@@ -60,6 +62,16 @@ Status CheckDemands(const PlanRequest& request) {
                    fmt::format("'{}' does not know what TorchRec runs of unpooled tables (kind "
                                "\"embedding\"); '{}' does",
                                strategy, kObeysConstraints));
+  }
+  if (const std::vector<int> wide = request.too_wide_tables(); !wide.empty()) {
+    const KernelLimits& limits = request.kernels();
+    violations.Add(
+        "search.strategy",
+        fmt::format(
+            "'{}' does not know that {} takes at most {} columns a shard, and {} have more; "
+            "'{}' does",
+            strategy, limits.kernels, limits.max_columns,
+            ListText(TableNames(request.tables).ReferencesTo(wide)), kObeysConstraints));
   }
   if (request.migration.has_value()) {
     violations.Add("search.strategy", fmt::format("'{}' starts from no previous plan; '{}' does",

@@ -103,6 +103,26 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
   EXPECT_GT(plans, testing::Trials(6000));
 }
 
+TEST(RunSearchTest, StrategiesThatDoNotKnowTheKernelsOfTheTrainerRefuseTablesThatAreTooWide) {
+  PlanRequest request = Roomy(3);
+  request.topology.compute_device = ComputeDevice::kCuda;
+  for (Device& device : request.topology.devices) device.memory_bytes = std::int64_t{1} << 40;
+  request.tables[1].embedding_dim = 4096;
+  const ConcaveCostModel model;
+  for (const std::string_view strategy : kStrategyNames) {
+    request.search.strategy = strategy;
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+    if (strategy == kObeysConstraints || IsOfAnotherTrainer(strategy)) {
+      EXPECT_THAT(result, IsOk()) << strategy;
+      continue;
+    }
+    EXPECT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr("2048 columns"),
+                                       HasSubstr("'" + request.tables[1].name + "'"))))
+        << strategy;
+  }
+}
+
 // A wide table decides what compute and communication cost, narrow ones with many ids what their
 // distribution costs.
 TEST(RunSearchTest, ADistributionOfIdsThatCountsIsOptimised) {

@@ -139,12 +139,16 @@ bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const
     if (type != ShardingType::kRowWise || cut.contradictory) return false;
     if (cut.multiple > 0 && table.num_embeddings / cut.multiple < num_ranks) return false;
   }
+  const std::int64_t blocks = rules.fewest_blocks(table.embedding_dim);
+  const std::int64_t least = std::max(rules.column_block, rules.min_column_width);
+  if (CutsColumns(type)
+          ? least > rules.max_column_width || blocks * rules.min_column_width > table.embedding_dim
+          : rules.max_column_width < table.embedding_dim) {
+    return false;
+  }
   // Ranks that the shards of a table can be spread over, at most.
   const int most_of_a_host = one_rank ? 1 : ranks.most_of_a_host();
   const int most = one_rank || one_host ? most_of_a_host : static_cast<int>(ranks.ranks().size());
-  const std::int64_t blocks =  // that a type which cuts columns has, at least
-      rules.column_block == 0 ? 1
-                              : (table.embedding_dim + rules.column_block - 1) / rules.column_block;
   switch (type) {
     case ShardingType::kTableWise:
       return true;
@@ -399,6 +403,7 @@ void CompiledRules::FindColumnBlocks(const PlanRequest& request) {
       of.column_block = TorchRecColumnWidth(dim, least == 0 ? kTorchRecMinPartition : least);
     }
     of.min_column_width = std::clamp<std::int64_t>(of.min_column_width, 1, dim);
+    of.max_column_width = std::min(dim, request.kernels().max_columns);
   }
 }
 

@@ -28,6 +28,8 @@
 //   cut them evenly. Of two proportions there is none.
 // - Under TorchRec's column rule, a type that cuts columns has TorchRec's blocks and no others; the
 //   width comes from min_column_width, or 128 where nobody asks for one.
+// - A table with more columns than the trainer's kernels take (common/domain/kernel_limits.h) is cut
+//   in columns.
 // - An unpooled table is table_wise, column_wise or row_wise. TorchRec runs column_wise tables of
 //   one EmbeddingCollection only if all their blocks have one width (1.9.2,
 //   distributed/embedding.py, _local_embedding_dim), so that TorchRec's column rule is theirs
@@ -66,6 +68,9 @@ struct TableRules {
   // kColumnAlignment all the same: only the last shard of a table whose dim is none may have fewer
   // columns than that.
   std::int64_t min_column_width = 1;
+  // Of each shard, at most: what the trainer's kernels take, or all that the table has. Where it is
+  // less than that, no type is left that does not cut columns.
+  std::int64_t max_column_width = 1;
   std::int64_t column_block = 0;  // TorchRec's one block width; 0: cuts may fall anywhere
   bool distinct_ranks = false;
   int rank_group = -1;  // in CompiledRules::rank_groups(); -1: in none
@@ -73,6 +78,12 @@ struct TableRules {
   std::vector<int> separate_groups;  // in CompiledRules::separate_groups(), ascending
   // The one plan that the table may have, the one in place (Migration::only_types); null: any.
   std::shared_ptr<const TablePlan> kept;
+
+  // Blocks that a type which cuts columns has, at least; of `dim` columns, the table's.
+  std::int64_t fewest_blocks(std::int64_t dim) const {
+    const std::int64_t width = column_block > 0 ? column_block : max_column_width;
+    return (dim + width - 1) / width;
+  }
 };
 
 // Positions in CompiledRules::residencies(), in host memory first, then on SSD.

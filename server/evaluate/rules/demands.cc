@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -78,6 +79,7 @@ void Demands::ListOthers() {
   if (request_.migration.has_value() && !request_.migration->only_types.empty()) {
     demands_.push_back({Kind::kOnlyTypes});
   }
+  if (!TooWideTables().empty()) demands_.push_back({Kind::kKernels});
   demands_.push_back({Kind::kMemory});
 }
 
@@ -108,6 +110,8 @@ std::string Demands::Path(std::size_t f) const {
       return "migration.budget_bytes";
     case Kind::kOnlyTypes:
       return "migration.only_types";
+    case Kind::kKernels:
+      return "topology.compute_device";
     case Kind::kMemory:
       return "topology";
   }
@@ -157,6 +161,11 @@ std::string Demands::Says(std::size_t f) const {
     case Kind::kOnlyTypes:
       return fmt::format("only tables in place as {} may change place",
                          ListText(request_.migration->only_types));
+    case Kind::kKernels: {
+      const KernelLimits& limits = request_.kernels();
+      return fmt::format("{} takes at most {} columns a shard of {}", limits.kernels,
+                         limits.max_columns, names(TooWideTables()));
+    }
     case Kind::kMemory: {
       std::int64_t available = 0, reserved = 0;
       for (const Device& device : request_.topology.devices) {
@@ -198,6 +207,7 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   request.optimizer = request_.optimizer;
   request.memory.rule = request_.memory.rule;
   request.topology = request_.topology;
+  request.topology.compute_device.reset();
   for (Device& device : request.topology.devices) {
     device.memory_bytes = kAnyMemory;
     device.max_host_memory_bytes = 0;
@@ -316,6 +326,9 @@ void Demands::Keep(const Demand& demand, PlanRequest& request) const {
     case Kind::kOnlyTypes:
       KeepMigration(request).only_types = request_.migration->only_types;
       return;
+    case Kind::kKernels:
+      request.topology.compute_device = request_.topology.compute_device;
+      return;
     case Kind::kMemory:
       request.topology.devices = request_.topology.devices;
       request.topology.host_memory_bytes = request_.topology.host_memory_bytes;
@@ -323,6 +336,14 @@ void Demands::Keep(const Demand& demand, PlanRequest& request) const {
       request.memory = request_.memory;
       return;
   }
+}
+
+std::vector<int> Demands::TooWideTables() const {
+  const std::vector<int> all = request_.too_wide_tables();
+  std::vector<int> wide;
+  std::set_intersection(all.begin(), all.end(), tables_.begin(), tables_.end(),
+                        std::back_inserter(wide));
+  return wide;
 }
 
 Migration& Demands::KeepMigration(PlanRequest& request) const {

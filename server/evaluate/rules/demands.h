@@ -13,7 +13,8 @@ namespace neuroshard {
 
 // A request's demands as a list. One demand is one field of one rule, one group, one limit, the
 // sharding types that tables without a rule on types may use, the migration budget, the types of
-// which alone tables may change place, or the memory of all ranks. Under TorchRec's column rule the
+// which alone tables may change place, the columns that the trainer's kernels take, or the memory of
+// all ranks. Under TorchRec's column rule the
 // minimal widths belong to that demand: they say which blocks it means.
 class Demands {
  public:
@@ -49,6 +50,7 @@ class Demands {
     kColumnRule,
     kBudget,
     kOnlyTypes,
+    kKernels,
     kMemory
   };
   struct Demand {
@@ -68,6 +70,7 @@ class Demands {
   // are not demands of their own there: a plan without them may be harder to find.
   bool WidthsAreDemands() const;
   void KeepColumnRule(Constraints& to) const;
+  std::vector<int> TooWideTables() const;                // of tables_, in the request's numbers
   Migration& KeepMigration(PlanRequest& request) const;  // with the plan in place alone
 
   const PlanRequest& request_;

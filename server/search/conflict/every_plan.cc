@@ -146,6 +146,7 @@ class Attempt {
     const bool by_host = type == ShardingType::kGridShard;
     for (std::int64_t end = dim; end > begin; end = PreviousCut(end)) {
       if (end - begin < of.min_column_width && end - begin != dim) continue;
+      if (end - begin > of.max_column_width) continue;
       if (of.column_block > 0 && end - begin != of.column_block) continue;
       const Block block = {begin, end - begin};
       for (const int place : by_host ? ranks.whole_hosts() : ranks.ranks()) {

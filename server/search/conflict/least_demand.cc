@@ -98,11 +98,7 @@ class DemandOfTypes {
   }
 
   // Blocks of columns there must be, and may be.
-  int FewestBlocks() const {
-    return of_.column_block == 0
-               ? 1
-               : static_cast<int>(CeilDiv(table_.embedding_dim, of_.column_block));
-  }
+  int FewestBlocks() const { return static_cast<int>(of_.fewest_blocks(table_.embedding_dim)); }
   std::int64_t MostBlocks() const {
     if (of_.column_block > 0) return FewestBlocks();
     // All but the last are multiples of kColumnAlignment, and none is narrower than the rules say.
@@ -125,7 +121,9 @@ class DemandOfTypes {
         demand.ranks = of_.distinct_ranks ? blocks : 1;
         demand.shards = blocks;
         demand.bytes = Bytes(type, 1, rows, cols);
-        if (blocks > 1) demand.bytes = blocks * Bytes(type, 1, rows, of_.column_block);
+        if (of_.column_block > 0 && blocks > 1) {
+          demand.bytes = blocks * Bytes(type, 1, rows, of_.column_block);
+        }
         demand.piece = Bytes(type, 1, rows, CeilDiv(cols, most));
         break;
       }

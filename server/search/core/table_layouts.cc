@@ -54,6 +54,13 @@ UnitShards TableLayouts::Shards(ShardTable& shard_table, int table, const TableL
   return shard_table.Shards(table, layout.type, cols, 1, layout.residency);
 }
 
+int TableLayouts::FewestBlocks(int table) const {
+  const TableRules& rules = rules_.of(table);
+  if (rules.column_block > 0) return 1;  // or as many as the block gives
+  return static_cast<int>(
+      rules.fewest_blocks(request_.tables[static_cast<std::size_t>(table)].embedding_dim));
+}
+
 int TableLayouts::MaxBlocks(int table) const {
   const TableRules& rules = rules_.of(table);
   const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
@@ -93,7 +100,7 @@ void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widt
 
 std::optional<ShardingType> TableLayouts::OnRanks(int table, int blocks) const {
   const TableRules& rules = rules_.of(table);
-  if (blocks > rules.max_shards) return std::nullopt;
+  if (blocks > rules.max_shards || blocks < FewestBlocks(table)) return std::nullopt;
   if (blocks == 1 && rules.types.contains(ShardingType::kTableWise)) {
     return ShardingType::kTableWise;
   }
@@ -109,6 +116,7 @@ std::optional<ShardingType> TableLayouts::OnRanks(int table, int blocks) const {
 
 std::optional<ShardingType> TableLayouts::OnHosts(int table, int blocks) const {
   const TableRules& rules = rules_.of(table);
+  if (blocks < FewestBlocks(table)) return std::nullopt;
   if (blocks == 1 && rules.types.contains(ShardingType::kTableRowWise)) {
     return ShardingType::kTableRowWise;
   }
@@ -134,7 +142,9 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
       if (blocks > 1 && type) layouts.push_back({*type, blocks, 1});
       return;
     }
-    ForSomeCounts(2, std::min(MaxBlocks(table), most), [&](int blocks) {
+    const int fewest = FewestBlocks(table);
+    const int last = std::min(MaxBlocks(table), std::max(fewest, most));
+    ForSomeCounts(std::max(2, fewest), last, [&](int blocks) {
       const auto type = type_of(blocks);
       if (type && NarrowestWidth(dim, blocks) >= rules.min_column_width) {
         layouts.push_back({*type, blocks, 1});

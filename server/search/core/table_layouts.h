@@ -59,13 +59,14 @@ class TableLayouts {
 
   // Whether a shard of the table may have so many of its columns.
   bool AllowsWidth(int table, std::int64_t cols) const {
-    return cols >= rules_.of(table).min_column_width;
+    return cols >= rules_.of(table).min_column_width && cols <= rules_.of(table).max_column_width;
   }
   // Whether columns may go from one shard of the table to another.
   bool CutsAnywhere(int table) const { return rules_.of(table).column_block == 0; }
 
  private:
-  // How many blocks the rules allow, at most.
+  // How many blocks the rules allow, at least and at most.
+  int FewestBlocks(int table) const;
   int MaxBlocks(int table) const;
 
   const PlanRequest& request_;

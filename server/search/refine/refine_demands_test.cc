@@ -147,6 +147,66 @@ TEST(RefineDemandsTest, TinyRequestsAreSolvedWheneverTheyCanBe) {
   RecordProperty("gap_percent", std::to_string(100 * (refine_ms / best_ms - 1)));
 }
 
+// FBGEMM's kernels on CUDA devices take 2,048 columns. Plans are checked against that by themselves.
+TEST(RefineDemandsTest, WideTablesAreCutForTheTrainersKernelsOrRefusedByName) {
+  Random random(61);
+  int solved = 0, refused = 0;
+  for (int i = 0; i < testing::Trials(300); ++i) {
+    PlanRequest request = DemandingRequest(random, 4, 8);
+    bool wide = false;
+    for (Table& table : request.tables) {
+      constexpr std::int64_t kDims[] = {8, 1280, 2048, 2050, 2052, 3840, 4100, 8192};
+      table.embedding_dim = kDims[random.Below(8)];
+      table.num_embeddings = std::min<std::int64_t>(table.num_embeddings, 100);
+      wide = wide || table.embedding_dim > 2048;
+    }
+    request.migration.reset();
+    request.memory = {};
+    for (Device& device : request.topology.devices) device.memory_bytes = std::int64_t{1} << 40;
+    if (i % 2 == 0) request.constraints = {};
+    request.topology.compute_device = ComputeDevice::kCuda;
+    const std::shared_ptr<const CostModel> model = MakeAnalyticCostModel();
+    LegalityCheck check(request);
+    const auto result = RunSearch(request, BoundTo(request, *model), NeverStop(), &check);
+    ASSERT_FALSE(HasFailure()) << "request " << i;
+    if (result.ok()) {
+      solved += wide;
+      for (const TablePlan& table : result->plan.tables) {
+        for (const Shard& shard : table.shards) ASSERT_LE(shard.cols, 2048) << i;
+      }
+      continue;
+    }
+    // TorchRec's one block width may be all columns.
+    ASSERT_TRUE(!request.constraints.empty() || request.has_unpooled_tables()) << result.status();
+    ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+    // Where it could be planned without the limit, the limit is among what is named.
+    request.topology.compute_device = ComputeDevice::kCpu;
+    if (!RunSearch(request, BoundTo(request, *model), NeverStop(), nullptr).ok()) continue;
+    ++refused;
+    EXPECT_THAT(std::string(result.status().message()),
+                HasSubstr("topology.compute_device (FBGEMM on CUDA devices takes at most 2048"));
+  }
+  EXPECT_GT(solved, testing::Trials(100));
+  EXPECT_GT(refused, 3);
+}
+
+TEST(RefineDemandsTest, AWideTableIsSpreadAsWellAsOneThatMayBeCutAnywhere) {
+  PlanRequest request;
+  request.topology.devices.assign(8, Device{.host = 0, .memory_bytes = std::int64_t{1} << 40});
+  Table& table = request.tables.emplace_back();
+  table.name = "wide";
+  table.num_embeddings = 1000;
+  table.embedding_dim = 8192;
+  request.constraints.sharding_types = {ShardingType::kColumnWise};
+  const std::shared_ptr<const CostModel> model = MakeAnalyticCostModel();
+  const auto cost = [&](ComputeDevice device) {
+    request.topology.compute_device = device;
+    return RunSearch(request, BoundTo(request, *model), NeverStop(), nullptr)
+        ->cost.embedding_cost_ms;
+  };
+  EXPECT_LE(cost(ComputeDevice::kCuda), 1.001 * cost(ComputeDevice::kCpu));
+}
+
 // A legal plan in place, found without the request's constraints, each table in a type at random
 // where it can have that; of its tables only some types may move.
 bool PutPlanInPlace(Random& random, PlanRequest& request, const CostModel& model) {

@@ -126,6 +126,7 @@ void RankTransfers::ListTransfers(const Solution& solution) {
         transfer.arriving = unit;
         transfer.arriving.type = *departure.joined_type;
         transfer.arriving.cols = departure.cols + solution.unit(transfer.joined).cols;
+        if (!layouts_.AllowsWidth(unit.table, transfer.arriving.cols)) continue;
         transfer.arriving.shards = shard_table_.Shards(unit.table, *departure.joined_type,
                                                        transfer.arriving.cols, 1, unit.residency);
       }

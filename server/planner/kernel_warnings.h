@@ -1,0 +1,26 @@
+// Warnings of tables that the trainer's kernels do not take as they are
+// (common/domain/kernel_limits.h), and whose kernels these are.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// What the request's trainer computes on (Topology.compute_device of the proto): CUDA devices where
+// it does not say, unless `model` was measured with this project's kernels on CPUs; none then.
+std::optional<ComputeDevice> TrainsOn(const Topology& topology, const CostModelInfo& model);
+
+// The request with what its trainer computes on, where that decides how tables are cut; none: it
+// stays as it is.
+std::optional<PlanRequest> WithTrainer(const PlanRequest& request, const CostModelInfo& model);
+
+// One line for the tables whose columns, and one for those whose weights have no kernel, with their
+// names; and one for the optimizer.
+std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostModelInfo& model);
+
+}  // namespace neuroshard
