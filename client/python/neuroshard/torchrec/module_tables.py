@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -19,7 +20,10 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
 from neuroshard.similar_word import did_you_mean
+from neuroshard.torchrec.module_kinds import runnable_types
 from neuroshard.torchrec.row_positions import RowPositions
+
+_logger = logging.getLogger(__name__)
 
 TableKey = Tuple[str, str]
 """(path of the module, name of the table): what identifies a table in a ShardingPlan."""
@@ -161,11 +165,6 @@ def row_blocks(rows: int, parts: int) -> List[int]:
     return [max(0, min(block, rows - block * part)) for part in range(parts)]
 
 
-def _can_be_planned(sharding_type: str, is_pooled: bool) -> bool:
-    """TorchRec offers data_parallel for an EmbeddingCollection, and fails when it runs."""
-    return is_pooled or sharding_type != DATA_PARALLEL
-
-
 class _Owner:
     """What the tables of a sharded module share."""
 
@@ -183,6 +182,11 @@ class _Owner:
                 if config.name in self.configs and config is not self.configs[config.name]:
                     self.doubles.append(config.name)
                 self.configs[config.name] = config
+
+    def runs(self, sharding_type: str, compute_device: str) -> bool:
+        """Whether TorchRec does, as far as kinds of modules like this one were tried."""
+        types = runnable_types(self.module, compute_device)
+        return sharding_type in types if types is not None else self.is_pooled or sharding_type != DATA_PARALLEL
 
     def optimizer_name(self, tensor: torch.Tensor) -> str:
         """Name of the class or FBGEMM's EmbOptimType with which a table will be trained; FBGEMM's default is EXACT_SGD."""
@@ -277,6 +281,8 @@ class TableEnumerator(EmbeddingEnumerator):
         faults += misspelt
         strict, tables = [], []
         for owner in owners:
+            if runnable_types(owner.module, self._compute_device) is None:
+                _logger.warning("%s: whether TorchRec runs what it is planned as was not tried of %s", owner.path, type(owner.module).__name__)
             faults += [f"{label((owner.path, name))}: two tables of the module have this name" for name in owner.doubles]
             for name, tensor in owner.parameters.items():
                 table = self._table(owner, name, tensor)
@@ -324,7 +330,7 @@ class TableEnumerator(EmbeddingEnumerator):
         constraint = (self._constraints or {}).get(name)
         offers: Dict[str, List[str]] = {}
         for kind, kernel in self._kernels(owner, name):
-            if kernel in kernels_of(kind) and _can_be_planned(kind, owner.is_pooled):
+            if kernel in kernels_of(kind) and owner.runs(kind, self._compute_device):
                 offers.setdefault(kind, []).append(kernel)
         kernels = _common([each for kind, each in offers.items() if kind != DATA_PARALLEL])
         runnable = dict.fromkeys([*offers, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
@@ -343,7 +349,7 @@ class TableEnumerator(EmbeddingEnumerator):
             tensor=tensor,
             types=[kind for kind in offers if kind == DATA_PARALLEL or kernels],
             kernels=kernels,
-            runnable_types=[kind for kind in runnable if _can_be_planned(kind, owner.is_pooled)],
+            runnable_types=[kind for kind in runnable if owner.runs(kind, self._compute_device)],
             constrained=bool(constraint and constraint.sharding_types),
             constraints=self._constraints,
             features=list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", [])),
@@ -385,8 +391,10 @@ class TableEnumerator(EmbeddingEnumerator):
 
     def _offers(self, owner: _Owner, name: str) -> str:
         offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]
+        types = runnable_types(owner.module, self._compute_device)
+        runs = "" if types is None else f"; TorchRec runs {', '.join(types) or 'no sharding type'} of {type(owner.module).__name__} there"
         return (
-            f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device};"
+            f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device}{runs};"
             f" the service plans the kernels {', '.join(kernels_of(''))}, and dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"
         )
 

@@ -24,7 +24,7 @@ from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollec
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, EmbeddingBagSharder
 from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
 from torchrec.distributed.planner import EmbeddingShardingPlanner
@@ -182,6 +182,27 @@ class ModulesTest(Case):
         self.assertEqual((s.kind, s.pooling_mode, list(s.features)), ("embedding", "", ["z"]))
         self.assertEqual((request.global_batch_size, request.optimizer, request.topology.compute_device), (128 * 4, "sgd", "cuda"))
         self.assertEqual(self.types(request)["s"] - {"table_wise", "column_wise", "row_wise"}, set())
+
+    def test_kinds_of_modules_get_only_types_that_torchrec_runs(self):
+        def bare():
+            return Model(bag=nn.EmbeddingBag(1000, 16, mode="sum", include_last_offset=True, device="meta"))
+
+        request = self.request(bare(), [EmbeddingBagSharder()])
+        self.assertEqual(self.types(request)["weight"], {"data_parallel", "row_wise", "table_row_wise"})
+        constraints = {"weight": ParameterConstraints(sharding_types=["table_wise", "column_wise"])}
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "bag.weight", "TorchRec runs data_parallel, row_wise", "of EmbeddingBag there"):
+            make(constraints=constraints).plan(bare(), [EmbeddingBagSharder()])
+
+        class Derived(nn.EmbeddingBag):
+            pass
+
+        class Sharder(EmbeddingBagSharder):
+            @property
+            def module_type(self):
+                return Derived
+
+        request = self.request(Model(bag=Derived(1000, 16, device="meta")), [Sharder()])
+        self.assertEqual(self.types(request)["weight"], {"data_parallel", "row_wise", "table_row_wise"})
 
     def test_towers_stay_on_a_host(self):
         tower = EmbeddingTower(bags(bag("a"), bag("b", 2000)), nn.Linear(8, 8))
