@@ -17,6 +17,7 @@ class FeatureStatistics:
         self._ids: Dict[str, int] = {}
         self._samples: Dict[str, int] = {}
         self._counts: Dict[str, DistinctCounts] = {}
+        self.has_weights = False  # whether the ids of any batch carry weights, which are then exchanged with all of them
 
     @property
     def features(self) -> List[str]:
@@ -31,6 +32,7 @@ class FeatureStatistics:
         if self._counts and list(batch.keys()) != self.features:
             raise ValueError(f"statistics: a batch has the features {list(batch.keys())}, those before had {self.features}")
         ids = batch.values().detach().cpu().to(torch.int64).numpy()
+        self.has_weights = self.has_weights or batch.weights_or_none() is not None
         at = 0
         for feature, length, samples in zip(batch.keys(), batch.length_per_key(), batch.stride_per_key()):
             try:

@@ -18,8 +18,10 @@ from torchrec.distributed.types import CacheParams, CommOp, KeyValueParams, Modu
 from torchrec.modules.embedding_configs import DataType, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
+from torchrec.modules.mc_modules import ManagedCollisionCollection
 
 from neuroshard.similar_word import did_you_mean
+from neuroshard.torchrec import unpriced
 from neuroshard.torchrec.module_kinds import runnable_types
 from neuroshard.torchrec.row_positions import RowPositions
 
@@ -103,6 +105,8 @@ class ModuleTable:
     optimizer_name: str
     dependency: Optional[str]  # tables with the same one stay on a host
     row_positions: bool  # whether it trains in any blocks of rows (RowPositions)
+    extra_bytes_per_row: int  # of what finds the rows of managed collisions
+    unpriced: List[str]  # what its sharder and constraints set and no request can say
 
     @property
     def key(self) -> TableKey:
@@ -210,6 +214,14 @@ class _Owner:
             return getattr(self.module, "mode", None) == "mean"
         return getattr(self.configs[name], "pooling", None) == PoolingType.MEAN
 
+    def bytes_beside_row(self, name: str, tensor: torch.Tensor) -> int:
+        """Of managed collisions: raw ids, where each is, and what decides which one goes."""
+        beside = 0
+        for part in self.module.modules():
+            if isinstance(part, ManagedCollisionCollection) and name in part._managed_collision_modules:
+                beside += sum(each.numel() * each.element_size() for each in part._managed_collision_modules[name].buffers())
+        return -(-beside // max(1, int(tensor.shape[0])))
+
     def wire_types(self) -> Dict[str, Tuple[Any, Any]]:
         """Types on the wire, forward and backward, by collective; empty without codecs (as build_sharder_data reads them)."""
         pooled = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER)
@@ -242,6 +254,12 @@ def _one_wire(types: Dict[str, Tuple[Any, Any]]) -> Tuple[str, str]:
         if any(theirs != ours and (ours, theirs) not in (("fp8", "fp16"), ("fp8", "bf16")) for ours, theirs in zip(pair, other)):
             raise ValueError(f"its sharder exchanges {first} in {'/'.join(pair)} and {name} in {'/'.join(other)}; the service plans one pair for all")
     return pair
+
+
+def _other_wires(priced: Tuple[str, str], types: Dict[str, Tuple[Any, Any]]) -> List[str]:
+    """Of the collectives that have other types than those that all are priced in."""
+    words = {name: (service_dtype(forward), service_dtype(backward)) for name, (forward, backward) in types.items()}
+    return [f"{name} is in {'/'.join(pair)} and priced in {'/'.join(priced)}" for name, pair in words.items() if pair != priced]
 
 
 def _configs(module: nn.Module) -> List[Any]:
@@ -337,9 +355,11 @@ class TableEnumerator(EmbeddingEnumerator):
         cached = any(each in kernels for each in CACHED_KERNELS)
         cache = (constraint and constraint.cache_params) or CacheParams()
         optimizer = owner.optimizer_name(tensor)
-        wire, wire_fault = ("", ""), ""
+        wire, wire_fault, wire_note = ("", ""), "", []
         try:
-            wire = _one_wire(owner.wire_types())
+            types = owner.wire_types()
+            wire = _one_wire(types)
+            wire_note = _other_wires(wire, types)
         except ValueError as fault:
             wire_fault = str(fault)
         return ModuleTable(
@@ -367,6 +387,8 @@ class TableEnumerator(EmbeddingEnumerator):
             optimizer_name=optimizer,
             dependency=owner.dependency(name),
             row_positions=isinstance(owner.sharder, RowPositions),
+            extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
+            unpriced=unpriced.of_sharder(owner.sharder, owner.is_pooled) + unpriced.of_constraint(constraint) + wire_note,
         )
 
     def _output_type(self, owner: _Owner, name: str) -> Any:
@@ -386,8 +408,14 @@ class TableEnumerator(EmbeddingEnumerator):
             yield f"its device_group is {constraint.device_group!r} and the topology's device {topology.compute_device!r}"
         if getattr(owner.configs.get(table.name), "use_virtual_table", False) or (constraint and constraint.use_virtual_table):
             yield "is a virtual table (use_virtual_table), which the service does not plan"
-        elif self._get_num_buckets(table.name, owner.module) is not None:
+        elif not self._has_even_buckets(owner, table):
             yield "has rows in buckets that differ from rank to rank, which this planner does not plan"
+
+    def _has_even_buckets(self, owner: _Owner, table: ModuleTable) -> bool:
+        try:
+            return self._get_num_buckets(table.name, owner.module) is None
+        except ValueError:  # what TorchRec's own planner ends with
+            return False
 
     def _offers(self, owner: _Owner, name: str) -> str:
         offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]

@@ -19,6 +19,7 @@ from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, to_message
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, OPTIMIZERS, ROW_WISE, ModuleTable
+from neuroshard.torchrec.unpriced import by_text
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
 MIB, GIB = 1 << 20, 1 << 30  # of KeyValueParams' sizes of caches
@@ -171,10 +172,11 @@ def _table_message(
         weight_dtype=table.weight_dtype,
         output_dtype=table.output_dtype,
         pooling_mode=table.pooling_mode if table.is_pooled else "",
-        weighted=table.weighted,
+        weighted=table.weighted or (table.is_pooled and statistics is not None and statistics.has_weights),
         hot_row_blocks=hot_row_blocks,
         max_l1_cache_bytes=None if most is None else most * MIB,
         l2_cache_bytes=_l2_cache_bytes(table) if host_memory else 0,
+        extra_bytes_per_row=table.extra_bytes_per_row,
     )
 
 
@@ -234,6 +236,25 @@ def _kept_apart(table: ModuleTable, types: List[str], previous: Layout) -> List[
     return kept
 
 
+def unpriced_options(base: v1.ShardPlanRequest, tables: Sequence[ModuleTable], statistics: Optional[FeatureStatistics]) -> List[str]:
+    """What is priced otherwise than it will be trained, each with the tables that it concerns."""
+    found = [(table.label, text) for table in tables for text in table.unpriced]
+    if base.HasField("quantized_comms"):
+        given = (base.quantized_comms.forward_dtype, base.quantized_comms.backward_dtype)
+        priced = "/".join(word or "fp32" for word in given)
+        for table in tables:
+            wire = "/".join(word or "fp32" for word in table.wire_dtypes)
+            if table.wire_fault or wire != priced:
+                has = table.wire_fault or f"its sharder has {wire}"
+                found.append((table.label, f"request.quantized_comms prices {priced} on the wire, and {has}"))
+    if statistics is not None and statistics.has_weights:
+        for table in tables:
+            if not table.weighted:
+                how = "as those of a weighted module" if table.is_pooled else "without"
+                found.append((table.label, f"ids carry weights in the batches of the statistics, though its module is unweighted: counted {how}"))
+    return by_text(found)
+
+
 class DraftRequest:
     """A request, complete but for the sharding types that the cost model decides where neither constraints nor the caller's request name any."""
 
@@ -256,6 +277,7 @@ class DraftRequest:
     ) -> None:
         """`base` is not changed. PlannerError where something has no place in a request, with its name."""
         constraints = constraints or {}
+        self.unpriced = unpriced_options(base, tables, statistics)
         self._tables = tables
         self._request = v1.ShardPlanRequest()
         self._request.CopyFrom(base)

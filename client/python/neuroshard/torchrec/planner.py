@@ -223,6 +223,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._options, self._response, self._summary = [], None, ""
         tables = self._enumerator.tables(module, sharders, self._topology)
         draft = self._draft(module, sharders, tables)
+        for warning in draft.unpriced:
+            logger.warning("%s", warning)
         layout, source = self._layout(draft, tables, module, sharders, timeout_s)
         if layout is None:
             plan = self._fall_back(module, sharders, source)
@@ -312,6 +314,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if self._cache is not None:
             plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
             self._cache.add(fingerprint, draft.summary(), plan, model, response.cost.embedding_cost_ms)
+        response.warnings.extend(draft.unpriced)
         self._response = response
         return layout, source
 

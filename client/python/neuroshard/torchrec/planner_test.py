@@ -27,6 +27,7 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, EmbeddingBagSharder
 from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
+from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.perf_models import NoopPerfModel
@@ -38,6 +39,9 @@ from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CachePar
 from torchrec.modules.embedding_tower import EmbeddingTower
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
+from torchrec.modules.hash_mc_modules import HashZchManagedCollisionModule
+from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
+from torchrec.modules.mc_modules import LFU_EvictionPolicy, ManagedCollisionCollection, MCHManagedCollisionModule
 from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 
@@ -221,6 +225,70 @@ class ModulesTest(Case):
         self.assertTrue(all(table.weighted and table.module == "fp" for table in request.tables))
         self.assertFalse(self.types(request)["a"] & {"row_wise", "table_row_wise", "grid_shard"})
         self.assertEqual(self.types(request)["b"], {"row_wise"})
+
+    def test_what_no_request_can_say_is_told_with_the_tables(self):
+        def told(model, sharders, **more):
+            with relay() as (address, _), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+                planner = make(address, **more)
+                planner.plan(model, sharders)
+            found = [line.split(":", 2)[2] for line in logs.output]
+            self.assertLessEqual(set(planner.response.warnings), set(found))
+            return "\n".join(found)
+
+        def unpooled():
+            return Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name=name, num_embeddings=500, embedding_dim=16, feature_names=[name]) for name in "st"],
+                                                device=torch.device("meta")))  # fmt: skip
+
+        self.assertNotIn("dedup", told(unpooled(), [EmbeddingCollectionSharder()]))
+        self.assertRegex(told(unpooled(), [EmbeddingCollectionSharder(use_index_dedup=True)]), "use_index_dedup: .*: ec.s, ec.t")
+
+        plain = {"learning_rate": 0.1, "eps": 1e-8, "output_dtype": DataType.FP16}
+        self.assertNotIn("fused_params", told(small_model(), [EmbeddingBagCollectionSharder(fused_params=plain)]))
+        found = told(small_model(), [EmbeddingBagCollectionSharder(fused_params={**plain, "uvm_host_mapped": True, "a_later_option": 1})])
+        self.assertRegex(found, "'uvm_host_mapped': .* not priced: ebc.a, ebc.b, ebc.c")
+        self.assertRegex(found, "'a_later_option'")
+        cache = {"b": ParameterConstraints(cache_params=CacheParams(precision=DataType.FP16))}
+        self.assertRegex(told(small_model(), [EmbeddingBagCollectionSharder()], constraints=cache), "cache_params.precision: .*: ebc.b$|cache_params.precision: .*: ebc.b\n")
+
+    def test_ids_with_weights_in_the_data_are_counted_and_told(self):
+        def batch(weights):
+            values = torch.arange(6)
+            return KeyedJaggedTensor(keys=["f_a", "f_b", "f_c"], values=values, lengths=torch.ones(6, dtype=torch.int64), weights=torch.ones(6) if weights else None)
+
+        for weights in (False, True):
+            with relay() as (address, service), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+                make(address, statistics=statistics([batch(weights)])).plan(small_model(), [EmbeddingBagCollectionSharder()])
+            self.assertEqual([table.weighted for table in service.requests[0].tables], [weights] * 3)
+            self.assertEqual("ids carry weights in the batches of the statistics" in "\n".join(logs.output), weights)
+
+    def test_types_on_the_wire_of_a_sharder_that_the_request_overrules_are_told(self):
+        def sharder(**config):
+            return EmbeddingBagCollectionSharder(qcomm_codecs_registry=get_qcomm_codecs_registry(QCommsConfig(**config)))
+
+        def told(sharders, comms):
+            with relay() as (address, _), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+                make(address, request={"quantized_comms": comms}).plan(small_model(), sharders)
+            return "\n".join(logs.output)
+
+        half = {"forward_precision": CommType.FP16, "backward_precision": CommType.BF16}
+        self.assertIn("prices int8/fp32 on the wire, and its sharder has fp16/bf16: ebc.a, ebc.b, ebc.c", told([sharder(**half)], {"forward_dtype": "int8"}))
+        self.assertNotIn("prices", told([sharder(**half)], {"forward_dtype": "fp16", "backward_dtype": "bf16"}))
+
+    def test_managed_collisions_have_their_tables_of_ids_beside_the_rows(self):
+        config = bag("a", 1024, 16)
+
+        def model(policy):
+            return Model(mc=ManagedCollisionEmbeddingBagCollection(bags(config), ManagedCollisionCollection({"a": policy}, [config])))
+
+        one_bucket = MCHManagedCollisionModule(zch_size=1024, device=torch.device("meta"), eviction_interval=2, eviction_policy=LFU_EvictionPolicy())
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "mc.a", "buckets that differ from rank to rank"):
+            make().plan(model(one_bucket), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        policy = HashZchManagedCollisionModule(zch_size=1024, device=torch.device("meta"), total_num_buckets=4)
+        request = self.request(model(policy), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        beside = sum(each.numel() * each.element_size() for each in policy.buffers())
+        self.assertGreaterEqual(request.tables[0].extra_bytes_per_row, 8)
+        self.assertEqual(request.tables[0].extra_bytes_per_row, -(-beside // 1024))
+        self.assertEqual(self.types(request)["a"], {"row_wise"})
 
     def test_optimizers_are_those_of_the_parameters_then_of_the_sharder(self):
         model = small_model()

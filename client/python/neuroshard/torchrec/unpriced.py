@@ -1,0 +1,42 @@
+"""Options of sharders and constraints that decide what training costs and that no request can say: whoever sets one is told so, with the tables' names."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Optional
+
+from torchrec.distributed.embedding import get_ec_index_dedup
+from torchrec.distributed.planner.types import ParameterConstraints
+from torchrec.distributed.types import ModuleSharder
+
+# Of fused_params, what a request has (the first line) and what costs nothing worth a word: rates, clips and checks. Any other one is told.
+_KNOWN = frozenset(
+    "optimizer cache_load_factor prefetch_pipeline output_dtype"
+    " learning_rate lr eps momentum beta1 beta2 betas eta weight_decay weight_decay_mode global_weight_decay ar_alpha ema_beta min_shrinkage"
+    " gradient_clipping max_gradient max_norm stochastic_rounding bounds_check_mode counter_based_regularization cowclip_regularization"
+    " cache_algorithm record_cache_metrics gather_uvm_cache_stats stats_reporter_config table_names".split()
+)
+# Of CacheParams.
+_CACHE_OPTIONS = ("reserved_memory", "precision", "multipass_prefetch_config")
+
+
+def of_sharder(sharder: ModuleSharder[Any], is_pooled: bool) -> List[str]:
+    found = []
+    parts = [part for part in (sharder, getattr(sharder, "_e_sharder", None)) if part is not None]  # managed collisions have one within
+    if not is_pooled and (get_ec_index_dedup() or any(getattr(part, "_use_index_dedup", False) for part in parts)):
+        found.append("use_index_dedup: double ids leave a rank once; they are priced as if each were sent, looked up and returned")
+    fused_params: Dict[str, Any] = getattr(sharder, "fused_params", None) or {}
+    found += [f"fused_params {name!r}: what it costs or saves is not priced" for name in sorted(set(fused_params) - _KNOWN)]
+    return found
+
+
+def of_constraint(constraint: Optional[ParameterConstraints]) -> List[str]:
+    cache = constraint and constraint.cache_params
+    return [f"cache_params.{name}: what it costs or saves is not priced" for name in _CACHE_OPTIONS if cache and getattr(cache, name) is not None]
+
+
+def by_text(found: Iterable[Any]) -> List[str]:
+    """One line for each text of (table's label, text), with the tables."""
+    tables: Dict[str, List[str]] = {}
+    for label, text in found:
+        tables.setdefault(text, []).append(label)
+    return [f"{text}: {', '.join(labels[:16])}{f' and {len(labels) - 16} more' if len(labels) > 16 else ''}" for text, labels in tables.items()]
