@@ -67,11 +67,10 @@ Status CheckDemands(const PlanRequest& request) {
     const KernelLimits& limits = request.kernels();
     violations.Add(
         "search.strategy",
-        fmt::format(
-            "'{}' does not know that {} takes at most {} columns a shard, and {} have more; "
-            "'{}' does",
-            strategy, limits.kernels, limits.max_columns,
-            ListText(TableNames(request.tables).ReferencesTo(wide)), kObeysConstraints));
+        fmt::format("'{}' does not know that {} takes at most {} columns a shard, which {} must be "
+                    "cut for; '{}' does",
+                    strategy, limits.kernels, limits.max_columns,
+                    ListText(TableNames(request.tables).ReferencesTo(wide)), kObeysConstraints));
   }
   if (request.migration.has_value()) {
     violations.Add("search.strategy", fmt::format("'{}' starts from no previous plan; '{}' does",

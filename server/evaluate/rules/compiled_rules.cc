@@ -129,7 +129,8 @@ bool IsCutSo(const TablePlan& plan, const Table& table, const RowCut& cut) {
 }
 
 // Whether some layout of the type keeps the table's own demands; see the header.
-bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const RowCut& cut) {
+bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const RowCut& cut,
+           bool distinct_ranks) {
   const RankSet& ranks = *rules.ranks;
   if (ranks.ranks().empty() || !IsTypeOf(table.kind, type)) return false;
   const bool one_rank = rules.rank_group >= 0;
@@ -153,9 +154,9 @@ bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const
     case ShardingType::kTableWise:
       return true;
     case ShardingType::kColumnWise:
-      return blocks <= rules.max_shards && (!rules.distinct_ranks || blocks <= most);
+      return blocks <= rules.max_shards && (!distinct_ranks || blocks <= most);
     case ShardingType::kTableColumnWise:
-      return blocks <= rules.max_shards && (!rules.distinct_ranks || blocks <= most_of_a_host);
+      return blocks <= rules.max_shards && (!distinct_ranks || blocks <= most_of_a_host);
     case ShardingType::kRowWise:
     case ShardingType::kDataParallel:
       return ranks.all() && num_ranks <= most && num_ranks <= rules.max_shards &&
@@ -167,7 +168,7 @@ bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const
       if (type == ShardingType::kTableRowWise) return rows <= rules.max_shards;
       const std::int64_t hosts =
           one_host || one_rank ? 1 : static_cast<std::int64_t>(ranks.whole_hosts().size());
-      return blocks * rows <= rules.max_shards && (!rules.distinct_ranks || blocks <= hosts);
+      return blocks * rows <= rules.max_shards && (!distinct_ranks || blocks <= hosts);
     }
     case ShardingType::kRowWiseSubset:
       return most >= 2 && rules.max_shards >= 2;
@@ -197,8 +198,14 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
   CollectGroups(request.constraints);
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     TableRules& of = tables_[t];
+    // On SSD no two shards of a table are on one rank, whatever rules say.
+    const bool on_ssd_alone =
+        has_ssd_ && !of.residencies->empty() &&
+        std::all_of(of.residencies->begin(), of.residencies->end(),
+                    [&](int position) { return residency(position).tier() == MemoryTier::kSsd; });
+    const bool distinct_ranks = of.distinct_ranks || on_ssd_alone;
     for (const auto& word : kWords<ShardingType>) {
-      if (!CanBe(word.value, request.tables[t], of, row_cut(static_cast<int>(t)))) {
+      if (!CanBe(word.value, request.tables[t], of, row_cut(static_cast<int>(t)), distinct_ranks)) {
         of.types.Remove(word.value);
       }
     }
@@ -403,7 +410,7 @@ void CompiledRules::FindColumnBlocks(const PlanRequest& request) {
       of.column_block = TorchRecColumnWidth(dim, least == 0 ? kTorchRecMinPartition : least);
     }
     of.min_column_width = std::clamp<std::int64_t>(of.min_column_width, 1, dim);
-    of.max_column_width = std::min(dim, request.kernels().max_columns);
+    of.max_column_width = std::clamp<std::int64_t>(dim, 1, request.kernels().max_columns);
   }
 }
 

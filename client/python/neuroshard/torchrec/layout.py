@@ -9,7 +9,18 @@ from torchrec.distributed.planner.types import PlannerError, PlannerErrorType, S
 from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardingPlan, ShardingType
 
 from neuroshard import v1
-from neuroshard.torchrec.module_tables import CACHED_KERNELS, DATA_PARALLEL, KEY_VALUE, ROW_TYPES, ModuleTable, TableKey, kernels_of, label, row_blocks
+from neuroshard.torchrec.module_tables import (
+    CACHED_KERNELS,
+    DATA_PARALLEL,
+    KEY_VALUE,
+    MAX_CUDA_COLUMNS,
+    ROW_TYPES,
+    ModuleTable,
+    TableKey,
+    kernels_of,
+    label,
+    row_blocks,
+)
 
 
 class ShardRect(NamedTuple):
@@ -178,7 +189,11 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
 
 
 def _table_faults(found: TableLayout, table: ModuleTable, topology: Topology) -> List[str]:
-    return table_faults(found, table.rows, table.cols, topology.world_size, topology.intra_group_size, table.row_positions)
+    faults = table_faults(found, table.rows, table.cols, topology.world_size, topology.intra_group_size, table.row_positions)
+    widest = max((shard.cols for shard in found.shards), default=table.cols)
+    if topology.compute_device == "cuda" and widest > MAX_CUDA_COLUMNS:
+        faults.append(f"a shard has {widest} columns, and FBGEMM takes at most {MAX_CUDA_COLUMNS} on CUDA devices")
+    return faults
 
 
 def _other_blocks(kind: str, wanted: List[int], block: Sequence[ShardRect]) -> str:

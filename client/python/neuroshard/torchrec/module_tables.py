@@ -41,6 +41,10 @@ HOST_KERNELS = (EmbeddingComputeKernel.FUSED_UVM.value, FUSED_UVM_CACHING)  # ro
 KEY_VALUE = EmbeddingComputeKernel.KEY_VALUE.value  # rows on the host's SSDs
 CACHED_KERNELS = (FUSED_UVM_CACHING, KEY_VALUE)  # some of the rows in device memory as well
 
+# Of a shard's columns, what FBGEMM 1.9 takes (the service's common/domain/kernel_limits.h): a multiple of, but by its dense kernel on CPUs; at most, on CUDA.
+COLUMN_MULTIPLE = 4
+MAX_CUDA_COLUMNS = 2048
+
 _DTYPES = {  # the service's words by the names of TorchRec's DataType, FBGEMM's SparseType and torch's dtypes
     "FP32": "fp32",
     "FP16": "fp16",
@@ -187,8 +191,10 @@ class _Owner:
                     self.doubles.append(config.name)
                 self.configs[config.name] = config
 
-    def runs(self, sharding_type: str, compute_device: str) -> bool:
-        """Whether TorchRec does, as far as kinds of modules like this one were tried."""
+    def runs(self, tensor: torch.Tensor, sharding_type: str, compute_device: str) -> bool:
+        """Whether TorchRec runs one of the module's tables so, as far as kinds of modules like this one were tried."""
+        if tensor.shape[-1] % COLUMN_MULTIPLE and (sharding_type != DATA_PARALLEL or compute_device != "cpu"):
+            return False
         types = runnable_types(self.module, compute_device)
         return sharding_type in types if types is not None else self.is_pooled or sharding_type != DATA_PARALLEL
 
@@ -348,7 +354,7 @@ class TableEnumerator(EmbeddingEnumerator):
         constraint = (self._constraints or {}).get(name)
         offers: Dict[str, List[str]] = {}
         for kind, kernel in self._kernels(owner, name):
-            if kernel in kernels_of(kind) and owner.runs(kind, self._compute_device):
+            if kernel in kernels_of(kind) and owner.runs(tensor, kind, self._compute_device):
                 offers.setdefault(kind, []).append(kernel)
         kernels = _common([each for kind, each in offers.items() if kind != DATA_PARALLEL])
         runnable = dict.fromkeys([*offers, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
@@ -369,7 +375,7 @@ class TableEnumerator(EmbeddingEnumerator):
             tensor=tensor,
             types=[kind for kind in offers if kind == DATA_PARALLEL or kernels],
             kernels=kernels,
-            runnable_types=[kind for kind in runnable if owner.runs(kind, self._compute_device)],
+            runnable_types=[kind for kind in runnable if owner.runs(tensor, kind, self._compute_device)],
             constrained=bool(constraint and constraint.sharding_types),
             constraints=self._constraints,
             features=list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", [])),
@@ -421,6 +427,9 @@ class TableEnumerator(EmbeddingEnumerator):
         offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]
         types = runnable_types(owner.module, self._compute_device)
         runs = "" if types is None else f"; TorchRec runs {', '.join(types) or 'no sharding type'} of {type(owner.module).__name__} there"
+        columns = owner.parameters[name].shape[-1]
+        if columns % COLUMN_MULTIPLE:
+            runs += f"; FBGEMM takes columns in multiples of {COLUMN_MULTIPLE}: pad its embedding_dim from {columns} to {-(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE}"
         return (
             f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device}{runs};"
             f" the service plans the kernels {', '.join(kernels_of(''))}, and dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"

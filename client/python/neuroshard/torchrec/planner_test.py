@@ -226,6 +226,30 @@ class ModulesTest(Case):
         self.assertFalse(self.types(request)["a"] & {"row_wise", "table_row_wise", "grid_shard"})
         self.assertEqual(self.types(request)["b"], {"row_wise"})
 
+    def test_columns_that_fbgemm_has_no_kernels_for(self):
+        def wide(**more):
+            return make(topology=gpus(**more)).plan(Model(ebc=bags(bag("wide", 100, 3840), bag("b"))), get_default_sharders())
+
+        for ranks, local in ((1, 1), (8, 4)):
+            shards = wide(ranks=ranks, local=local).plan["ebc"]["wide"].sharding_spec.shards
+            self.assertLessEqual(max(shard.shard_sizes[1] for shard in shards), 2048)
+        for dim in (1, 2, 3, 5, 50):
+            with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.odd", "multiples of 4", f"from {dim} to {-(-dim // 4) * 4}"):
+                make().plan(Model(ebc=bags(bag("odd", 100, dim), bag("b"))), get_default_sharders())
+        cpu = Topology(world_size=2, compute_device="cpu")
+        plan = make(topology=cpu).plan(Model(ebc=bags(bag("odd", 100, 5), bag("b"), bag("wide", 100, 3840))), get_default_sharders())
+        self.assertEqual(plan.plan["ebc"]["odd"].sharding_type, "data_parallel")
+
+        model = Model(ebc=bags(bag("wide", 100, 3840)))
+        whole = {"plan": {"ebc": {"wide": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": [0], "shards": [
+            {"shard_offsets": [0, 0], "shard_sizes": [100, 3840], "placement": "rank:0/cuda:0"}]}}}}  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+            with self.assertRaisesRegex(PlannerError, "ebc.wide: a shard has 3840 columns, and FBGEMM takes at most 2048 on CUDA"):
+                load_plan(path, model, gpus())
+
     def test_what_no_request_can_say_is_told_with_the_tables(self):
         def told(model, sharders, **more):
             with relay() as (address, _), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
