@@ -81,7 +81,7 @@ TEST_F(DoctorTest, APlannerWithTlsThatIsCalledWithoutIsNotToBeStarted) {
   planner_.failures = {grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed")};
   EXPECT_THAT(
       MessagesOf(Doctor({}, 1), "planner", "fail"),
-      AllOf(HasSubstr("a server with TLS, perhaps"),
+      AllOf(HasSubstr("one of the two has TLS and the other has not"),
             HasSubstr("-> name who vouches for it with --tls-ca"), Not(HasSubstr("start one"))));
 }
 

@@ -139,7 +139,9 @@ std::vector<Finding> CheckWorkers(const std::vector<std::string>& addresses,
     const std::int64_t answered_ms = UnixMillisecondsNow();
     if (!worker.ok()) {
       findings.Add(Health::kFailure, Reason(worker.status(), "worker", address),
-                   "start one there (neuroshard-worker --listen HOST:PORT)");
+                   absl::IsUnavailable(worker.status())
+                       ? "start one there (neuroshard-worker --listen HOST:PORT)"
+                       : "");
     } else {
       CheckVersion(worker->version, worker->git_commit, findings);
       CheckClock(worker->now_unix_ms, asked_ms, answered_ms, findings);

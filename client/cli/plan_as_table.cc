@@ -35,6 +35,7 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
   for (const std::string& warning : response.warnings()) {
     text += Lines("warning: " + warning + '\n', style);
   }
+  if (!response.request_id().empty()) text += "request id " + response.request_id() + '\n';
   return text;
 }
 

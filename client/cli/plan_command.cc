@@ -48,6 +48,7 @@ struct PlanOptions {
   bool stream = false;
   bool explain = false;
   std::string objective;
+  std::string request_id;
   std::string previous_file;
   std::optional<double> migration_budget_gib;
   std::vector<std::string> only_types;
@@ -88,6 +89,7 @@ Status Override(const PlanOptions& options, v1::Plan previous, v1::ShardPlanRequ
   if (options.seed) request.mutable_search()->set_seed(*options.seed);
   if (options.steps) request.mutable_search()->set_refine_steps(*options.steps);
   if (options.explain) request.mutable_search()->set_explain(true);
+  if (!options.request_id.empty()) request.set_request_id(options.request_id);
   if (!options.objective.empty()) request.mutable_search()->set_objective(options.objective);
   OverrideModel(options.model, request);
   return OverrideMigration(options, std::move(previous), request);
@@ -265,6 +267,12 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "max_of_means")
       ->check(OneOf({"max_of_means", "mean_of_max"}));
   AddModelOption(*command, options->model, "Cost model; default: the request's");
+  command
+      ->add_option(
+          "--request-id", options->request_id,
+          "Id of this call in the planner's log and in the answer; default: the request's, "
+          "else one is made up")
+      ->type_name("ID");
   command
       ->add_option("--format", options->format, "Form of the plan; json is the ShardPlanResponse")
       ->check(

@@ -181,6 +181,11 @@ StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore&
   return StoredSweep{plan.label, *sweep_id, Count(plan.samples), plan.settings, std::move(pending)};
 }
 
+// Samples that another run of the same sweep measured into the store meanwhile.
+std::int64_t ByOthers(const StoredSweep& sweep, const SweepReport& report, std::int64_t missing) {
+  return std::max<std::int64_t>(0, sweep.num_pending() - report.recorded - missing);
+}
+
 std::string ReportAsJson(const StoredSweep& sweep, const SweepReport& report,
                          std::int64_t missing) {
   auto given_up = nlohmann::ordered_json::array();
@@ -198,6 +203,7 @@ std::string ReportAsJson(const StoredSweep& sweep, const SweepReport& report,
                                        {"samples", sweep.num_samples},
                                        {"done_before", sweep.num_samples - sweep.num_pending()},
                                        {"recorded", report.recorded},
+                                       {"recorded_by_others", ByOthers(sweep, report, missing)},
                                        {"out_of_memory", report.out_of_memory},
                                        {"missing", missing},
                                        {"complete", missing == 0},
@@ -213,6 +219,9 @@ std::string ReportAsText(const StoredSweep& sweep, const SweepReport& report,
       "{} sweep {}: {} samples, {} measured now ({} out of memory), {} before, {} missing\n",
       sweep.label, sweep.sweep_id, sweep.num_samples, report.recorded, report.out_of_memory,
       sweep.num_samples - sweep.num_pending(), missing);
+  if (const std::int64_t others = ByOthers(sweep, report, missing); others > 0) {
+    text += fmt::format("measured by others into this store meanwhile: {}\n", others);
+  }
   for (const LostWorker& lost : report.lost) {
     text += fmt::format("away at the end: {}{}: {}\n", lost.worker,
                         lost.device.has_value() ? fmt::format(" device {}", *lost.device) : "",

@@ -23,7 +23,7 @@ std::string CheckPem(const std::string& path) {
 
 std::optional<ClientTls> TlsFiles::Read() const {
   if (ca.empty()) return std::nullopt;
-  return ClientTls{Contents(ca), Contents(certificate), Contents(key)};
+  return ClientTls{Contents(ca), Contents(certificate), Contents(key), server_name};
 }
 
 void AddTlsOptions(CLI::App& command, TlsFiles& files) {
@@ -45,6 +45,12 @@ void AddTlsOptions(CLI::App& command, TlsFiles& files) {
   ca->needs(certificate)->needs(key);
   certificate->needs(ca)->needs(key);
   key->needs(ca)->needs(certificate);
+  command
+      .add_option("--tls-server-name", files.server_name,
+                  "TLS: what servers' certificates name; default: the address that is called")
+      ->type_name("NAME")
+      ->envname("NEUROSHARD_TLS_SERVER_NAME")
+      ->needs(ca);
 }
 
 }  // namespace neuroshard

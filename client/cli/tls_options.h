@@ -17,6 +17,7 @@ struct TlsFiles {
   std::string ca;           // whose servers are trusted
   std::string certificate;  // the caller's
   std::string key;
+  std::string server_name;  // not a file: what servers' certificates name, if not their address
 
   // Their contents; nothing where none is stated.
   std::optional<ClientTls> Read() const;

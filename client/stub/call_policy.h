@@ -12,6 +12,8 @@ struct ClientTls {
   std::string ca;           // whose servers are trusted
   std::string certificate;  // the caller's, with its chain
   std::string key;
+  // What servers' certificates have to name; empty: the address's host.
+  std::string server_name = "";
 };
 
 // Deadline, attempts and backoff of a call.

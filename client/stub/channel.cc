@@ -28,8 +28,9 @@ std::string Plainer(const std::string& message) {
   if (has("Failed parsing HTTP/2")) return "what listens there does not speak gRPC";
   if (has("Connection refused")) return "nothing listens there (Connection refused)";
   if (has("Socket closed") || has("Connection reset by peer") || has("Broken pipe")) {
-    return "the connection was closed: the server ended, or is a server with TLS, perhaps, which "
-           "takes a certificate (--tls-ca, --tls-cert, --tls-key)";
+    return "the connection was closed: the server ended, or one of the two has TLS and the other "
+           "has "
+           "not (--tls-ca, --tls-cert, --tls-key)";
   }
   if (has("backend unhealthy")) {
     return "no replica that answers is ready: each drains, or lacks its default model (ask one "
@@ -78,6 +79,13 @@ grpc::ChannelArguments CommonArguments() {
   return arguments;
 }
 
+// Checks certificates against the name that was stated instead of the address's host.
+void SetServerName(const std::optional<ClientTls>& tls, grpc::ChannelArguments& arguments) {
+  if (tls.has_value() && !tls->server_name.empty()) {
+    arguments.SetSslTargetNameOverride(tls->server_name);
+  }
+}
+
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<ClientTls>& tls) {
   return tls.has_value() ? grpc::SslCredentials({tls->ca, tls->key, tls->certificate})
                          : grpc::InsecureChannelCredentials();
@@ -87,7 +95,9 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<Clie
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::optional<ClientTls>& tls) {
-  return grpc::CreateCustomChannel(address, CredentialsOf(tls), CommonArguments());
+  grpc::ChannelArguments arguments = CommonArguments();
+  SetServerName(tls, arguments);
+  return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
 }
 
 std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
@@ -95,6 +105,7 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::string& service) {
   const std::size_t comma = address.find(',');
   grpc::ChannelArguments arguments = CommonArguments();
+  SetServerName(tls, arguments);
   // round_robin would renew what the server closes for want of calls.
   arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleMs);
   if (comma == std::string::npos) {

@@ -18,7 +18,8 @@ namespace neuroshard {
 inline constexpr std::int64_t kMaxMessageBytes = 64 * kMiB;
 
 // Lazy: an address that nobody listens on shows up in the first call. HTTP proxies of the
-// environment are not used. With `tls`, the server's certificate must name the address's host.
+// environment are not used. With `tls`, the server's certificate must name the address's host, or
+// ClientTls::server_name.
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::optional<ClientTls>& tls);
 
@@ -27,7 +28,8 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
 // those that can be reached, and of a list to those alone whose health (grpc.health.v1) of
 // `service` is good; what a name stands for is kept up to date by others, and may be a proxy, whose
 // health would be one replica's. A call that a replica did not answer is repeated by Retry alone.
-// With `tls`, the certificates must name HOST, or all of them the list's first address.
+// With `tls`, the certificates must name HOST, or all of them the list's first address, unless
+// ClientTls::server_name says what all of them name.
 std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::optional<ClientTls>& tls,
                                                   const std::string& service);

@@ -28,7 +28,7 @@ PROGRAMS = ("neuroshard", "neuroshard-planner", "neuroshard-worker", "neuroshard
 # How a process of ours starts another; not for people.
 INTERNAL = {("neuroshard-worker", "--device-process")}
 # What differs from run to run.
-VOLATILE = ((re.compile(r"search [0-9.]+ ms"), "search # ms"), (re.compile(r"[0-9.]+ \([0-9a-f]{12}(-dirty)?\)"), "#"))
+VOLATILE = ((re.compile(r"request id [0-9a-f-]+"), "request id #"), (re.compile(r"search [0-9.]+ ms"), "search # ms"), (re.compile(r"[0-9.]+ \([0-9a-f]{12}(-dirty)?\)"), "#"))
 
 
 def readmes():

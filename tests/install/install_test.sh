@@ -250,13 +250,14 @@ inside() { buildah run --isolation chroot "$container" -- "$@"; }
 inside neuroshard-planner --config /etc/neuroshard/planner.yaml >/planner.log 2>&1 &
 for _ in $(seq 600); do ! inside neuroshard models list --planner 127.0.0.1:50051 2>/dev/null || break; sleep 0.1; done
 inside neuroshard plan /usr/share/neuroshard/configs/workloads/quickstart_2x2gib.yaml --steps 1
+inside bash -c "$(sed -n 's/^HEALTHCHECK .* CMD //p' /oci/Dockerfile | sed 's/\\\\/\\/g; s/\\"/"/g; s/^.*"-c", "//; s/"]$//')"
 inside sh -c 'grep Uid: /proc/[0-9]*/status' | grep -c 65532
 SCRIPT
   # buildah wants a root that is a mount.
   unshare --mount --pid --fork --kill-child sh -c '
     mount --bind "$1" "$1" && mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev"
     shift && exec "$@"' sh "$root" "${inside[@]}" sh /run_image.sh >"$work/image" 2>&1 || { cat "$work/image"; fail "the image"; }
-  grep -qF '65532:65532 [neuroshard-planner --config /etc/neuroshard/planner.yaml] [CMD neuroshard models list --planner 127.0.0.1:50051] SIGTERM' "$work/image" \
+  grep -qE '^65532:65532 .neuroshard-planner --config /etc/neuroshard/planner.yaml. .CMD bash -c .*/readyz.* SIGTERM' "$work/image" \
     || { cat "$work/image"; fail "the image has another configuration"; }
   grep -q "model cpu-amd-epyc" "$work/image" || { cat "$work/image"; fail "no plan by the model in the image"; }
 }

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 BIN, CACHE = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -229,7 +230,8 @@ class KubernetesTest(unittest.TestCase):
                 port = server.stdout.readline().rsplit(":", 1)[-1].strip()
                 self.assertTrue(port, (self.folder / "log").read_text())
                 for probe in probes:
-                    self.assertEqual(probe.get("grpc", probe.get("tcpSocket"))["port"], container["ports"][0]["containerPort"])
+                    ports = [port["containerPort"] for port in container["ports"]]  # of calls, of metrics
+                    self.assertEqual(probe.get("grpc", probe.get("httpGet"))["port"], ports[0 if "grpc" in probe else 1])
                     if "grpc" in probe:
                         service = probe["grpc"].get("service", "").encode()
                         asked.append(service.decode())
@@ -239,6 +241,9 @@ class KubernetesTest(unittest.TestCase):
                             self.assertEqual(check(b"\n" + bytes([len(service)]) + service, timeout=20, wait_for_ready=True), b"\x08\x01")
                     else:
                         self.assertIn("tls:", text)
+                        metrics = re.search(r"metrics_listening address=\S+:(\d+)", (self.folder / "log").read_text())[1]
+                        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}{probe['httpGet']['path']}", timeout=20) as answer:
+                            self.assertEqual(answer.status, 200)
             finally:
                 server.kill()
                 server.wait()

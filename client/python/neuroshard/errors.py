@@ -154,7 +154,7 @@ def plainer(text: str) -> str:
         (("Connection refused",), "nothing listens there (Connection refused)"),
         (
             ("Socket closed", "Connection reset by peer", "Broken pipe"),
-            "the connection was closed: the server ended, or is a server with TLS, perhaps, which takes a certificate (credentials=)",
+            "the connection was closed: the server ended, or one of the two has TLS and the other has not (credentials=)",
         ),
         (("backend unhealthy",), "no replica that answers is ready: each drains, or lacks its default model (ask one alone: models())"),
         (("DNS resolution failed", "Domain name not found", "DNS query cancelled"), "there is no host of that name (DNS resolution failed)"),
