@@ -137,7 +137,8 @@ TEST_F(CommandLineTest, OptionsWinOverVariablesInEveryCommand) {
   AddCommands(app, console, &exit_code);
   walk(app, {});
   EXPECT_GT(looked_at, 80);
-  for (const char* name : {"STORE", "PLANNER", "WORKERS", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME"}) {
+  for (const char* name :
+       {"STORE", "PLANNER", "WORKERS", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME"}) {
     unsetenv((std::string("NEUROSHARD_") + name).c_str());
   }
 }

@@ -11,6 +11,7 @@
 #include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_diff.h"
+#include "client/cli/plan_from_torchrec.h"
 #include "client/cli/planner_options.h"
 #include "client/stub/planner_client.h"
 #include "common/base/in_file.h"
@@ -37,9 +38,12 @@ struct Side {
   Plan plan;
 };
 
-StatusOr<Side> ReadSide(const std::string& path) {
+// `request` and `other` complete a plan in TorchRec's form.
+StatusOr<Side> ReadSide(const std::string& path, const StatusOr<v1::ShardPlanRequest>& request,
+                        const StatusOr<PlanFile>& other) {
   Side side{path, {}, {}};
-  NS_ASSIGN_OR_RETURN(side.content, ReadPlanFile(path));
+  NS_ASSIGN_OR_RETURN(side.content, ReadPlanFile(path, request));
+  if (side.content.is_torchrecs && other.ok()) CompleteReplicas(other->plan, side.content.plan);
   Violations violations;
   side.plan = DecodePlanAt("plan", side.content.plan, violations);
   CheckUniqueNames(side.content.plan.tables(), "plan.tables", violations);
@@ -118,11 +122,11 @@ int RunDiff(const DiffOptions& options, const Console& console) {
     console.err << "BEFORE and AFTER are the same file, " << options.after_file << '\n';
     return kExitUsage;
   }
-  auto before = ReadSide(options.before_file);
-  auto after = ReadSide(options.after_file);
   auto request = options.request_file.empty()
                      ? StatusOr<v1::ShardPlanRequest>(v1::ShardPlanRequest())
                      : ReadRequestFile(options.request_file);
+  auto before = ReadSide(options.before_file, request, ReadPlanFile(options.after_file));
+  auto after = ReadSide(options.after_file, request, ReadPlanFile(options.before_file));
   if (!before.ok() || !after.ok() || !request.ok()) {
     return ReportFailures(console, {before.status(), after.status(), request.status()});
   }
@@ -154,7 +158,7 @@ void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code) {
       "diff", "What changes from one plan to another: tables, bytes, cost by stage and rank");
   command
       ->add_option("BEFORE", options->before_file,
-                   "JSON: output of plan --format json, or a bare plan")
+                   "JSON: output of plan --format json or torchrec, or a bare plan")
       ->required();
   command->add_option("AFTER", options->after_file, "The same, of the other plan")->required();
   CLI::Option* request = command->add_option(

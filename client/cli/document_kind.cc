@@ -28,9 +28,6 @@ std::string Describe(const TextValue& document, DocumentKind wanted) {
     }
   }
   if (const TextValue* plan = Find(document, "plan")) {
-    if (plan->kind == TextValue::Kind::kMapping && !Has(*plan, "world_size")) {
-      return "a plan in TorchRec's form, which only TorchRec reads";
-    }
     return wanted == DocumentKind::kPlan ? "" : "a plan";
   }
   if (Has(document, "world_size")) return wanted == DocumentKind::kPlan ? "" : "a plan";

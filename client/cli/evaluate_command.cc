@@ -57,7 +57,7 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, const Te
 
 int RunEvaluate(const EvaluateOptions& options, const Console& console) {
   auto request = ReadRequestFile(options.request_file);
-  auto plan = ReadPlanFile(options.plan_file);
+  auto plan = ReadPlanFile(options.plan_file, request);
   if (!request.ok() || !plan.ok()) {
     return ReportFailures(console, {request.status(), plan.status()});
   }
@@ -85,7 +85,7 @@ void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->required();
   command
       ->add_option("PLAN", options->plan_file,
-                   "JSON: output of plan --format json, or a bare plan; -: stdin")
+                   "JSON: output of plan --format json or torchrec, or a bare plan; -: stdin")
       ->required();
   AddPlannerOptions(*command, options->planner);
   AddModelOption(*command, options->model, "Cost model; default: the request's");

@@ -8,6 +8,7 @@
 
 #include "client/cli/document_kind.h"
 #include "client/cli/input_faults.h"
+#include "client/cli/plan_from_torchrec.h"
 #include "common/base/in_file.h"
 #include "common/codec/message_text.h"
 #include "common/codec/prediction_codec.h"
@@ -50,11 +51,6 @@ bool HasSets(const std::string& text, TextFormat format) {
       format == TextFormat::kJson ? ParseJsonDocument(text) : ParseYamlDocument(text);
   return document.ok() &&
          std::find(document->keys.begin(), document->keys.end(), "sets") != document->keys.end();
-}
-
-bool IsResponse(const std::string& text) {
-  const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return document.is_object() && document.contains("plan");
 }
 
 }  // namespace
@@ -100,8 +96,16 @@ StatusOr<PredictionInput> ReadPredictionFile(const std::string& path) {
 StatusOr<PlanFile> ReadPlanFile(const std::string& path) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   PlanFile file;
+  const auto document = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (IsTorchRecPlan(document)) {
+    StatusOr<v1::Plan> plan = PlanFromTorchRec(document);
+    NS_RETURN_IF_ERROR(InFile(path, plan.status()));
+    file.plan = *std::move(plan);
+    file.is_torchrecs = true;
+    return file;
+  }
   v1::ShardPlanResponse response;
-  const bool is_response = IsResponse(text);
+  const bool is_response = document.is_object() && document.contains("plan");
   const Status read = is_response ? ParseMessageText(text, TextFormat::kJson, &response)
                                   : ParseMessageText(text, TextFormat::kJson, &file.plan);
   if (!read.ok()) {
@@ -113,6 +117,13 @@ StatusOr<PlanFile> ReadPlanFile(const std::string& path) {
   if (response.has_cost()) file.cost = std::move(*response.mutable_cost());
   file.cost_model = std::move(*response.mutable_cost_model());
   file.price_basis = std::move(*response.mutable_price_basis());
+  return file;
+}
+
+StatusOr<PlanFile> ReadPlanFile(const std::string& path,
+                                const StatusOr<v1::ShardPlanRequest>& request) {
+  NS_ASSIGN_OR_RETURN(PlanFile file, ReadPlanFile(path));
+  if (file.is_torchrecs && request.ok()) CompleteReplicas(*request, file.plan);
   return file;
 }
 

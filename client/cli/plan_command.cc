@@ -199,7 +199,7 @@ int RunPlan(const PlanOptions& options, const Console& console) {
   }
   auto request = ReadRequestFile(options.request_file);
   auto previous = options.previous_file.empty() ? StatusOr<PlanFile>(PlanFile())
-                                                : ReadPlanFile(options.previous_file);
+                                                : ReadPlanFile(options.previous_file, request);
   const auto what_if =
       several ? ReadWhatIfFile(options.what_if_file) : StatusOr<v1::WhatIf>(v1::WhatIf());
   const Status writable = CheckResultWritable(options.out_file);

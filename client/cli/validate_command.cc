@@ -150,7 +150,7 @@ Status CheckStoreFile(const std::string& path) {
 
 int RunValidate(const ValidateOptions& options, const Console& console) {
   const auto request = ReadRequestFile(options.request_file);
-  const auto file = ReadPlanFile(options.plan_file);
+  const auto file = ReadPlanFile(options.plan_file, request);
   if (!request.ok() || !file.ok()) {
     return ReportFailures(console, {request.status(), file.status()});
   }
@@ -201,7 +201,7 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->required();
   command
       ->add_option("PLAN", options->plan_file,
-                   "JSON: output of plan --format json, or a bare plan; -: stdin")
+                   "JSON: output of plan --format json or torchrec, or a bare plan; -: stdin")
       ->required();
   AddWorkersOption(*command, options->workers);
   AddTlsOptions(*command, options->tls);

@@ -11,10 +11,10 @@ namespace neuroshard {
 
 // Parses, which runs the callbacks of the command that is chosen. Gives `app` and its commands
 // --version, --man (a manual page) and a help of eighty columns. A variable of the environment
-// stands in for an option of the chosen command that is not given, and for no other. Returns the exit code
-// (exit_code.h) when the process is to end: after --help or --version, on `out`, or a usage error,
-// on `err`. A misspelt command or option is told which was meant. Exceptions of callbacks pass
-// through, but for CLI11's.
+// stands in for an option of the chosen command that is not given, and for no other. Returns the
+// exit code (exit_code.h) when the process is to end: after --help or --version, on `out`, or a
+// usage error, on `err`. A misspelt command or option is told which was meant. Exceptions of
+// callbacks pass through, but for CLI11's.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv,
                                     std::ostream& out, std::ostream& err);
 

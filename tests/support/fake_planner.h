@@ -42,6 +42,7 @@ class FakePlanner final : public v1::PlannerService::Service {
         return grpc::Status::OK;
       };
   v1::EvaluatePlanResponse evaluation;
+  v1::Plan evaluated;  // the last one
   v1::ListCostModelsResponse models;
   v1::GetCostModelResponse model;
   v1::ListDevicesResponse devices;
@@ -83,6 +84,7 @@ class FakePlanner final : public v1::PlannerService::Service {
   grpc::Status EvaluatePlan(grpc::ServerContext*, const v1::EvaluatePlanRequest* request,
                             v1::EvaluatePlanResponse* response) override {
     if (const grpc::Status status = Admit(&request->request()); !status.ok()) return status;
+    evaluated = request->plan();
     *response = evaluation;
     return grpc::Status::OK;
   }

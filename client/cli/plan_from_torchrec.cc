@@ -1,0 +1,239 @@
+#include "client/cli/plan_from_torchrec.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/printable_text.h"
+#include "common/base/violations.h"
+#include "common/domain/vocabulary.h"
+
+namespace neuroshard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct TableSize {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+};
+
+bool IsOnEveryRank(const v1::TablePlan& table) {
+  const auto type = FromText<ShardingType>(table.sharding_type());
+  return type == ShardingType::kDataParallel || type == ShardingType::kRowWise;
+}
+
+// "rank:3/cuda:1" or "rank:3/cpu".
+std::optional<int> RankOf(const std::string& placement) {
+  constexpr std::string_view kRank = "rank:";
+  if (!placement.starts_with(kRank)) return std::nullopt;
+  char* end = nullptr;
+  const long rank = std::strtol(placement.c_str() + kRank.size(), &end, 10);
+  const bool has_digits = end != placement.c_str() + kRank.size() && placement[kRank.size()] != '-';
+  if (!has_digits || *end != '/' || rank > std::numeric_limits<int>::max()) return std::nullopt;
+  return static_cast<int>(rank);
+}
+
+// Reads values that have to be there; a fault is noted and leaves the default.
+class Reader {
+ public:
+  explicit Reader(Violations& faults) : faults_(faults) {}
+
+  const Json& Member(const Json& of, const char* key, const std::string& where) {
+    static const Json& none = *new Json;
+    if (of.is_object() && of.contains(key)) return of[key];
+    faults_.Add(where, fmt::format("has no {}", key));
+    return none;
+  }
+
+  std::string Text(const Json& of, const char* key, const std::string& where) {
+    const Json& value = Member(of, key, where);
+    if (value.is_string()) return value.get<std::string>();
+    if (!value.is_null()) faults_.Add(where + '.' + key, "must be a text");
+    return "";
+  }
+
+  // Two numbers of 0 and more.
+  std::pair<std::int64_t, std::int64_t> Two(const Json& of, const char* key,
+                                            const std::string& where) {
+    const Json& value = Member(of, key, where);
+    const auto is_count = [](const Json& one) {
+      return one.is_number_integer() && (one.is_number_unsigned() || one.get<std::int64_t>() >= 0);
+    };
+    if (value.is_array() && value.size() == 2 && is_count(value[0]) && is_count(value[1])) {
+      return {value[0].get<std::int64_t>(), value[1].get<std::int64_t>()};
+    }
+    if (!value.is_null()) faults_.Add(where + '.' + key, "must be two integers of 0 and more");
+    return {};
+  }
+
+  void Replicas(const Json& of, const std::string& where, v1::TablePlan& table) {
+    const Json& ranks = Member(of, "ranks", where);
+    for (std::size_t i = 0; ranks.is_array() && i < ranks.size(); ++i) {
+      if (ranks[i].is_number_unsigned() && ranks[i] <= std::numeric_limits<int>::max()) {
+        table.add_shards()->set_rank(ranks[i].get<int>());
+      } else {
+        faults_.Add(fmt::format("{}.ranks[{}]", where, i), "must be a rank");
+      }
+    }
+    if (!ranks.is_null() && table.shards().empty()) faults_.Add(where + ".ranks", "names no rank");
+  }
+
+  void Shards(const Json& of, const std::string& where, v1::TablePlan& table) {
+    const Json& shards = Member(of, "shards", where);
+    if (!shards.is_array()) {
+      if (of.contains("shards")) faults_.Add(where + ".shards", "must be a list");
+      return;
+    }
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const std::string place = fmt::format("{}.shards[{}]", where, i);
+      v1::Shard& shard = *table.add_shards();
+      const auto [row, col] = Two(shards[i], "shard_offsets", place);
+      const auto [rows, cols] = Two(shards[i], "shard_sizes", place);
+      const std::string placement = Text(shards[i], "placement", place);
+      const std::optional<int> rank = RankOf(placement);
+      if (!placement.empty() && !rank.has_value()) {
+        faults_.Add(place + ".placement",
+                    fmt::format("must be like \"rank:0/cuda:0\", got {}", Quoted(placement)));
+      }
+      shard.set_row_offset(row);
+      shard.set_col_offset(col);
+      shard.set_rows(rows);
+      shard.set_cols(cols);
+      shard.set_rank(rank.value_or(0));
+    }
+  }
+
+  void Table(const Json& of, const std::string& where, v1::TablePlan& table) {
+    if (!of.is_object()) {
+      faults_.Add(where, "must be an object");
+      return;
+    }
+    table.set_sharding_type(Text(of, "sharding_type", where));
+    table.set_compute_kernel(Text(of, "compute_kernel", where));
+    if (const auto factor = of.find("cache_load_factor");
+        factor != of.end() && !factor->is_null()) {
+      if (factor->is_number()) {
+        table.set_cache_load_factor(factor->get<double>());
+      } else {
+        faults_.Add(where + ".cache_load_factor", "must be a number");
+      }
+    }
+    if (FromText<ShardingType>(table.sharding_type()) == ShardingType::kDataParallel) {
+      Replicas(of, where, table);
+    } else {
+      Shards(of, where, table);
+    }
+  }
+
+ private:
+  Violations& faults_;
+};
+
+// The one that `module` and `name` stand for: theirs, else the only one of that name.
+template <typename Tables>
+const auto* FindTable(const Tables& tables, const v1::TablePlan& wanted) {
+  const typename Tables::value_type* of_name = nullptr;
+  int of_that_name = 0;
+  for (const auto& table : tables) {
+    if (table.name() != wanted.name()) continue;
+    if (table.module() == wanted.module()) return &table;
+    of_name = &table;
+    ++of_that_name;
+  }
+  return of_that_name == 1 ? of_name : nullptr;
+}
+
+void CompleteFrom(const std::function<std::optional<TableSize>(const v1::TablePlan&)>& size_of,
+                  v1::Plan& plan) {
+  for (v1::TablePlan& table : *plan.mutable_tables()) {
+    if (FromText<ShardingType>(table.sharding_type()) != ShardingType::kDataParallel) continue;
+    if (std::all_of(table.shards().begin(), table.shards().end(),
+                    [](const v1::Shard& shard) { return shard.rows() > 0; })) {
+      continue;
+    }
+    const std::optional<TableSize> size = size_of(table);
+    for (v1::Shard& shard : *table.mutable_shards()) {
+      if (!size.has_value()) break;
+      shard.set_rows(size->rows);
+      shard.set_cols(size->cols);
+    }
+  }
+}
+
+}  // namespace
+
+bool IsTorchRecPlan(const Json& document) {
+  if (!document.is_object()) return false;
+  const auto plan = document.find("plan");
+  if (plan == document.end() || !plan->is_object() || plan->contains("world_size")) return false;
+  const auto tables = plan->find("tables");  // of ours; a module may have that name
+  return tables == plan->end() || !tables->is_array();
+}
+
+StatusOr<v1::Plan> PlanFromTorchRec(const Json& document) {
+  Violations faults;
+  Reader reader(faults);
+  v1::Plan plan;
+  int world_size = 1;
+  for (const auto& [module, tables] : document["plan"].items()) {
+    const std::string where = fmt::format("plan[{}]", Quoted(module));
+    if (!tables.is_object()) {
+      faults.Add(where, "must be an object of tables");
+      continue;
+    }
+    for (const auto& [name, of] : tables.items()) {
+      v1::TablePlan& table = *plan.add_tables();
+      table.set_module(module);
+      table.set_name(name);
+      reader.Table(of, fmt::format("{}[{}]", where, Quoted(name)), table);
+      if (IsOnEveryRank(table)) world_size = std::max(world_size, table.shards_size());
+      for (const v1::Shard& shard : table.shards()) {
+        world_size = std::max(world_size, shard.rank() + 1);
+      }
+    }
+  }
+  NS_RETURN_IF_ERROR(faults.ToStatus());
+  plan.set_world_size(world_size);
+  return plan;
+}
+
+void CompleteReplicas(const v1::ShardPlanRequest& request, v1::Plan& plan) {
+  CompleteFrom(
+      [&request](const v1::TablePlan& table) -> std::optional<TableSize> {
+        const v1::Table* found = FindTable(request.tables(), table);
+        if (found == nullptr) return std::nullopt;
+        return TableSize{found->num_embeddings(), found->embedding_dim()};
+      },
+      plan);
+  std::int64_t ranks = 0;
+  for (const v1::HostGroup& group : request.topology().hosts()) {
+    ranks += std::int64_t{group.has_count() ? group.count() : 1} * group.num_devices();
+  }
+  const bool may_grow = std::none_of(plan.tables().begin(), plan.tables().end(), IsOnEveryRank) &&
+                        ranks > plan.world_size() && ranks <= std::numeric_limits<int>::max();
+  if (may_grow) plan.set_world_size(static_cast<int>(ranks));
+}
+
+void CompleteReplicas(const v1::Plan& other, v1::Plan& plan) {
+  CompleteFrom(
+      [&other](const v1::TablePlan& table) -> std::optional<TableSize> {
+        const v1::TablePlan* found = FindTable(other.tables(), table);
+        TableSize size;
+        if (found == nullptr) return std::nullopt;
+        for (const v1::Shard& shard : found->shards()) {
+          size.rows = std::max(size.rows, shard.row_offset() + shard.rows());
+          size.cols = std::max(size.cols, shard.col_offset() + shard.cols());
+        }
+        return size.rows > 0 ? std::optional(size) : std::nullopt;
+      },
+      plan);
+}
+
+}  // namespace neuroshard
