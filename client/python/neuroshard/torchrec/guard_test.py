@@ -137,6 +137,7 @@ class GuardTest(unittest.TestCase):
                 self.assertAlmostEqual(guarded_ms, min(ours_ms, theirs_ms), delta=ROUNDING * theirs_ms)
                 taken = "THE PLAN IS EmbeddingShardingPlanner'S" in "\n".join(logs.output)
                 self.assertEqual(taken, theirs_ms < ours_ms)
+                self.assertEqual(guarded.response is None, taken)
                 seen.add(taken)
         self.assertEqual(seen, {False, True})
 

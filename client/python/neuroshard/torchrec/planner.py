@@ -159,7 +159,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     @property
     def response(self) -> Optional[v1.ShardPlanResponse]:
-        """The service's answer to the last `plan`: cost, bound, warnings. None if it came from the cache or the fallback, or on other ranks than 0."""
+        """The service's answer to the last `plan`: cost, bound, warnings. None if the plan is the cache's, the guard's or the fallback's, or on other ranks than 0."""
         return self._response
 
     @property
@@ -306,16 +306,17 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if response.HasField("analytic_cost_ms"):
             source += f", {response.analytic_cost_ms:.4g} ms by TorchRec's formulas"
         source += ", from the service"
+        response.warnings.extend(draft.unpriced)
+        self._response = response
         if self._guard is not None:
             cheaper = self._cheaper_plan(self._guard, layout, tables, module, sharders)
             if cheaper is not None:
-                layout, model = cheaper, type(self._guard).__name__
+                layout, model, self._response = cheaper, type(self._guard).__name__, None
                 source = f"by {model}, the guard"
         if self._cache is not None:
             plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
-            self._cache.add(fingerprint, draft.summary(), plan, model, response.cost.embedding_cost_ms)
-        response.warnings.extend(draft.unpriced)
-        self._response = response
+            cost_ms = None if self._response is None else response.cost.embedding_cost_ms
+            self._cache.add(fingerprint, draft.summary(), plan, model, cost_ms)
         return layout, source
 
     def _hint(self) -> str:
@@ -342,7 +343,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _warn_of_other_estimates(self, options: List[ShardingOption]) -> None:
         """Where the service searched by formulas that are not quite TorchRec's: what is least by them need not be by TorchRec's."""
-        if self._response is None or self._response.price_basis.kind != "published":
+        if self._guard is not None or self._response is None or self._response.price_basis.kind != "published":
             return
         own_ms, estimate_ms = self._response.cost.embedding_cost_ms, float(NoopPerfModel(self._topology).rate(options))
         if abs(own_ms - estimate_ms) > ESTIMATES_DIFFER * estimate_ms:
