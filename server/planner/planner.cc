@@ -209,9 +209,24 @@ void AddVersionHint(const PlanRequest& request, const Pricing& pricing, const Pl
   }
 }
 
-// The plan's cost by the formulas, where something else priced it and they can. Whoever asks for a
-// model of other devices by name is told both: its plan may be dearer than any that the formulas
-// would choose.
+// Why the model's measurements may not be of the request's devices; empty: they are, or whoever asks
+// does not say what these are.
+std::string DoubtOfDevices(const PlanRequest& request, const CostModelInfo& model) {
+  const Topology& topology = request.topology;
+  if (const std::string others = OtherDevices(topology, model); !others.empty()) {
+    return fmt::format("was not measured on {}, which the request is for", others);
+  }
+  if (topology.compute_device != ComputeDevice::kCuda || !request.cost_model.name.empty() ||
+      !DeviceNames(topology).empty()) {
+    return "";
+  }
+  return fmt::format("was measured on {}, and {}", model.measured_with.device,
+                     UnnamedDevices(topology));
+}
+
+// The plan's cost by the formulas, where something else priced it and they can. Where that was not
+// measured on what the request is for, both are told: the plan may be dearer than any that the
+// formulas would choose.
 template <typename Answer>
 void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const Plan& plan,
                      const PlanCost& cost, const ModelFinder& find_model, Answer& answer) {
@@ -226,13 +241,13 @@ void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const P
   const StatusOr<PlanCost> by_formulas = PricePlan(request, plan, analytic->bound);
   if (!by_formulas.ok()) return;
   answer.analytic_cost_ms = by_formulas->embedding_cost_ms;
-  const std::string others = OtherDevices(request.topology, model);
-  if (others.empty() || !pricing.devices.empty()) return;
+  const std::string doubt = DoubtOfDevices(request, model);
+  if (doubt.empty() || !pricing.devices.empty()) return;
   answer.warnings.push_back(fmt::format(
-      "cost model {} version {} was not measured on {}, which the request is for: the plan costs "
+      "cost model {} version {} {}: the plan costs "
       "{:.4g} ms by that model and {:.4g} ms by TorchRec's formulas with the request's figures, by "
       "which another plan may be cheaper (cost_model: {{name: {}}})",
-      model.name, model.version, others, cost.embedding_cost_ms, *answer.analytic_cost_ms,
+      model.name, model.version, doubt, cost.embedding_cost_ms, *answer.analytic_cost_ms,
       kAnalyticKind));
 }
 

@@ -567,6 +567,22 @@ TEST_F(PlannerTest, AModelOfOtherDevicesWarnsWithBothFigures) {
   request.topology.compute_device.reset();
   for (Device& device : request.topology.devices) device.name = "h100-sxm";
   EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, warns("h100-sxm"));
+
+  // Some GPU is not known to be this GPU, unless whoever asks says so, or names the model.
+  CostModelInfo gpu = FakeCostModel::Named("fake");
+  gpu.measured_with.device = "NVIDIA H100 80GB HBM3";
+  model_ = std::make_shared<FakeCostModel>(gpu);
+  const auto doubts = [&] {
+    return Contains(AllOf(HasSubstr("was measured on NVIDIA H100 80GB HBM3, and the request names "
+                                    "no device (topology.hosts[].device): the plan costs"),
+                          HasSubstr("by TorchRec's formulas")));
+  };
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, IsEmpty());
+  for (Device& device : request.topology.devices) device.name = "";
+  request.topology.compute_device = ComputeDevice::kCuda;
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, IsEmpty());
+  request.cost_model.name = "";
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, doubts());
 }
 
 TEST_F(PlannerTest, ModelsWithoutCommunicationGetTheLinksOfTheRequestsDevices) {
