@@ -74,6 +74,12 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
     request.search.num_candidates = 3;
     request.search.max_length = 2;
     request.search.refine_steps = 5;
+    if (i % 5 == 4) {  // hash tables: columns that are cut each have the keys
+      for (std::size_t t = 0; t < request.tables.size(); t += 2) {
+        request.tables[t].extra_bytes_per_row = 24;
+        request.tables[t].allocated_rows = request.tables[t].num_embeddings * 5 / 4;
+      }
+    }
     // Counted, hidden and not priced; over links that make it as large as the rest.
     if (i % 3 > 0) {
       request.pipeline_type = i % 3 == 1 ? PipelineType::kNone : PipelineType::kTrainSparseDist;

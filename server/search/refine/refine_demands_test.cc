@@ -77,6 +77,14 @@ PlanRequest DemandingRequest(Random& random, int max_tables, int max_ranks) {
   return request;
 }
 
+// Of which every block of columns has the keys.
+void AddHashTables(PlanRequest& request) {
+  for (std::size_t t = 0; t < request.tables.size(); t += 2) {
+    request.tables[t].extra_bytes_per_row = 24;
+    request.tables[t].allocated_rows = request.tables[t].num_embeddings * 5 / 4;
+  }
+}
+
 TEST(RefineDemandsTest, NoPlanIsEverIllegal) {
   Random random(41);
   const int requests = FromEnvironment("NEUROSHARD_RANDOM_REQUESTS", testing::Trials(400));
@@ -84,8 +92,9 @@ TEST(RefineDemandsTest, NoPlanIsEverIllegal) {
   int solved = 0;
   for (int i = 0; i < requests; ++i) {
     const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
-    const PlanRequest request = DemandingRequest(random, 10, 8);
+    PlanRequest request = DemandingRequest(random, 10, 8);
     if (i < first) continue;
+    if (i % 5 == 4) AddHashTables(request);
     LegalityCheck check(request);
     const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), &check);
     if (!result.ok()) {
@@ -116,6 +125,7 @@ TEST(RefineDemandsTest, TinyRequestsAreSolvedWheneverTheyCanBe) {
                                                      .ranks_per_host = {1, 2},
                                                      .torchrec_memory = true});
     AddRandomConstraints(random, request, 5);
+    if (i % 3 == 2) AddHashTables(request);
     if (i % 2 == 0) {
       for (std::size_t r = 1; r < request.topology.devices.size(); ++r) {
         request.topology.devices[r].compute_speed = r == 1 ? 2 : 0.7;
