@@ -181,7 +181,8 @@ class _Owner:
         self.parameters = sharder.shardable_parameters(module)
         self.is_pooled = ShardingOption.module_pooled(module, path)
         collections_in_it = list(module.modules())
-        self.fused_params: Dict[str, Any] = getattr(sharder, "fused_params", None) or {}
+        self.trains = unpriced.trains(sharder)
+        self.fused_params: Dict[str, Any] = getattr(self.trains, "fused_params", None) or {}
         self.is_weighted = any(part.is_weighted() for part in collections_in_it if isinstance(part, EmbeddingBagCollectionInterface))
         self.configs: Dict[str, Any] = {}
         self.doubles: List[str] = []  # names of several tables, of which TorchRec knows one
@@ -231,7 +232,7 @@ class _Owner:
     def wire_types(self) -> Dict[str, Tuple[Any, Any]]:
         """Types on the wire, forward and backward, by collective; empty without codecs (as build_sharder_data reads them)."""
         pooled = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER)
-        registry = self.sharder.qcomm_codecs_registry or {}
+        registry = self.trains.qcomm_codecs_registry or {}
         used = [each.name for each in (pooled if self.is_pooled else (CommOp.SEQUENCE_EMBEDDINGS_ALL_TO_ALL,)) if each.name in registry]
         return {name: (_wire_type(registry[name].forward), _wire_type(registry[name].backward)) for name in used}
 
@@ -394,7 +395,7 @@ class TableEnumerator(EmbeddingEnumerator):
             dependency=owner.dependency(name),
             row_positions=isinstance(owner.sharder, RowPositions),
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
-            unpriced=unpriced.of_sharder(owner.sharder, owner.is_pooled) + unpriced.of_constraint(constraint) + wire_note,
+            unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled) + unpriced.of_constraint(constraint) + wire_note,
         )
 
     def _output_type(self, owner: _Owner, name: str) -> Any:

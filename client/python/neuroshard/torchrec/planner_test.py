@@ -298,6 +298,15 @@ class ModulesTest(Case):
         self.assertIn("prices int8/fp32 on the wire, and its sharder has fp16/bf16: ebc.a, ebc.b, ebc.c", told([sharder(**half)], {"forward_dtype": "int8"}))
         self.assertNotIn("prices", told([sharder(**half)], {"forward_dtype": "fp16", "backward_dtype": "bf16"}))
 
+    def test_options_of_a_sharder_within_a_sharder_are_those_that_train(self):
+        inner = bags(bag("a"), bag("b", 2000), weighted=True)
+        model = Model(fp=FeatureProcessedEmbeddingBagCollection(inner, PositionWeightedModuleCollection({"f_a": 10, "f_b": 10}, torch.device("meta"))))
+        codecs = get_qcomm_codecs_registry(QCommsConfig(forward_precision=CommType.FP16, backward_precision=CommType.BF16))
+        within = EmbeddingBagCollectionSharder(fused_params={"output_dtype": DataType.FP16}, qcomm_codecs_registry=codecs)
+        request = self.request(model, [FeatureProcessedEmbeddingBagCollectionSharder(ebc_sharder=within)])
+        self.assertEqual((request.quantized_comms.forward_dtype, request.quantized_comms.backward_dtype), ("fp16", "bf16"))
+        self.assertEqual([table.output_dtype for table in request.tables], ["fp16", "fp16"])
+
     def test_managed_collisions_have_their_tables_of_ids_beside_the_rows(self):
         config = bag("a", 1024, 16)
 

@@ -19,10 +19,19 @@ _KNOWN = frozenset(
 _CACHE_OPTIONS = ("reserved_memory", "precision", "multipass_prefetch_config")
 
 
+def trains(sharder: ModuleSharder[Any]) -> ModuleSharder[Any]:
+    """The sharder whose options a module is trained with: sharders of feature processors, managed collisions and the like have one within."""
+    for name in ("_ebc_sharder", "_e_sharder", "_ec_sharder", "_embedding_collection_sharder"):
+        within = getattr(sharder, name, None)
+        if within is not None:
+            return trains(within)
+    return sharder
+
+
 def of_sharder(sharder: ModuleSharder[Any], is_pooled: bool) -> List[str]:
+    """`sharder`: one that trains."""
     found = []
-    parts = [part for part in (sharder, getattr(sharder, "_e_sharder", None)) if part is not None]  # managed collisions have one within
-    if not is_pooled and (get_ec_index_dedup() or any(getattr(part, "_use_index_dedup", False) for part in parts)):
+    if not is_pooled and (get_ec_index_dedup() or getattr(sharder, "_use_index_dedup", False)):
         found.append("use_index_dedup: double ids leave a rank once; they are priced as if each were sent, looked up and returned")
     fused_params: Dict[str, Any] = getattr(sharder, "fused_params", None) or {}
     found += [f"fused_params {name!r}: what it costs or saves is not priced" for name in sorted(set(fused_params) - _KNOWN)]
