@@ -67,7 +67,7 @@ class PlanCache:
             logger.warning("the cached plan is not used: %s", fault)
             return None
 
-    def add(self, fingerprint: str, summary: Dict[str, Any], plan: ShardingPlan, model: str, cost_ms: float) -> None:
+    def add(self, fingerprint: str, summary: Dict[str, Any], plan: ShardingPlan, model: str, cost_ms: Optional[float]) -> None:
         """A directory that cannot be written is a warning: the plan is good without it."""
         content = {"format": FORMAT, "cost_model": model, "embedding_cost_ms": cost_ms, "planned_at": time.time(), "plan": layout_as_json(plan), "request": summary}
         try:
