@@ -27,10 +27,8 @@ std::string Describe(const TextValue& document, DocumentKind wanted) {
                          Quoted(format->text));
     }
   }
-  if (const TextValue* plan = Find(document, "plan")) {
+  if (Has(document, "plan") || Has(document, "world_size"))
     return wanted == DocumentKind::kPlan ? "" : "a plan";
-  }
-  if (Has(document, "world_size")) return wanted == DocumentKind::kPlan ? "" : "a plan";
   if (Has(document, "legal")) return "an answer of `neuroshard evaluate`";
   if (Has(document, "embedding_cost") && Has(document, "ranks")) {
     return "an answer of `neuroshard validate`";

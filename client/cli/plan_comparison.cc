@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "client/cli/text_table.h"
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
+#include "common/base/wrapped_text.h"
 #include "common/domain/plan_request.h"
 
 namespace neuroshard {
@@ -61,6 +63,7 @@ Status Compare(const PlannerClient& planner, const v1::ShardPlanRequest& request
   }
   NS_ASSIGN_OR_RETURN(v1::ShardPlanResponse answer, planner.ShardPlan(asked));
   compared.set_search_ms(answer.search().search_ms());
+  compared.set_splits(answer.search().splits());
   NS_RETURN_IF_ERROR(Judge(planner, request, std::move(*answer.mutable_plan()), compared));
   const bool by_mean = compared.has_mean_of_max_ms() && own.has_mean_of_max_ms();
   const double own_ms = by_mean ? own.mean_of_max_ms() : own.embedding_cost_ms();
@@ -69,12 +72,21 @@ Status Compare(const PlannerClient& planner, const v1::ShardPlanRequest& request
   return absl::OkStatus();
 }
 
-// Why the plan is missing or illegal; empty: it is neither.
+// NeuroShard's baselines, which cut only what has no place otherwise.
+bool KeepsTablesWhole(std::string_view strategy) {
+  return strategy == "random" || strategy.ends_with("_greedy");
+}
+
+// Why the plan is missing or illegal, and what was cut for want of memory; empty: none of it.
 std::string Remark(const v1::ComparedPlan& compared) {
   constexpr int kNamed = 3;
   if (!compared.failure().empty()) return "no plan: " + compared.failure();
-  if (compared.legal()) return "";
   std::vector<std::string> named;
+  if (compared.legal()) {
+    return KeepsTablesWhole(compared.strategy()) && compared.splits() > 0
+               ? "tables are whole, but those larger than every device halved until they fit"
+               : "";
+  }
   for (int i = 0; i < std::min(kNamed, compared.violations_size()); ++i) {
     const v1::PlanViolation& violation = compared.violations(i);
     named.push_back(fmt::format("{}: {}", violation.field(), violation.description()));
@@ -143,7 +155,7 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
                    Milliseconds(own.embedding_cost_ms()),
                    mean(own.has_mean_of_max_ms(), own.mean_of_max_ms()), "1.000",
                    fmt::format("{:.1f}", response.search().search_ms()), "yes", ""));
-  std::string remarks;
+  std::vector<std::pair<std::string, std::string>> remarks;  // with whom they are about
   for (const v1::ComparedPlan& compared : response.comparison()) {
     const char* constraints = compared.without_constraints() ? "ignored" : "";
     if (compared.failure().empty()) {
@@ -156,11 +168,21 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
     } else {
       table.AddRow(Row(compared.strategy(), "-", mean(false, 0), "-", "-", "-", constraints));
     }
-    if (const std::string remark = Remark(compared); !remark.empty()) {
-      remarks += fmt::format("{}: {}\n", compared.strategy(), remark);
+    const std::string remark = Remark(compared);
+    if (remark.empty()) continue;
+    const auto same = std::find_if(remarks.begin(), remarks.end(),
+                                   [&](const auto& other) { return other.second == remark; });
+    if (same == remarks.end()) {
+      remarks.emplace_back(compared.strategy(), remark);
+    } else {
+      same->first += ", " + compared.strategy();
     }
   }
-  return table.ToString() + remarks;
+  std::string text = table.ToString();
+  for (const auto& [strategies, remark] : remarks) {
+    text += Wrapped(strategies + ": " + remark, kTextColumns, 2) + '\n';
+  }
+  return text;
 }
 
 }  // namespace neuroshard

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/base/positions.h"
@@ -13,9 +14,9 @@
 namespace neuroshard {
 namespace {
 
-double LoadOf(const Table& table, TableLoad load) {
+double LoadOf(const Table& table, std::int64_t cols, TableLoad load) {
   const double rows = static_cast<double>(table.num_embeddings);
-  const double dim = static_cast<double>(table.embedding_dim);
+  const double dim = static_cast<double>(cols);
   switch (load) {
     case TableLoad::kSize:
       return rows * dim * static_cast<double>(ElementBytes(table.weight_dtype));
@@ -39,38 +40,44 @@ struct RankLoad {
 
 }  // namespace
 
-std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load) {
+std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
+                                     std::vector<Piece> pieces) {
   const PlanRequest& request = context.request();
-  const std::size_t num_tables = request.tables.size();
+  const std::size_t num_pieces = pieces.size();
   std::vector<double> loads;
-  for (const Table& table : request.tables) loads.push_back(LoadOf(table, load));
+  for (const Piece& piece : pieces) {
+    loads.push_back(
+        LoadOf(request.tables[static_cast<std::size_t>(piece.table)], piece.cols, load));
+  }
   const std::vector<std::int64_t> available = AvailableBytes(request);
   std::vector<RankLoad> ranks(available.size());
-  Placement placement{WholeTables(request), std::vector<int>(num_tables, 0)};
-  for (const std::size_t t :
-       PositionsDescending(num_tables, [&](std::size_t table) { return loads[table]; })) {
+  Placement placement{std::move(pieces), std::vector<int>(num_pieces, 0)};
+  for (const std::size_t i :
+       PositionsDescending(num_pieces, [&](std::size_t piece) { return loads[piece]; })) {
     if (context.ShouldStop()) return std::nullopt;
-    const std::int64_t bytes =
-        PieceBytes(request, static_cast<int>(t), request.tables[t].embedding_dim);
+    const Piece& piece = placement.pieces[i];
+    const std::int64_t bytes = PieceBytes(request, piece.table, piece.cols);
     std::optional<std::size_t> best;
     for (std::size_t r = 0; r < available.size(); ++r) {
       if (ranks[r].used_bytes + bytes > available[r]) continue;
       if (!best || ranks[r] < ranks[*best]) best = r;
     }
     if (!best) return std::nullopt;
-    ranks[*best].load += loads[t];
+    ranks[*best].load += loads[i];
     ranks[*best].used_bytes += bytes;
-    placement.rank_of_piece[t] = static_cast<int>(*best);
+    placement.rank_of_piece[i] = static_cast<int>(*best);
   }
   return placement;
 }
 
 Status GreedyBaseline::Search(SearchContext& context) const {
-  std::optional<Placement> placement = PlaceByLoad(context, load_);
+  const PlanRequest& request = context.request();
+  const std::vector<Piece> pieces = LeastPieces(request);
+  std::optional<Placement> placement = PlaceByLoad(context, load_, pieces);
   if (context.stopped()) return absl::OkStatus();
   if (!placement) {
     NS_ASSIGN_OR_RETURN(placement,
-                        FindPacking(context.request(), Cutting::kWholeTables, context.stop()));
+                        FindPacking(request, CuttingOf(request, pieces), context.stop()));
   }
   ++context.statistics().plans_evaluated;
   return context.Improve(*placement);

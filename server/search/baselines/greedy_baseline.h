@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "server/search/placement/placement.h"
 #include "server/search/strategy.h"
@@ -15,13 +16,15 @@ enum class TableLoad {
   kSizeLookup,  // dim x pooling factor x log10(rows)
 };
 
-// Whole tables in descending load (ties: lower index first), each to the rank with the lowest sum
-// of loads among those with room for it (ties: less memory used, then the lower index). Empty: a
-// table found no room, or the context said stop.
-std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load);
+// Pieces in descending load (ties: lower index first), each to the rank with the lowest sum of
+// loads among those with room for it (ties: less memory used, then the lower index). Empty: a piece
+// found no room, or the context said stop.
+std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
+                                     std::vector<Piece> pieces);
 
-// PlaceByLoad. Where a table finds no room, the release puts it on the last rank; here the whole
-// placement is given up for FindPacking's.
+// PlaceByLoad of LeastPieces: the release knows whole tables alone, and has no plan where one is
+// larger than every rank. Where a table finds no room, the release puts it on the last rank; here
+// the whole placement is given up for FindPacking's.
 class GreedyBaseline final : public Strategy {
  public:
   explicit GreedyBaseline(TableLoad load) : load_(load) {}

@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/violations.h"
 #include "common/domain/shard_layout.h"
+#include "server/search/placement/placement.h"
 #include "server/search/placement/plan_fit.h"
 
 namespace neuroshard {
@@ -43,17 +47,10 @@ void LayOutOnAllRanks(const Table& table, SlicingGroup group, int num_ranks, Tab
 
 }  // namespace
 
-Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
-  if (context.ShouldStop()) return absl::OkStatus();
-  const PlanRequest& request = context.request();
+Plan DistributedEmbeddingsStrategy::LayOut(const PlanRequest& request,
+                                           std::optional<std::int64_t> threshold_elements) const {
   const DistributedEmbeddingsOptions& options = request.search.distributed_embeddings;
   const int num_ranks = request.topology.num_ranks();
-  if (options.gpu_embedding_size_elements && request.topology.host_memory_bytes.empty()) {
-    Violations violations;
-    violations.Add("search.distributed_embeddings.gpu_embedding_size_elements",
-                   "needs topology.hosts[].host_memory_bytes");
-    return violations.ToStatus();
-  }
   Plan plan{
       .world_size = num_ranks, .local_world_size = request.topology.ranks_per_host(), .tables = {}};
   std::vector<TableExtent> sliced;
@@ -71,8 +68,7 @@ Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
       LayOutOnAllRanks(table, group, num_ranks, table_plan);
     }
   }
-  const auto widths =
-      SliceColumns(sliced, options.column_slice_threshold_elements, num_ranks, kColumnAlignment);
+  const auto widths = SliceColumns(sliced, threshold_elements, num_ranks, kColumnAlignment);
   const PlacedSlices placed = PlaceSlices(sliced, widths, num_ranks, placement_);
   for (std::size_t i = 0; i < sliced.size(); ++i) {
     LayOutColumns(request.tables[sliced_index[i]], placed.holders[i], plan.tables[sliced_index[i]]);
@@ -86,8 +82,40 @@ Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
       }
     }
   }
-  NS_RETURN_IF_ERROR(
-      CheckFits(request, plan, fmt::format("the plan of '{}'", request.search.strategy)));
+  return plan;
+}
+
+Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
+  if (context.ShouldStop()) return absl::OkStatus();
+  const PlanRequest& request = context.request();
+  const DistributedEmbeddingsOptions& options = request.search.distributed_embeddings;
+  if (options.gpu_embedding_size_elements && request.topology.host_memory_bytes.empty()) {
+    Violations violations;
+    violations.Add("search.distributed_embeddings.gpu_embedding_size_elements",
+                   "needs topology.hosts[].host_memory_bytes");
+    return violations.ToStatus();
+  }
+  const std::string whose = fmt::format("the plan of '{}'", request.search.strategy);
+  std::optional<std::int64_t> threshold = options.column_slice_threshold_elements;
+  Plan plan = LayOut(request, threshold);
+  Status fits = CheckFits(request, plan, whose);
+  // The peer's automatic rule cuts nothing for want of memory. Where a table is larger than every
+  // rank, the largest threshold of its size halved, and halved again, that fits is what a user of
+  // the peer would state.
+  if (!fits.ok() && !threshold.has_value() && LeastPieces(request).size() > request.tables.size()) {
+    std::int64_t elements = 0;
+    for (const Table& table : request.tables) {
+      elements = std::max(elements, table.num_embeddings * table.embedding_dim);
+    }
+    for (threshold = elements / 2; !fits.ok() && *threshold > 0; threshold = *threshold / 2) {
+      if (context.ShouldStop()) return absl::OkStatus();
+      Plan cut = LayOut(request, threshold);
+      if (cut == plan) continue;
+      plan = std::move(cut);
+      fits = CheckFits(request, plan, whose);
+    }
+  }
+  NS_RETURN_IF_ERROR(fits);
   ++context.statistics().plans_evaluated;
   return context.Improve(std::move(plan));
 }

@@ -2,6 +2,9 @@
 // distributed-embeddings.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "server/search/distributed_embeddings/slice_placement.h"
 #include "server/search/strategy.h"
 
@@ -12,13 +15,16 @@ namespace neuroshard {
 // row_wise_subset over all ranks, which has the peer's blocks of rows. Under gpu_embedding_size
 // tables of which any slice is offloaded have kOffload; INVALID_ARGUMENT where hosts have no
 // memory. It looks at no other memory and no cost; FAILED_PRECONDITION where its plan does not fit,
-// proving nothing.
+// proving nothing. Where a table is larger than every rank and no column_slice_threshold is stated,
+// it takes the largest of half the largest table, a quarter and so on whose plan fits.
 class DistributedEmbeddingsStrategy final : public Strategy {
  public:
   explicit DistributedEmbeddingsStrategy(SlicePlacement placement) : placement_(placement) {}
   Status Search(SearchContext& context) const override;
 
  private:
+  Plan LayOut(const PlanRequest& request, std::optional<std::int64_t> threshold_elements) const;
+
   SlicePlacement placement_;
 };
 

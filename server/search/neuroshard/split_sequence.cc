@@ -17,8 +17,6 @@ SplitSequence MakeSequence(std::vector<Piece> pieces, ShardTable& shard_table) {
   return sequence;
 }
 
-bool CanHalve(const Piece& piece) { return piece.cols % (2 * kColumnAlignment) == 0; }
-
 SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardTable& shard_table) {
   SplitSequence child = sequence;
   Piece& first = child.pieces[index];

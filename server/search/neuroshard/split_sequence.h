@@ -16,9 +16,6 @@ struct SplitSequence {
 
 SplitSequence MakeSequence(std::vector<Piece> pieces, ShardTable& shard_table);
 
-// Halves leave multiples of kColumnAlignment columns.
-bool CanHalve(const Piece& piece);
-
 // The sequence with piece `index` halved: the first half stays in its place, the second one is
 // appended (NeuroShard, section 3.3).
 SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardTable& shard_table);

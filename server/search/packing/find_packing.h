@@ -1,6 +1,8 @@
 // Feasibility before optimisation: a placement that fits into memory, whatever it costs.
 #pragma once
 
+#include <vector>
+
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
@@ -14,6 +16,13 @@ enum class Cutting {
              // most
   kColumnsNotRows  // the same, of a strategy that cuts no rows where the request allows it
 };
+
+// For what finds no place for `pieces`: tables stay whole where all of them are.
+inline Cutting CuttingOf(const PlanRequest& request, const std::vector<Piece>& pieces) {
+  return pieces.size() == request.tables.size() || request.has_unpooled_tables()
+             ? Cutting::kWholeTables
+             : Cutting::kColumns;
+}
 
 // What a plan of the others might have, for "no plan can exist"; empty of kColumns.
 constexpr const char* WithoutCuts(Cutting cutting) {

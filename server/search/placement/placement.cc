@@ -14,6 +14,26 @@ std::vector<Piece> WholeTables(const PlanRequest& request) {
   return pieces;
 }
 
+bool CanHalve(const Piece& piece) { return piece.cols % (2 * kColumnAlignment) == 0; }
+
+std::vector<Piece> LeastPieces(const PlanRequest& request) {
+  const std::vector<std::int64_t> available = AvailableBytes(request);
+  const std::int64_t room =
+      available.empty() ? 0 : *std::max_element(available.begin(), available.end());
+  std::vector<Piece> pieces;
+  for (const Piece& table : WholeTables(request)) {
+    Piece piece = table;
+    const bool pooled =
+        request.tables[static_cast<std::size_t>(table.table)].kind == TableKind::kEmbeddingBag;
+    while (pooled && CanHalve(piece) && PieceBytes(request, piece.table, piece.cols) > room)
+      piece.cols /= 2;
+    // Where halves do not fit either, the whole says what lacks.
+    if (PieceBytes(request, piece.table, piece.cols) > room) piece.cols = table.cols;
+    for (; piece.col_offset < table.cols; piece.col_offset += piece.cols) pieces.push_back(piece);
+  }
+  return pieces;
+}
+
 std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols) {
   const Table& of = request.tables[static_cast<std::size_t>(table)];
   return ShardMemory(request, of, of.num_embeddings, cols).total_bytes();

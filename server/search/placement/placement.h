@@ -28,6 +28,14 @@ struct Placement {
 // One piece a table, in the request's order.
 std::vector<Piece> WholeTables(const PlanRequest& request);
 
+// Whole tables, but for those that no rank has room for: they are halved in columns until one has.
+// Unpooled ones, and those whose halves would not be multiples of kColumnAlignment before they fit,
+// stay whole. Pieces of a table follow each other.
+std::vector<Piece> LeastPieces(const PlanRequest& request);
+
+// Whether halves of the piece are multiples of kColumnAlignment columns.
+bool CanHalve(const Piece& piece);
+
 // Bytes that `cols` columns of a table take under the request's memory rule.
 std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols);
 
