@@ -37,8 +37,9 @@ std::string DevicesAsTable(const v1::ListDevicesResponse& response) {
   }
   return table.ToString() +
          "published figures, none measured: memory, its bandwidth, and what a collective gets\n"
-         "out of a device's links, on a host and between hosts, per direction; 1 GB is 10^9\n"
-         "bytes. In a request: topology: {hosts: [{device: NAME, count: 2, num_devices: 8}]}\n";
+         "out of a device's links, on a host and between hosts (a rank's: one card a device),\n"
+         "per direction; 1 GB is 10^9 bytes. In a request:\n"
+         "topology: {hosts: [{device: NAME, count: 2, num_devices: 8}]}\n";
 }
 
 int RunDevices(const DevicesOptions& options, const Console& console) {

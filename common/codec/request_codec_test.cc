@@ -515,6 +515,40 @@ TEST(DecodePlanRequestTest, ABandwidthInAnotherUnitIsWarnedAbout) {
   }
 }
 
+TEST(DecodePlanRequestTest, ACardIsSharedByItsRanks) {
+  v1::ShardPlanRequest message = GoodRequest();
+  message.mutable_topology()->clear_hosts();
+  v1::HostGroup& hosts = *message.mutable_topology()->add_hosts();
+  hosts.set_count(2);
+  hosts.set_num_devices(8);
+  hosts.set_memory_bytes(1 << 30);
+  v1::Bandwidths& bandwidths = *message.mutable_topology()->mutable_bandwidths();
+  bandwidths.set_nic_bytes_per_s(12.5e9);
+  EXPECT_THAT(FaultyFields(Decode(message).status()),
+              ElementsAre("topology.bandwidths.ranks_per_nic"));
+  bandwidths.set_ranks_per_nic(8);
+  const auto request = Decode(message);
+  ASSERT_TRUE(request.ok()) << Message(request.status());
+  EXPECT_EQ(request->topology.bandwidths.inter_host_bytes_per_s, 12.5e9 / 8);
+
+  bandwidths.set_inter_host_bytes_per_s(12.5e9);
+  EXPECT_THAT(FaultyFields(Decode(message).status()),
+              ElementsAre("topology.bandwidths.nic_bytes_per_s"));
+  bandwidths.clear_inter_host_bytes_per_s();
+  for (const int ranks : {0, 9, -1}) {
+    bandwidths.set_ranks_per_nic(ranks);
+    EXPECT_THAT(FaultyFields(Decode(message).status()),
+                ElementsAre("topology.bandwidths.ranks_per_nic"));
+  }
+  bandwidths.set_ranks_per_nic(8);
+  bandwidths.set_nic_bytes_per_s(5);
+  EXPECT_THAT(FaultyFields(Decode(message).status()),
+              ElementsAre("topology.bandwidths.nic_bytes_per_s"));
+  bandwidths.clear_nic_bytes_per_s();
+  EXPECT_THAT(FaultyFields(Decode(message).status()),
+              ElementsAre("topology.bandwidths.nic_bytes_per_s"));
+}
+
 TEST(DecodePlanRequestTest, NoPublishedBandwidthIsWarnedAbout) {
   for (const PublishedDevice& device : PublishedDevices()) {
     v1::ShardPlanRequest message = GoodRequest();

@@ -117,6 +117,35 @@ void TakePublishedFigures(const std::vector<std::string>& names, Topology& topol
   topology.bandwidths.inter_host_bytes_per_s = topology.fabric->inter_host.bytes_per_s;
 }
 
+// A network card and the ranks that share it, as what one of them has.
+void DecodeNetworkCard(const v1::Bandwidths& message, const FieldCheck& check, Topology& topology) {
+  if (!message.has_nic_bytes_per_s() && !message.has_ranks_per_nic()) return;
+  if (!message.has_nic_bytes_per_s()) {
+    check.Fail("nic_bytes_per_s", "must be given where ranks_per_nic is");
+    return;
+  }
+  if (message.has_inter_host_bytes_per_s()) {
+    check.Fail(
+        "nic_bytes_per_s",
+        "must be absent where inter_host_bytes_per_s is given, which says the same of a rank");
+  }
+  if (!message.has_ranks_per_nic()) {
+    check.Fail("ranks_per_nic",
+               "must be given where nic_bytes_per_s is: how many ranks of a host share a card");
+    return;
+  }
+  int most_ranks = 1;
+  for (const HostRanks& host : topology.hosts()) most_ranks = std::max(most_ranks, host.count);
+  const bool card =
+      check.InRange("nic_bytes_per_s", message.nic_bytes_per_s(), kMinBandwidth, kMaxBandwidth);
+  const bool ranks =
+      check.InRange("ranks_per_nic", std::int64_t{message.ranks_per_nic()}, 1, most_ranks);
+  if (card && ranks) {
+    topology.bandwidths.inter_host_bytes_per_s =
+        message.nic_bytes_per_s() / message.ranks_per_nic();
+  }
+}
+
 // What the request states wins over the figures of its devices.
 void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violations& violations) {
   const FieldCheck check("topology.bandwidths", violations);
@@ -130,6 +159,7 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   if (message.has_inter_host_bytes_per_s()) {
     bandwidths.inter_host_bytes_per_s = message.inter_host_bytes_per_s();
   }
+  DecodeNetworkCard(message, check, topology);
   if (message.has_host_to_device_bytes_per_s()) {
     bandwidths.host_to_device_bytes_per_s = message.host_to_device_bytes_per_s();
   }
@@ -288,7 +318,8 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
   }
   if (!topology.fabric && topology.num_ranks() > 1 &&
       !(message.bandwidths().has_intra_host_bytes_per_s() &&
-        message.bandwidths().has_inter_host_bytes_per_s())) {
+        (message.bandwidths().has_inter_host_bytes_per_s() ||
+         message.bandwidths().has_nic_bytes_per_s()))) {
     warnings.push_back(fmt::format(
         "the table of devices has no links of {}: what topology.bandwidths does not state of them "
         "is TorchRec's default, {:.3g} bytes/s on a host and {:.3g} between hosts",

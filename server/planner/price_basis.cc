@@ -41,6 +41,13 @@ bool StatesOwnFigures(const Topology& topology, const std::string& device) {
          topology.fabric != published.fabric;
 }
 
+// What a rank has between hosts: where ranks share a card, the request may have meant the card.
+std::string BetweenHosts(const Topology& topology) {
+  if (topology.hosts().size() < 2) return "";
+  return fmt::format(", {:.4g} GB/s of each rank between hosts",
+                     topology.bandwidths.inter_host_bytes_per_s / 1e9);
+}
+
 std::string FormulasText(const Topology& topology, const std::vector<std::string>& devices) {
   const Bandwidths& bandwidths = topology.bandwidths;
   if (devices.empty()) {
@@ -48,15 +55,13 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
         "TorchRec's formulas with {}; nothing was measured: costs compare plans "
         "but do not forecast times",
         bandwidths == Bandwidths() ? "their default bandwidths of a V100-class host"
-                                   : "the request's bandwidths");
+                                   : "the request's bandwidths" + BetweenHosts(topology));
   }
   std::string figures =
       fmt::format("{:.0f} GB/s of memory", bandwidths.device_memory_bytes_per_s / 1e9);
   if (topology.fabric && topology.num_ranks() > 1) {
     figures += fmt::format(", {:.0f} GB/s on a host", bandwidths.intra_host_bytes_per_s / 1e9);
-    if (topology.hosts().size() > 1) {
-      figures += fmt::format(", {:.0f} between hosts", bandwidths.inter_host_bytes_per_s / 1e9);
-    }
+    figures += BetweenHosts(topology);
     figures += ": " + topology.fabric->name;
   }
   if (devices.size() == 1 && StatesOwnFigures(topology, devices.front())) {
