@@ -37,7 +37,9 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, const Te
     text += HostMemoryLines(response.cost());
   }
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
-  if (response.has_analytic_cost_ms()) text += AnalyticLine(response.analytic_cost_ms());
+  if (response.has_analytic_cost_ms()) {
+    text += AnalyticLine(response.analytic_cost_ms(), response.cost().measured_with());
+  }
   if (response.has_migration()) text += MigrationLine(response.migration());
   text = table + Lines(text, style);
   if (!response.explanations().empty()) {

@@ -24,7 +24,9 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
   text += ShardingLine(response.plan());
   text += HostMemoryLines(response.cost());
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
-  if (response.has_analytic_cost_ms()) text += AnalyticLine(response.analytic_cost_ms());
+  if (response.has_analytic_cost_ms()) {
+    text += AnalyticLine(response.analytic_cost_ms(), response.cost().measured_with());
+  }
   if (response.has_migration()) text += MigrationLine(response.migration());
   text = Lines(BasisLine(response.price_basis(), response.cost().measured_with()), style) +
          CostTable(response.cost(), style) + Lines(text, style);

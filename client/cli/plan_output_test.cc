@@ -100,6 +100,16 @@ TEST(PlanAsTableTest, BeginsWithWhatItsPricesRestOn) {
               AllOf(StartsWith("prices rest on sand\nrank"), Not(HasSubstr("measured with"))));
 }
 
+TEST(PlanAsTableTest, TheFormulasCostStandsBesideThatOfAGpusModel) {
+  v1::ShardPlanResponse response;
+  response.mutable_cost()->mutable_measured_with()->set_backend("neuroshard-cuda");
+  EXPECT_THAT(PlanAsTable(response), Not(HasSubstr("formulas")));
+  response.set_analytic_cost_ms(0.25);
+  EXPECT_THAT(PlanAsTable(response), HasSubstr("TorchRec's formulas (analytic) 0.250 ms\n"));
+  response.mutable_cost()->mutable_measured_with()->set_backend("neuroshard-cpu");
+  EXPECT_THAT(PlanAsTable(response), Not(HasSubstr("formulas")));
+}
+
 TEST(PlanAsTorchRecTest, CpuPlacementsHaveNoIndexAndTablesKeepTheirOrder) {
   const auto topology = FromYaml<v1::Topology>("hosts: [{num_devices: 4, memory_bytes: 1000}]");
   const std::string text = *PlanAsTorchRec(SomePlan(), topology, "cpu");

@@ -11,6 +11,7 @@
 #include "client/cli/text_table.h"
 #include "common/base/bytes.h"
 #include "common/codec/plan_codec.h"
+#include "common/devices/device_table.h"
 #include "common/domain/backend_names.h"
 #include "common/domain/plan_report.h"
 #include "common/domain/vocabulary.h"
@@ -134,7 +135,8 @@ std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
   return line + fmt::format(" ({}: {})\n", bound.kind(), bound.scope());
 }
 
-std::string AnalyticLine(double cost_ms) {
+std::string AnalyticLine(double cost_ms, const v1::MeasuredWith& measured_with) {
+  if (ComputeDeviceOf(DecodeMeasuredWith(measured_with)) == ComputeDevice::kCpu) return "";
   return fmt::format("TorchRec's formulas (analytic) {:.3f} ms\n", cost_ms);
 }
 

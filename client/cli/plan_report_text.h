@@ -36,8 +36,9 @@ std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measu
 // bounds.
 std::string BoundLine(const v1::LowerBound& bound, Detail detail);
 
-// What the plan costs by the formulas, where another model priced it.
-std::string AnalyticLine(double cost_ms);
+// What the plan costs by the formulas, where another model priced it. Empty where that was measured
+// on CPUs: unless a request says otherwise, the formulas are of a GPU's bandwidths.
+std::string AnalyticLine(double cost_ms, const v1::MeasuredWith& measured_with);
 
 // How many bytes move, and of which tables: the ones that move most are named.
 std::string MigrationLine(const v1::MigrationReport& report);
