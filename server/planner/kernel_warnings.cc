@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "common/devices/device_table.h"
 #include "common/domain/backend_names.h"
 #include "common/domain/table_names.h"
 
@@ -41,10 +42,9 @@ std::string NamesOf(const TableNames& names, const std::vector<int>& tables) {
 
 std::optional<ComputeDevice> TrainsOn(const Topology& topology, const CostModelInfo& model) {
   if (topology.compute_device) return topology.compute_device;
-  const bool names_device = std::any_of(topology.devices.begin(), topology.devices.end(),
-                                        [](const Device& device) { return !device.name.empty(); });
-  if (!names_device && model.measured_with.backend == kNeuroshardCpu) return std::nullopt;
-  return ComputeDevice::kCuda;
+  if (!DeviceNames(topology).empty()) return ComputeDevice::kCuda;  // all that have a name are
+  if (model.measured_with.backend == kNeuroshardCpu) return std::nullopt;
+  return ComputeDeviceOf(model.measured_with).value_or(ComputeDevice::kCuda);
 }
 
 std::optional<PlanRequest> WithTrainer(const PlanRequest& request, const CostModelInfo& model) {

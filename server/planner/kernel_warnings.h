@@ -11,8 +11,9 @@
 
 namespace neuroshard {
 
-// What the request's trainer computes on (Topology.compute_device of the proto): CUDA devices where
-// it does not say, unless `model` was measured with this project's kernels on CPUs; none then.
+// What the request's trainer computes on (Topology.compute_device of the proto). Where it does not
+// say: what `model` was measured on, else CUDA devices; none where this project's kernels on CPUs
+// were measured, which are no trainer's.
 std::optional<ComputeDevice> TrainsOn(const Topology& topology, const CostModelInfo& model);
 
 // The request with what its trainer computes on, where that decides how tables are cut; none: it

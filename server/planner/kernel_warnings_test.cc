@@ -40,6 +40,11 @@ TEST(KernelWarningsTest, ATrainerIsOnCudaUnlessTheRequestOrItsModelSaysOtherwise
   topology.devices.resize(1);
   EXPECT_THAT(TrainsOn(topology, {}), Optional(ComputeDevice::kCuda));
   EXPECT_THAT(TrainsOn(topology, MeasuredWithBackend(kNeuroshardCpu)), Eq(std::nullopt));
+  CostModelInfo fbgemm = MeasuredWithBackend("fbgemm");
+  fbgemm.measured_with.device = "AMD EPYC 9654";
+  EXPECT_THAT(TrainsOn(topology, fbgemm), Optional(ComputeDevice::kCpu));
+  fbgemm.measured_with.device = "NVIDIA H100 80GB HBM3";
+  EXPECT_THAT(TrainsOn(topology, fbgemm), Optional(ComputeDevice::kCuda));
   topology.devices[0].name = "h100-sxm";
   EXPECT_THAT(TrainsOn(topology, MeasuredWithBackend(kNeuroshardCpu)),
               Optional(ComputeDevice::kCuda));
