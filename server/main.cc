@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
 #include <variant>
 
 #include "common/base/build_info.h"
@@ -59,9 +61,14 @@ Status RunPlanner(const PlannerOptions& options) {
       [&models](const std::string& name) { return models->Current()->VersionsOf(name); });
   CallerQuotas quotas(options.quotas, clock);
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get(), &quotas);
-  PlannerServiceImpl service({planner, *models, gate, clock, *logger, planner_metrics,
-                              options.limits, std::chrono::milliseconds(options.max_search_ms),
-                              options.service_limits});
+  PlannerServiceImpl service(
+      {planner, *models, gate, clock, *logger, planner_metrics, options.limits,
+       std::chrono::milliseconds(options.max_search_ms), options.service_limits,
+       [&](const std::string& name, int version, std::optional<double> share) {
+         auto channel = models->Serve(name, version, share);
+         if (channel.ok()) watcher.ReloadNow();
+         return channel;
+       }});
   NS_ASSIGN_OR_RETURN(
       const auto server,
       RpcServer::Start(options.rpc, {{v1::PlannerService::service_full_name(), &service}}, gate));

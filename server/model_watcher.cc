@@ -1,5 +1,7 @@
 #include "server/model_watcher.h"
 
+#include <fmt/ranges.h>
+
 #include <string>
 #include <utility>
 
@@ -34,12 +36,18 @@ void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMet
 void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
                   PlannerMetrics& metrics) {
   for (const std::string& model : report.loaded) logger.Audit("model_loaded", {{"model", model}});
+  for (const ChangedContent& changed : report.changed_content) {
+    logger.Warn(
+        "model_content_changed",
+        {{"model", changed.model}, {"digest_before", changed.before}, {"digest", changed.now}});
+  }
   for (const std::string& model : report.removed) logger.Audit("model_removed", {{"model", model}});
   for (const auto& [name, text] : report.channels) {
     logger.Audit("model_channel", {{"model", name}, {"serves", text}});
   }
   for (const RefusedModel& refused : report.refused) LogRefusal(refused, logger);
   metrics.ModelsLoaded(report.loaded.size());
+  metrics.ModelContentChanged(report.changed_content.size());
   metrics.ModelsRefused(report.refused.size());
   metrics.ModelsNow(snapshot);
   if (report.root_status.ok()) metrics.ModelRootRead();
@@ -98,8 +106,9 @@ void ModelWatcher::NoteDefaultModel() {
   if (name == noted_) return;
   noted_ = std::move(name);
   logger_.Audit("default_model", {{"model", noted_}});
-  if (const std::string reason = PoorReason(info); !reason.empty()) {
-    logger_.Warn("poor_default_model", {{"model", noted_}, {"reason", reason}});
+  if (const auto reasons = ReasonsAgainst(info); !reasons.empty()) {
+    logger_.Warn("poor_default_model",
+                 {{"model", noted_}, {"reason", fmt::format("{}", fmt::join(reasons, "; "))}});
   }
 }
 

@@ -40,6 +40,7 @@ class ModelWatcherTest : public ::testing::Test {
           info.name = manifest.name;
           info.version = manifest.version;
           info.drift = manifest.drift;
+          info.digest = manifest.digest;
           if (manifest.version == 2) {
             info.details = {{"metrics.compute.mape_percent", "214"},
                             {"metrics.compute.samples", "30"}};
@@ -155,11 +156,11 @@ TEST_F(ModelWatcherTest, AChannelThatThisReplicaCannotObeyIsSaidAndDisturbsNothi
                                 HasSubstr("version 2 for 25% of the requests")));
 }
 
-TEST_F(ModelWatcherTest, DriftIsAMetricAsLongAsTheModelIsThere) {
-  const auto ratios = [&] {
+TEST_F(ModelWatcherTest, DriftIsAMetricAsLongAsTheModelServes) {
+  const auto gauges = [&](const std::string& name) {
     std::map<std::string, double> values;
     for (const auto& family : registry_.Collect()) {
-      if (family.name != "neuroshard_model_drift_ratio") continue;
+      if (family.name != name) continue;
       for (const auto& metric : family.metric) {
         std::string labels;
         for (const auto& label : metric.label) labels += label.value + ' ';
@@ -168,15 +169,48 @@ TEST_F(ModelWatcherTest, DriftIsAMetricAsLongAsTheModelIsThere) {
     }
     return values;
   };
-  ASSERT_THAT(WriteModelDrift(root_ / "fixture/1", {{"compute", 4, 1.5, 1, 2, "a", "b"}}), IsOk());
+  ASSERT_THAT(WriteModelDrift(root_ / "fixture/1", {{"all_reduce", 4, 1.5, 1.4, 1.6, "a", "b"},
+                                                    {"compute", 40, 1.5, 1.4, 1.6, "a", "b"}}),
+              IsOk());
   repository_->Reload();
   ModelWatcher watcher(*repository_, std::chrono::milliseconds(0), *logger_, metrics_);
-  EXPECT_THAT(ratios(), ::testing::ElementsAre(::testing::Pair(
-                            AllOf(HasSubstr("fixture"), HasSubstr("compute")), 1.5)));
-  std::filesystem::remove_all(root_ / "fixture/1");
+  const auto stages = [](double few, double many) {
+    return ::testing::ElementsAre(
+        ::testing::Pair(AllOf(HasSubstr("fixture"), HasSubstr("all_reduce")), few),
+        ::testing::Pair(AllOf(HasSubstr("fixture"), HasSubstr("compute")), many));
+  };
+  EXPECT_THAT(gauges("neuroshard_model_drift_ratio"), stages(1.5, 1.5));
+  EXPECT_THAT(gauges("neuroshard_model_drifted"), stages(0, 1));
+  EXPECT_THAT(gauges("neuroshard_model_poor"),
+              ::testing::ElementsAre(::testing::Pair(HasSubstr("1"), 0)));
+  // Version 2, which is poor, serves in its place.
+  EXPECT_THAT(WriteModelFixture(root_, {.version = 2}), IsOk());
   watcher.ReloadNow();
-  WaitFor(0, 0);
-  while (!ratios().empty()) std::this_thread::yield();
+  WaitFor(2, 0);
+  while (!gauges("neuroshard_model_drifted").empty()) std::this_thread::yield();
+  EXPECT_THAT(gauges("neuroshard_model_poor"),
+              ::testing::ElementsAre(::testing::Pair(HasSubstr("2"), 1)));
+  EXPECT_THAT(gauges("neuroshard_model_drift_ratio"), ::testing::IsEmpty());
+}
+
+TEST_F(ModelWatcherTest, OtherContentUnderTheSameVersionIsLoggedAndCounted) {
+  ModelWatcher watcher(*repository_, std::chrono::milliseconds(0), *logger_, metrics_);
+  const auto other = WriteModelFixture(root_ / ".other", {.version = 1, .seed = 9});
+  ASSERT_THAT(other, IsOk());
+  std::filesystem::rename(root_ / "fixture/1", root_ / "fixture/1.tmp");
+  std::filesystem::rename(*other, root_ / "fixture/1");
+  watcher.ReloadNow();
+  const auto changes = [&] {
+    for (const auto& family : registry_.Collect()) {
+      if (family.name == "neuroshard_model_content_changes_total") {
+        return family.metric[0].counter.value;
+      }
+    }
+    return -1.0;
+  };
+  while (changes() < 1) std::this_thread::yield();
+  EXPECT_THAT(log_.str(), AllOf(HasSubstr("model_content_changed model=fixture/1 digest_before="),
+                                HasSubstr((*repository_->Current()->Find({}))->info().digest)));
 }
 
 TEST_F(ModelWatcherTest, PollsByItself) {

@@ -631,6 +631,24 @@ TEST_F(CommandLineTest, EvalTasksAsksForEveryTaskAndStrategy) {
   EXPECT_EQ(planner_.requests().size(), 4u) << "nothing is asked for a faulty file";
 }
 
+TEST_F(CommandLineTest, AVersionIsToldToServe) {
+  planner_.served.set_channel("version 4, version 5 for 25% of the requests");
+  planner_.served.add_overruled("compute is 60% off");
+  EXPECT_EQ(Run({"models", "serve", "cpu/5", "--share", "0.25", "--force", "--planner",
+                 planner_.address()}),
+            0);
+  EXPECT_EQ(out_, "cpu: version 4, version 5 for 25% of the requests\n");
+  EXPECT_THAT(err_, HasSubstr("overruled: compute is 60% off"));
+  EXPECT_EQ(Run({"models", "serve", "cpu/4", "--planner", planner_.address()}), 0);
+  ASSERT_EQ(planner_.serve_requests.size(), 2U);
+  EXPECT_EQ(planner_.serve_requests[0].ShortDebugString(),
+            "name: \"cpu\" version: 5 share: 0.25 force: true");
+  EXPECT_EQ(planner_.serve_requests[1].ShortDebugString(), "name: \"cpu\" version: 4");
+  EXPECT_EQ(Run({"models", "serve", "cpu", "--planner", planner_.address()}), 2);
+  EXPECT_THAT(err_, HasSubstr("NAME/VERSION"));
+  EXPECT_EQ(Run({"models", "serve", "cpu/4", "--share", "2"}), 2);
+}
+
 TEST_F(CommandLineTest, ModelsAreListedAndShown) {
   v1::CostModelSummary* model = planner_.models.add_models();
   model->set_name("cpu");
@@ -642,16 +660,20 @@ TEST_F(CommandLineTest, ModelsAreListedAndShown) {
   v1::RefusedCostModel* refused = planner_.models.add_refused();
   refused->set_path("bad/1");
   refused->set_reason("no model.yaml");
+  model->add_poor_reasons("compute is 60% off");
+  model->set_digest("00ff");
   EXPECT_EQ(Run({"models", "list", "--planner", planner_.address()}), 0);
-  EXPECT_THAT(
-      out_, AllOf(HasSubstr("cpu"), HasSubstr("2,4"), HasSubstr("refused: bad/1: no model.yaml")));
+  EXPECT_THAT(out_,
+              AllOf(HasSubstr("cpu"), HasSubstr("2,4"), HasSubstr("refused: bad/1: no model.yaml"),
+                    HasSubstr("poor: cpu/2: compute is 60% off")));
   *planner_.model.mutable_summary() = *model;
   (*planner_.model.mutable_details())["metrics.compute.kendall_tau"] = "0.97";
   for (const char* kernel : {"fused", "fused_uvm"}) {
     planner_.model.mutable_measured_ranges()->add_compute_kernels(kernel);
   }
   EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address()}), 0);
-  EXPECT_THAT(out_, AllOf(HasSubstr("metrics.compute.kendall_tau"), HasSubstr("fake-rings")));
+  EXPECT_THAT(out_, AllOf(HasSubstr("metrics.compute.kendall_tau"), HasSubstr("fake-rings"),
+                          HasSubstr("00ff"), ContainsRegex("poor +compute is 60% off")));
   EXPECT_THAT(out_, ContainsRegex("measured_compute_kernels +fused fused_uvm\n"));
   EXPECT_EQ(Run({"models", "show", "cpu", "--planner", planner_.address(), "--format", "json"}), 0);
   EXPECT_EQ(nlohmann::json::parse(out_)["measured_ranges"]["compute_kernels"],

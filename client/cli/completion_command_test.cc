@@ -41,7 +41,7 @@ class CompletionTest : public CommandLineTest {
 
 TEST_F(CompletionTest, BashOffersCommandsOptionsAndWords) {
   EXPECT_THAT(Offered({"pl"}), ElementsAre("plan"));
-  EXPECT_THAT(Offered({"models", ""}), ElementsAre("list", "show"));
+  EXPECT_THAT(Offered({"models", ""}), ElementsAre("list", "show", "serve"));
   EXPECT_THAT(Offered({"sweep", "c"}), ElementsAre("compute", "comm"));
   EXPECT_THAT(Offered({"plan", "r.yaml", "--st"}),
               ElementsAre("--strategy", "--steps", "--stream"));

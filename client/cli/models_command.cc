@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ struct ModelsOptions {
   int version = 0;
   std::string format;
   Detail detail = Detail::kShort;
+  std::optional<double> share;
+  bool force = false;
 };
 
 std::string RankCounts(const v1::CostModelSummary& model) {
@@ -62,6 +65,12 @@ std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const Text
     table.AddRow(std::move(cells));
   }
   std::string text = table.ToString(style);
+  for (const v1::CostModelSummary& model : response.models()) {
+    if (model.poor_reasons().empty()) continue;
+    text += Lines(fmt::format("poor: {}/{}: {}\n", model.name(), model.version(),
+                              fmt::join(model.poor_reasons(), "; ")),
+                  style);
+  }
   for (const v1::RefusedCostModel& refused : response.refused()) {
     text += Lines(fmt::format("refused: {}: {}\n", refused.path(), refused.reason()), style);
   }
@@ -116,6 +125,10 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextSty
   if (!response.unusable_reason().empty()) {
     table.AddRow({"unusable", response.unusable_reason()});
   }
+  if (!summary.digest().empty()) table.AddRow({"digest", summary.digest()});
+  if (!summary.poor_reasons().empty()) {
+    table.AddRow({"poor", fmt::format("{}", fmt::join(summary.poor_reasons(), "; "))});
+  }
   for (const v1::ModelDrift& drift : response.drift()) {
     table.AddRow({"drift." + drift.stage(),
                   fmt::format("measured {:.2f} times the prediction (median of {}, p10 {:.2f}, p90 "
@@ -154,6 +167,31 @@ int RunShow(const ModelsOptions& options, const Console& console) {
                          : ModelAsTable(*response, console.Style(options.detail)));
 }
 
+int RunServe(const ModelsOptions& options, const Console& console) {
+  const v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.name));
+  v1::ServeModelRequest request;
+  request.set_name(model.name());
+  request.set_version(model.version());
+  if (options.share) request.set_share(*options.share);
+  request.set_force(options.force);
+  const auto response =
+      PlannerClient(options.planner.address, options.planner.policy()).ServeModel(request);
+  if (!response.ok()) return ReportFailure(console, response.status());
+  for (const std::string& reason : response->overruled()) {
+    console.err << fmt::format("warning: overruled: {}\n", reason);
+  }
+  return WriteResult(console, "",
+                     options.format == "json"
+                         ? MessageToJson(*response) + '\n'
+                         : fmt::format("{}: {}\n", model.name(), response->channel()));
+}
+
+// "NAME/VERSION"; empty: it is one.
+std::string CheckVersionReference(const std::string& text) {
+  if (std::string fault = CheckModelReference(text); !fault.empty()) return fault;
+  return ParseModelReference(text)->version == 0 ? "must be NAME/VERSION" : "";
+}
+
 void AddCommonOptions(CLI::App& command, ModelsOptions& options) {
   AddPlannerOptions(command, options.planner);
   AddFormatOption(command, options.format);
@@ -178,6 +216,19 @@ void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
   InRange(show->add_option("--version", options->version), 1, 1'000'000'000)->group("");
   AddCommonOptions(*show, *options);
   show->callback([options, &console, exit_code] { *exit_code = RunShow(*options, console); });
+  CLI::App* serve = models->add_subcommand(
+      "serve", "Say which version serves requests that name none, on all planners of the root");
+  serve->add_option("NAME/VERSION", options->name, "The version that is to serve")
+      ->required()
+      ->check(CheckVersionReference);
+  InRange(serve->add_option("--share", options->share,
+                            "Only for this share of the requests; the version that serves now "
+                            "keeps the rest"),
+          0.0, 1.0);
+  serve->add_flag("--force", options->force, "In spite of reasons against the version");
+  AddPlannerOptions(*serve, options->planner);
+  AddFormatOption(*serve, options->format);
+  serve->callback([options, &console, exit_code] { *exit_code = RunServe(*options, console); });
 }
 
 }  // namespace neuroshard

@@ -123,4 +123,9 @@ StatusOr<v1::ListDevicesResponse> PlannerClient::ListDevices() const {
   return impl_->Call(&v1::PlannerService::Stub::ListDevices, v1::ListDevicesRequest());
 }
 
+StatusOr<v1::ServeModelResponse> PlannerClient::ServeModel(
+    const v1::ServeModelRequest& request) const {
+  return impl_->Call(&v1::PlannerService::Stub::ServeModel, request);
+}
+
 }  // namespace neuroshard

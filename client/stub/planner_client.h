@@ -34,6 +34,7 @@ class PlannerClient {
   StatusOr<v1::ListCostModelsResponse> ListCostModels() const;
   StatusOr<v1::GetCostModelResponse> GetCostModel(const v1::CostModelRef& model) const;
   StatusOr<v1::ListDevicesResponse> ListDevices() const;
+  StatusOr<v1::ServeModelResponse> ServeModel(const v1::ServeModelRequest& request) const;
 
  private:
   class Impl;

@@ -192,7 +192,9 @@ void AppendDeviceModels(const PlanRequest& request, std::span<const DeviceCostMo
                         const CostModelRef& own, CanonicalBytes& out) {
   std::map<std::string_view, std::string> words;  // by device
   for (const DeviceCostModel& of : models) {
-    if (of.model != own) words[of.device] = fmt::format("{}/{}", of.model.name, of.model.version);
+    if (of.model.name == own.name && of.model.version == own.version) continue;
+    words[of.device] = fmt::format("{}/{}", of.model.name, of.model.version);
+    if (!of.model.digest.empty()) words[of.device] += "@" + of.model.digest;
   }
   if (words.empty()) return;
   LaterFields later(out);
@@ -303,7 +305,8 @@ void Append(const SearchOptions& search, CanonicalBytes& out) {
 }  // namespace
 
 std::string RequestFingerprint(const PlanRequest& request, std::string_view model_name,
-                               int model_version, std::span<const DeviceCostModel> device_models) {
+                               int model_version, std::span<const DeviceCostModel> device_models,
+                               std::string_view model_digest) {
   CanonicalBytes out;
   out.Text("neuroshard-request/2");
   const std::vector<const Table*> tables = InOrder(request.tables);
@@ -333,6 +336,7 @@ std::string RequestFingerprint(const PlanRequest& request, std::string_view mode
   AppendLater(tables, request, out);
   if (device_models.empty()) device_models = request.device_cost_models;
   AppendDeviceModels(request, device_models, {std::string(model_name), model_version}, out);
+  LaterFields(out).Word(!model_digest.empty(), "cost_model.digest", model_digest);
   return Sha256Hex(out.bytes());
 }
 

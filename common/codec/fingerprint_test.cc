@@ -229,13 +229,15 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
   };
   std::set<std::string> seen = {Fingerprint(SomeRequest()),
                                 RequestFingerprint(SomeRequest(), "model2", 3),
-                                RequestFingerprint(SomeRequest(), "model", 4)};
+                                RequestFingerprint(SomeRequest(), "model", 4),
+                                RequestFingerprint(SomeRequest(), "model", 3, {}, "00ff"),
+                                RequestFingerprint(SomeRequest(), "model", 3, {}, "00fe")};
   for (std::size_t i = 0; i < changes.size(); ++i) {
     PlanRequest request = SomeRequest();
     changes[i](request);
     EXPECT_TRUE(seen.insert(Fingerprint(request)).second) << "change " << i;
   }
-  EXPECT_EQ(seen.size(), changes.size() + 3);
+  EXPECT_EQ(seen.size(), changes.size() + 5);
 }
 
 TEST(FingerprintTest, RanksCountByTheModelOfTheirDevice) {

@@ -66,6 +66,7 @@ v1::PredictComputeRequest EncodePredictionRequest(const PredictionRequest& reque
   message.set_request_id(request.request_id);
   message.mutable_cost_model()->set_name(request.cost_model.name);
   message.mutable_cost_model()->set_version(request.cost_model.version);
+  message.mutable_cost_model()->set_digest(request.cost_model.digest);
   for (const ComputeSample& set : request.sets) {
     v1::ComputeSet& encoded = *message.add_sets();
     for (const MeasuredShard& shard : set.shards) {

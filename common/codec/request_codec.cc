@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/base/printable_text.h"
 #include "common/codec/constraints_codec.h"
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
@@ -104,6 +105,16 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
   }
 }
 
+void CheckDigest(const FieldCheck& check, std::string_view field, const std::string& digest) {
+  constexpr std::size_t kSha256Digits = 64;
+  if (digest.empty() || (digest.size() == kSha256Digits &&
+                         digest.find_first_not_of("0123456789abcdef") == std::string::npos)) {
+    return;
+  }
+  check.Fail(field, fmt::format("must be {} lower case hexadecimal digits, got {}", kSha256Digits,
+                                Quoted(digest)));
+}
+
 std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& message,
                                                     const Topology& topology, bool topology_ok,
                                                     Violations& violations) {
@@ -115,6 +126,7 @@ std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& 
     const FieldCheck check(fmt::format("device_cost_models[{}]", i), violations);
     check.IsNonEmptyText("cost_model.name", entry.cost_model().name(), kMaxModelNameBytes);
     check.InRange("cost_model.version", entry.cost_model().version(), 0, std::int64_t{INT32_MAX});
+    CheckDigest(check, "cost_model.digest", entry.cost_model().digest());
     const PublishedDevice* device = FindDevice(entry.device());
     if (entry.device().empty()) {
       check.Fail("device", "must not be empty");
@@ -130,7 +142,8 @@ std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& 
                                               : fmt::format("name {}", fmt::join(on_hosts, ", ")),
                              device->name));
     } else {
-      models.push_back({device->name, {entry.cost_model().name(), entry.cost_model().version()}});
+      const v1::CostModelRef& model = entry.cost_model();
+      models.push_back({device->name, {model.name(), model.version(), model.digest()}});
     }
   }
   return models;
@@ -142,7 +155,8 @@ CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& vio
   const FieldCheck check("cost_model", violations);
   check.IsText("name", message.name(), kMaxModelNameBytes);
   check.InRange("version", message.version(), 0, std::int64_t{INT32_MAX});
-  return {message.name(), message.version()};
+  CheckDigest(check, "digest", message.digest());
+  return {message.name(), message.version(), message.digest()};
 }
 
 bool CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits,
@@ -239,11 +253,13 @@ v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request) {
   message.mutable_memory()->set_reserve_bytes(request.memory.reserve_bytes);
   message.mutable_cost_model()->set_name(request.cost_model.name);
   message.mutable_cost_model()->set_version(request.cost_model.version);
+  message.mutable_cost_model()->set_digest(request.cost_model.digest);
   for (const DeviceCostModel& of : request.device_cost_models) {
     v1::DeviceCostModel& entry = *message.add_device_cost_models();
     entry.set_device(of.device);
     entry.mutable_cost_model()->set_name(of.model.name);
     entry.mutable_cost_model()->set_version(of.model.version);
+    entry.mutable_cost_model()->set_digest(of.model.digest);
   }
   *message.mutable_search() = EncodeSearchOptions(request.search);
   if (!request.constraints.empty()) {

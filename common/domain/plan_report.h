@@ -47,6 +47,7 @@ struct DevicePriceBasis {
   int version = 0;
   MeasuredWith measured_with = {};
   BasisKind kind = BasisKind::kMeasured;
+  std::string digest = {};  // CostModelRef's
 
   bool operator==(const DevicePriceBasis&) const = default;
 };

@@ -32,6 +32,8 @@ struct MemoryModel {
 struct CostModelRef {
   std::string name;  // empty: the server's default
   int version = 0;   // 0: the newest
+  // SHA-256 of its files, in hex; in a request what it has to be. Empty: any, or there are none.
+  std::string digest = {};
 
   bool operator==(const CostModelRef&) const = default;
 };

@@ -33,6 +33,7 @@ const std::vector<MethodRule>& MethodRules() {
       {"/neuroshard.v1.PlannerService/ListCostModels", {kRead, kPlan, kAdmin}},
       {"/neuroshard.v1.PlannerService/GetCostModel", {kRead, kPlan, kAdmin}},
       {"/neuroshard.v1.PlannerService/ListDevices", {kRead, kPlan, kAdmin}},
+      {"/neuroshard.v1.PlannerService/ServeModel", {kAdmin}},
       {"/neuroshard.v1.PlannerService/", {kPlan, kAdmin}},
       {"/neuroshard.v1.WorkerService/GetWorkerInfo", {kRead, kProfile, kAdmin}},
       {"/neuroshard.v1.WorkerService/", {kProfile, kAdmin}},

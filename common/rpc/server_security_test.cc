@@ -81,7 +81,8 @@ TEST(CheckRoleTest, DeniesWhatIsNotAllowed) {
       const std::string& method = descriptor->method(i)->name();
       const bool read = method == "ListCostModels" || method == "GetCostModel" ||
                         method == "ListDevices" || method == "GetWorkerInfo";
-      const std::string expected = std::string(read ? "1" : "0") + (planner ? "10" : "01") + "10";
+      const std::string rest = method == "ServeModel" ? "00" : planner ? "10" : "01";
+      const std::string expected = std::string(read ? "1" : "0") + rest + "10";
       EXPECT_EQ(roles_of(fmt::format("/{}/{}", service, method)), expected) << method;
     }
   }

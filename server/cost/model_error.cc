@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <map>
 #include <optional>
+#include <string_view>
 
 namespace neuroshard {
 namespace {
@@ -18,24 +22,75 @@ std::optional<double> NumberOf(const CostModelInfo& model, const std::string& ke
   return number;
 }
 
-}  // namespace
-
-std::string PoorReason(double compute_mape_percent, std::int64_t held_out_samples) {
-  if (held_out_samples < kTellingSamples) {
-    return fmt::format(
-        "its compute was held against {} samples, and fewer than {} do not tell how good it is",
-        held_out_samples, kTellingSamples);
+// Stages of `metrics`, each with the path of its figures: "compute" -> "metrics.compute.". A model
+// with a network for each number of ranks has "forward_comm.ranks_2" and so on instead of
+// "forward_comm"; other levels below a stage are parts of its samples.
+std::map<std::string, std::string> HeldOutStages(const CostModelInfo& model) {
+  constexpr std::string_view kPrefix = "metrics.";
+  constexpr std::string_view kError = ".mape_percent";
+  std::map<std::string, std::string> stages;
+  for (const auto& [key, value] : model.details) {
+    if (!key.starts_with(kPrefix) || !key.ends_with(kError)) continue;
+    if (key.size() < kPrefix.size() + kError.size()) continue;
+    const std::string stage =
+        key.substr(kPrefix.size(), key.size() - kPrefix.size() - kError.size());
+    const std::size_t dot = stage.find('.');
+    const bool of_ranks = dot != std::string::npos && stage.rfind('.') == dot &&
+                          stage.compare(dot, 7, ".ranks_") == 0;
+    if (dot != std::string::npos && !of_ranks) continue;
+    stages[stage] = std::string(kPrefix) + stage + ".";
   }
-  if (compute_mape_percent <= kPoorMapePercent) return "";
-  return fmt::format("its compute is {:.0f}% off on {} held-out samples, more than {:.0f}%",
-                     compute_mape_percent, held_out_samples, kPoorMapePercent);
+  std::erase_if(stages, [&stages](const auto& entry) {
+    const std::size_t dot = entry.first.find('.');
+    return dot != std::string::npos && stages.contains(entry.first.substr(0, dot));
+  });
+  return stages;
 }
 
-std::string PoorReason(const CostModelInfo& model) {
-  const auto mape = NumberOf(model, "metrics.compute.mape_percent");
-  const auto samples = NumberOf(model, "metrics.compute.samples");
-  if (!mape || !samples) return "";
-  return PoorReason(*mape, static_cast<std::int64_t>(*samples));
+void AddReasons(const CostModelInfo& model, const std::string& stage, const std::string& metrics,
+                std::vector<std::string>& reasons) {
+  const auto mape = NumberOf(model, metrics + "mape_percent");
+  const auto samples = NumberOf(model, metrics + "samples");
+  if (!mape || !samples) return;
+  if (*samples < kTellingSamples) {
+    reasons.push_back(fmt::format(
+        "{} was held against {:.0f} samples, and fewer than {} do not tell how good it is", stage,
+        *samples, kTellingSamples));
+    return;
+  }
+  const double most = stage == "compute" ? kPoorComputeMapePercent : kPoorMapePercent;
+  // Written so that not-a-number is beyond it.
+  if (!(*mape <= most)) {
+    reasons.push_back(fmt::format("{} is {:.0f}% off on {:.0f} held-out samples, more than {:.0f}%",
+                                  stage, *mape, *samples, most));
+  }
+  constexpr double kLeastOfCoverage = 2.0 / 3;
+  const auto covered = NumberOf(model, metrics + "interval_coverage");
+  const double stated = model.properties.interval_coverage;
+  if (covered && !(*covered >= kLeastOfCoverage * stated)) {
+    reasons.push_back(
+        fmt::format("the {:.0f}% intervals of {} hold {:.0f}% of {:.0f} held-out samples",
+                    100 * stated, stage, 100 * *covered, *samples));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> ReasonsAgainst(const CostModelInfo& model) {
+  std::vector<std::string> reasons;
+  if (!model.unusable_reason.empty()) {
+    reasons.push_back("it is marked as unusable: " + model.unusable_reason);
+  }
+  for (const auto& [stage, metrics] : HeldOutStages(model)) {
+    AddReasons(model, stage, metrics, reasons);
+  }
+  if (model.kind != kUniversalKind) return reasons;
+  if (!model.typical_errors.contains("compute")) reasons.push_back("its compute has no intervals");
+  if (model.coverage.prices_comm() && model.coverage.comm_fabric.empty() &&
+      !model.typical_errors.contains("forward_comm")) {
+    reasons.push_back("its communication has no intervals");
+  }
+  return reasons;
 }
 
 double UsualError(const CostModelInfo& model, const std::string& stage) {
@@ -45,8 +100,14 @@ double UsualError(const CostModelInfo& model, const std::string& stage) {
 }
 
 bool HasDrifted(const CostModelInfo& model, const StageDrift& drift) {
-  const double error = UsualError(model, drift.stage);
-  return drift.median_ratio > 1 + error || drift.median_ratio < 1 / (1 + error);
+  if (drift.samples < kTellingSamples) return false;
+  // Of ratios whose logarithm is normal: 2.56 deviations from p10 to p90, and the standard error of
+  // a median.
+  const double deviation = std::max(0.0, std::log(drift.p90_ratio / drift.p10_ratio)) / 2.563;
+  const double error = 1.2533 * deviation / std::sqrt(static_cast<double>(drift.samples));
+  constexpr double kOneSided95 = 1.645;
+  return std::abs(std::log(drift.median_ratio)) >
+         std::log1p(UsualError(model, drift.stage)) + kOneSided95 * error;
 }
 
 }  // namespace neuroshard

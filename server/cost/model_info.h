@@ -17,6 +17,7 @@
 namespace neuroshard {
 
 inline constexpr std::string_view kAnalyticKind = "analytic";
+inline constexpr std::string_view kUniversalKind = "universal";
 
 // Conditions that a model takes into account: batch sizes in a range, words of the vocabularies.
 // Empty: it was measured at the one condition that ModelCoverage states, or at one that it does not
@@ -105,7 +106,8 @@ struct StageDrift {
 struct CostModelInfo {
   std::string name;
   int version = 0;
-  std::string kind;  // "neural"; kAnalyticKind: formulas, nothing was measured
+  std::string kind;         // "neural"; kAnalyticKind: formulas, nothing was measured
+  std::string digest = {};  // CostModelRef's: SHA-256 of its files; empty: built in
   MeasuredWith measured_with;
   std::map<std::string, std::string> details;  // flattened metrics and provenance
   // The reason for which the model's maker marked it as unusable; empty: it is usable. An unusable

@@ -19,6 +19,27 @@ std::string ReadText(ConfigReader& section, std::string_view key) {
   return text;
 }
 
+int ReadFormat(ConfigReader& root, std::string_view family) {
+  root.Require({"format"});
+  if (!root.Has("format")) return 0;
+  std::string text = fmt::format("{}/1", family);  // stays where it is a fault that it is no text
+  root.Read("format", &text);
+  for (const int number : {1, 2}) {
+    if (text == fmt::format("{}/{}", family, number)) return number;
+  }
+  root.AddViolation("format",
+                    fmt::format("must be \"{0}/1\" or \"{0}/2\", got {1}", family, Quoted(text)));
+  return 0;
+}
+
+void RequireEnd(ConfigReader& root, int format, std::string_view yaml) {
+  if (format == 2 && !yaml.ends_with(fmt::format("\n{}", kEndOfText))) {
+    root.AddViolation("format", "the text is cut: of this format, the last line is \"...\"");
+  } else if (!yaml.ends_with('\n')) {
+    root.AddViolation("format", "the text is cut: its last line has no end");
+  }
+}
+
 void RequireConstant(ConfigReader& section, std::string_view key, std::string_view expected) {
   section.Require({key});
   if (!section.Has(key)) return;

@@ -12,6 +12,9 @@
 
 namespace neuroshard {
 
+// The end of a text of FAMILY/2.
+inline constexpr std::string_view kEndOfText = "...\n";
+
 inline constexpr std::int64_t kMaxLayerWidth = 65536;
 inline constexpr std::size_t kMaxLayers = 64;
 
@@ -19,6 +22,10 @@ inline constexpr std::size_t kMaxLayers = 64;
 
 // A text that is not empty, if it is there.
 std::string ReadText(ConfigReader& section, std::string_view key);
+// The number of "format", which has to be FAMILY/1 or FAMILY/2; 0 where it is not.
+int ReadFormat(ConfigReader& root, std::string_view family);
+// A text of format /1 has to end with a line's end, one of /2 with kEndOfText, as no part of it does.
+void RequireEnd(ConfigReader& root, int format, std::string_view yaml);
 // Has to be there and to be `expected`.
 void RequireConstant(ConfigReader& section, std::string_view key, std::string_view expected);
 // Has to be 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit.

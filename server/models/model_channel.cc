@@ -26,7 +26,7 @@ std::string ModelChannel::ToText() const {
 StatusOr<ModelChannel> ParseModelChannel(std::string_view yaml) {
   NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
   ModelChannel channel;
-  RequireConstant(root, "format", kChannelFormat);
+  RequireEnd(root, ReadFormat(root, kChannelFormat), yaml);
   root.Require({"version"});
   root.Read("version", &channel.version, kVersion);
   if (auto rollout = root.SectionIfGiven("rollout")) {
@@ -51,12 +51,27 @@ StatusOr<ModelChannel> ReadModelChannel(const std::filesystem::path& folder) {
   return channel;
 }
 
+StatusOr<ModelChannel> ChannelFor(const std::filesystem::path& folder, int version,
+                                  std::optional<double> share) {
+  if (!share) return ModelChannel{version};
+  const auto serving = ReadModelChannel(folder);
+  if (absl::IsNotFound(serving.status())) {
+    return FailedPrecondition(
+        "{}: there is no {}, so the newest version serves all requests; say first which one keeps "
+        "the rest: have that one serve, without a share",
+        folder.string(), kChannelFileName);
+  }
+  if (!serving.ok()) return serving.status();
+  return ModelChannel{serving->version, StagedVersion{version, *share}};
+}
+
 Status WriteModelChannel(const std::filesystem::path& folder, const ModelChannel& channel) {
-  std::string text = fmt::format("format: {}\nversion: {}\n", kChannelFormat, channel.version);
+  std::string text = fmt::format("format: {}/2\nversion: {}\n", kChannelFormat, channel.version);
   if (channel.rollout) {
     text += fmt::format("rollout: {{version: {}, share: {}}}\n", channel.rollout->version,
                         channel.rollout->share);
   }
+  text += kEndOfText;
   NS_RETURN_IF_ERROR(ParseModelChannel(text).status());
   return WriteFileAtomically(folder / kChannelFileName, text);
 }

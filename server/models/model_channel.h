@@ -1,8 +1,9 @@
 // channel.yaml: which version of a model serves those requests that name no version.
 //
-//   format: neuroshard-channel/1
+//   format: neuroshard-channel/2
 //   version: 3
 //   rollout: {version: 4, share: 0.1}    # optional
+//   ...
 #pragma once
 
 #include <filesystem>
@@ -14,7 +15,7 @@
 
 namespace neuroshard {
 
-inline constexpr char kChannelFormat[] = "neuroshard-channel/1";
+inline constexpr char kChannelFormat[] = "neuroshard-channel";  // /1 or /2
 inline constexpr char kChannelFileName[] = "channel.yaml";
 
 // A version that takes a share of the requests from another.
@@ -42,6 +43,11 @@ StatusOr<ModelChannel> ParseModelChannel(std::string_view yaml);
 
 // Of the folder ROOT/NAME. NOT_FOUND where it has none; errors name the path.
 StatusOr<ModelChannel> ReadModelChannel(const std::filesystem::path& folder);
+
+// The channel in which `version` takes `share` of the requests from the version that serves now, or
+// all of them. FAILED_PRECONDITION where it takes a share and no channel says which version serves.
+StatusOr<ModelChannel> ChannelFor(const std::filesystem::path& folder, int version,
+                                  std::optional<double> share);
 
 // In one step: whoever reads sees the old file or the new one, also after a crash. Checks only the
 // channel itself, not whether its versions are there.

@@ -41,7 +41,8 @@ TEST(ModelChannelTest, EveryFaultIsNamed) {
     const char* fault;
   } kCases[] = {
       {"version: 3", "format"},
-      {"format: neuroshard-channel/2\nversion: 3", "format"},
+      {"format: neuroshard-channel/3\nversion: 3\n", "format"},
+      {"format: neuroshard-channel/1\nversion: 3", "its last line has no end"},
       {"format: neuroshard-channel/1", "version: missing"},
       {"format: neuroshard-channel/1\nversion: 0", "version: must be in"},
       {"format: neuroshard-channel/1\nversion: 3\nshare: 1", "share: unknown key"},
@@ -57,6 +58,20 @@ TEST(ModelChannelTest, EveryFaultIsNamed) {
   }
   EXPECT_THAT(WriteModelChannel(EmptyFolder("faulty"), {3, StagedVersion{3, 1}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("serves all requests")));
+}
+
+TEST(ModelChannelTest, NoPartOfWhatIsWrittenIsRead) {
+  for (const ModelChannel& channel :
+       {ModelChannel{12}, ModelChannel{12, StagedVersion{34, 0.125}}}) {
+    const auto folder = EmptyFolder("cut");
+    ASSERT_THAT(WriteModelChannel(folder, channel), IsOk());
+    std::ifstream file(folder / kChannelFileName);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
+      EXPECT_FALSE(ParseModelChannel(text.substr(0, bytes)).ok()) << text.substr(0, bytes);
+    }
+    EXPECT_EQ(*ParseModelChannel(text), channel);
+  }
 }
 
 TEST(ModelChannelTest, AFolderWithoutOneIsNotFoundAndAFaultNamesTheFile) {

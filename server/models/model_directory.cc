@@ -7,6 +7,7 @@
 #include <set>
 #include <system_error>
 
+#include "server/models/model_files.h"
 #include "server/models/network_tensors.h"
 #include "server/models/regular_file.h"
 
@@ -57,13 +58,16 @@ Status WriteContents(const fs::path& directory, const std::string& manifest_text
     NS_RETURN_IF_ERROR(MakeDirectories((directory / name).parent_path()));
     NS_RETURN_IF_ERROR(WriteTensorFile(directory / name, file));
   }
-  return WriteFileAtomically(directory / kManifestFileName, manifest_text);
+  NS_RETURN_IF_ERROR(WriteFileAtomically(directory / kManifestFileName, manifest_text));
+  return WriteFileList(directory);
 }
 
 }  // namespace
 
-Status WriteModelDirectory(const fs::path& directory, const ModelManifest& manifest,
+Status WriteModelDirectory(const fs::path& directory, const ModelManifest& written,
                            const std::map<std::string, TensorFile>& files) {
+  ModelManifest manifest = written;
+  manifest.files_listed = true;
   NS_ASSIGN_OR_RETURN(const std::string manifest_text, FormatModelManifest(manifest));
   NS_RETURN_IF_ERROR(CheckModelDirectory(directory, manifest));
   NS_RETURN_IF_ERROR(CheckFiles(manifest, files));

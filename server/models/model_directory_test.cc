@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <utility>
 
 #include "server/models/testing/model_fixture.h"
 
@@ -45,9 +46,12 @@ class ModelDirectoryTest : public ::testing::Test {
 TEST_F(ModelDirectoryTest, WritesWhatLoadingReads) {
   ASSERT_TRUE(Write().ok());
   EXPECT_THAT(Names(root_ / "m"), ElementsAre("2"));
-  EXPECT_THAT(Names(directory_), ElementsAre("backward_comm_2.safetensors", "compute.safetensors",
-                                             "forward_comm_2.safetensors", "model.yaml"));
-  EXPECT_EQ(*ReadModelManifest(directory_), fixture_.manifest);
+  EXPECT_THAT(Names(directory_),
+              ElementsAre("backward_comm_2.safetensors", "compute.safetensors", "files.sha256",
+                          "forward_comm_2.safetensors", "model.yaml"));
+  ModelManifest manifest = *ReadModelManifest(directory_);
+  EXPECT_EQ(std::exchange(manifest.digest, "").size(), 64U);
+  EXPECT_EQ(manifest, fixture_.manifest);
   for (const auto& [name, file] : fixture_.files) {
     EXPECT_EQ(*ReadTensorFile(directory_ / name), file);
   }

@@ -42,7 +42,7 @@ StageDrift ReadStage(const std::string& stage, ConfigReader section) {
 
 StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
   NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
-  RequireConstant(root, "format", kDriftFormat);
+  RequireEnd(root, ReadFormat(root, kDriftFormat), yaml);
   root.Require({"stages"});
   ConfigReader section = root.Section("stages");
   if (section.keys().size() > kMaxStages) {
@@ -67,7 +67,8 @@ StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
 
 StatusOr<std::string> FormatModelDrift(const std::vector<StageDrift>& drift) {
   YAML::Emitter out;
-  out << YAML::BeginMap << YAML::Key << "format" << YAML::Value << std::string(kDriftFormat);
+  out << YAML::BeginMap << YAML::Key << "format" << YAML::Value
+      << fmt::format("{}/2", kDriftFormat);
   out << YAML::Key << "stages" << YAML::Value << YAML::BeginMap;
   for (const StageDrift& stage : drift) {
     out << YAML::Key << stage.stage << YAML::Value << YAML::BeginMap;
@@ -80,7 +81,7 @@ StatusOr<std::string> FormatModelDrift(const std::vector<StageDrift>& drift) {
     out << YAML::EndMap;
   }
   out << YAML::EndMap << YAML::EndMap;
-  std::string text = std::string(out.c_str()) + "\n";
+  std::string text = fmt::format("{}\n{}", out.c_str(), kEndOfText);
   NS_RETURN_IF_ERROR(ParseModelDrift(text).status());
   return text;
 }

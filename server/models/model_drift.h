@@ -1,5 +1,5 @@
 // drift.yaml beside a model.yaml: how measurements made after the model compare with it. Format
-// neuroshard-drift/1 (README of this folder).
+// neuroshard-drift/2 (README of this folder).
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace neuroshard {
 
-inline constexpr std::string_view kDriftFormat = "neuroshard-drift/1";
+inline constexpr std::string_view kDriftFormat = "neuroshard-drift";  // /1 or /2
 inline constexpr std::string_view kDriftFileName = "drift.yaml";
 
 // Every fault of the text, each with the path of its key. Stages in the order of their names.

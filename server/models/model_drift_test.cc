@@ -28,8 +28,15 @@ TEST(ModelDriftTest, ComesBackFromDiskAndNoFileIsNoDrift) {
   const auto drift = ReadModelDrift(directory);
   ASSERT_TRUE(drift.ok()) << drift.status();
   EXPECT_EQ(*drift, SomeDrift());
-  std::ofstream(directory / "drift.yaml") << "format: neuroshard-drift/2\nstages: {}\n";
+  std::ofstream(directory / "drift.yaml") << "format: neuroshard-drift/3\nstages: {}\n";
   EXPECT_THAT(Message(ReadModelDrift(directory).status()), HasSubstr("drift.yaml"));
+}
+
+TEST(ModelDriftTest, NoPartOfWhatIsWrittenIsRead) {
+  const std::string text = *FormatModelDrift(SomeDrift());
+  for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
+    EXPECT_FALSE(ParseModelDrift(text.substr(0, bytes)).ok()) << text.substr(0, bytes);
+  }
 }
 
 TEST(ModelDriftTest, EveryFaultHasItsPath) {

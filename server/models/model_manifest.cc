@@ -13,6 +13,7 @@
 #include "server/models/input_dist_section.h"
 #include "server/models/manifest_fields.h"
 #include "server/models/model_drift.h"
+#include "server/models/model_files.h"
 #include "server/models/regular_file.h"
 #include "server/models/universal_sections.h"
 
@@ -230,7 +231,7 @@ void ReadQuality(ConfigReader& root, ModelManifest& manifest) {
 }
 
 void ReadIdentity(ConfigReader& root, ModelManifest& manifest) {
-  RequireConstant(root, "format", kModelFormat);
+  manifest.files_listed = ReadFormat(root, kModelFormat) != 1;
   manifest.name = ReadName(root, "name");
   root.Require({"version"});
   root.Read("version", &manifest.version, {1, kMaxVersion});
@@ -279,7 +280,11 @@ StatusOr<ModelManifest> ReadModelManifest(const std::filesystem::path& directory
   NS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxManifestBytes));
   StatusOr<ModelManifest> manifest = ParseModelManifest(text);
   if (!manifest.ok()) return Annotate(manifest.status(), path.string());
+  if (!text.ends_with('\n')) {
+    return InvalidArgument("{}: it is cut: its last line has no end", path.string());
+  }
   NS_RETURN_IF_ERROR(CheckModelDirectory(directory, *manifest));
+  NS_ASSIGN_OR_RETURN(manifest->digest, CheckModelFiles(directory, manifest->files_listed));
   NS_ASSIGN_OR_RETURN(manifest->drift, ReadModelDrift(directory));
   return manifest;
 }

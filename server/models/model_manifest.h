@@ -1,4 +1,4 @@
-// model.yaml of the model repository: format neuroshard-cost-model/1 (README of this folder has
+// model.yaml of the model repository: format neuroshard-cost-model/2 (README of this folder has
 // every key).
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace neuroshard {
 
-inline constexpr std::string_view kModelFormat = "neuroshard-cost-model/1";
+inline constexpr std::string_view kModelFormat = "neuroshard-cost-model";  // /1 or /2
 inline constexpr std::string_view kManifestFileName = "model.yaml";
 
 // compute(rank) = head(sum over its shards of phi(z)); widths from input to output.
@@ -66,7 +66,9 @@ struct ModelManifest {
   // Section comm of kind fabric, with any kind of compute: communication was not measured; then
   // `comm` and the lists above are empty.
   std::optional<Fabric> fabric;
+  bool files_listed = true;       // format /2: the version has a list of its files (model_files.h)
   std::vector<StageDrift> drift;  // of drift.yaml beside model.yaml, not of its text
+  std::string digest;             // of the version's files (model_files.h), not of its text
   std::map<std::string, std::string>
       metrics;  // nested keys joined by dots: "compute.kendall_tau" -> "0.97"
   std::map<std::string, std::string> provenance;  // the same
@@ -78,7 +80,8 @@ struct ModelManifest {
 // Violations of an INVALID_ARGUMENT. Lists of networks come back sorted by num_devices.
 StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml);
 
-// What ParseModelManifest reads back as an equal value, apart from `drift`; keys in a fixed order.
+// What ParseModelManifest reads back as an equal value, apart from `drift` and `digest`; keys in a
+// fixed order.
 // `manifest` has to be one that parsing would accept; otherwise INVALID_ARGUMENT with the faults.
 StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest);
 
@@ -86,7 +89,7 @@ StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest);
 Status CheckModelDirectory(const std::filesystem::path& directory, const ModelManifest& manifest);
 
 // DIRECTORY/model.yaml, with drift.yaml where there is one; DIRECTORY ends in NAME/VERSION and both
-// must be the manifest's. Errors name the file.
+// must be the manifest's, and the files of the directory those of its list. Errors name the file.
 StatusOr<ModelManifest> ReadModelManifest(const std::filesystem::path& directory);
 
 }  // namespace neuroshard

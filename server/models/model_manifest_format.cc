@@ -113,7 +113,7 @@ void EmitHardwareAndConditions(YAML::Emitter& out, const ModelManifest& manifest
 StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
   YAML::Emitter out;
   out << YAML::BeginMap;
-  EmitScalar(out, "format", kModelFormat);
+  EmitScalar(out, "format", fmt::format("{}/{}", kModelFormat, manifest.files_listed ? 2 : 1));
   EmitScalar(out, "name", manifest.name);
   EmitScalar(out, "version", manifest.version);
   EmitHardwareAndConditions(out, manifest);
@@ -144,6 +144,7 @@ StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
   StatusOr<ModelManifest> read_back = ParseModelManifest(text);
   if (!read_back.ok()) return read_back.status();
   read_back->drift = manifest.drift;
+  read_back->digest = manifest.digest;
   if (*read_back != manifest) {
     return InvalidArgument(
         "model {}/{}: the manifest does not read back as it was; networks have "

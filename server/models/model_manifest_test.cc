@@ -187,8 +187,9 @@ TEST(ModelManifestTest, OneCommNetworkNeedsNoList) {
 }
 
 TEST(ModelManifestTest, OneFaultAtATime) {
-  EXPECT_EQ(Fault(Replaced("neuroshard-cost-model/1", "neuroshard-cost-model/2")),
-            "format: must be \"neuroshard-cost-model/1\", got \"neuroshard-cost-model/2\"");
+  EXPECT_EQ(Fault(Replaced("neuroshard-cost-model/1", "neuroshard-cost-model/3")),
+            "format: must be \"neuroshard-cost-model/1\" or \"neuroshard-cost-model/2\", got "
+            "\"neuroshard-cost-model/3\"");
   EXPECT_THAT(Fault(Replaced("name: rtx2080ti-neuroshard", "name: ../etc")),
               HasSubstr("name: must be 1 to 128 letters"));
   EXPECT_EQ(Fault(Replaced("version: 3\n", "")), "version: missing");

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <optional>
 #include <set>
 #include <system_error>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -19,6 +21,7 @@
 #include "common/base/similar_word.h"
 #include "common/codec/fingerprint.h"
 #include "common/devices/device_table.h"
+#include "server/models/model_files.h"
 
 namespace neuroshard {
 namespace {
@@ -27,13 +30,11 @@ namespace fs = std::filesystem;
 
 // A model has a handful of files; a fingerprint of more would cost every reload.
 constexpr std::size_t kMaxFiles = 10'000;
+// Between the two readings that a version without a list of its files takes.
+constexpr std::chrono::milliseconds kSettleTimeAtStart{500};
 // Refusals go into logs and answers: bounded, and UTF-8 whatever the names and contents of files.
 constexpr std::size_t kMaxReasonBytes = 4096;
 constexpr std::size_t kMaxDirectoryBytes = 512;
-
-bool IsPassedOver(const std::string& name) {
-  return name.starts_with('.') || name.ends_with(".tmp") || name.ends_with('~');
-}
 
 // A version's number, as only std::to_string spells it.
 std::optional<int> VersionFromName(const std::string& name) {
@@ -117,9 +118,10 @@ std::string DescribeNames(const std::set<std::string>& names) {
 
 }  // namespace
 
-double PlaceInRollout(const PlanRequest& request, const std::string& name, int version) {
+double PlaceInRollout(const PlanRequest& request, const CostModelRef& version) {
   constexpr std::size_t kDigits = 13;  // what a double holds exactly
-  const std::string fingerprint = RequestFingerprint(request, name, version);
+  const std::string fingerprint =
+      RequestFingerprint(request, version.name, version.version, {}, version.digest);
   std::uint64_t place = 0;
   std::from_chars(fingerprint.data(), fingerprint.data() + kDigits, place, 16);
   return std::ldexp(static_cast<double>(place), -4 * static_cast<int>(kDigits));
@@ -157,8 +159,9 @@ int ModelSnapshot::ServingVersion(const std::string& name, const PlanRequest& re
   const auto channel = channels_.find(name);
   if (channel != channels_.end() && channel->second.rollout && !request.tables.empty()) {
     const StagedVersion& staged = *channel->second.rollout;
-    if (Serves(name, staged.version) &&
-        PlaceInRollout(request, name, staged.version) < staged.share) {
+    const auto model = Find({name, staged.version});
+    if (model.ok() &&
+        PlaceInRollout(request, {name, staged.version, (*model)->info().digest}) < staged.share) {
       return staged.version;
     }
   }
@@ -294,6 +297,10 @@ StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelReposito
       new ModelRepository(std::move(options), std::move(default_model), std::move(loader)));
   const ReloadReport report = repository->Reload();
   if (!report.root_status.ok()) return Annotate(report.root_status, "model repository");
+  if (repository->IsSettling()) {
+    std::this_thread::sleep_for(kSettleTimeAtStart);
+    (void)repository->Reload();
+  }
   if (!repository->options_.default_model.empty()) {
     const auto found = repository->Current()->Find({});
     if (!found.ok()) return Annotate(found.status(), "models.default");
@@ -348,15 +355,25 @@ void ModelRepository::ReloadEntry(const std::string& key, Entry& entry, ReloadRe
   // Taken before loading: what changes meanwhile is loaded again next time.
   std::string fingerprint = Fingerprint(directory);
   const bool known = entry.model != nullptr || !entry.refusal.empty();
-  if (known && fingerprint == entry.fingerprint && !entry.try_again) return;
+  const bool same = fingerprint == entry.fingerprint;
+  if (known && same && !entry.try_again) return;
   entry.fingerprint = std::move(fingerprint);
 
-  StatusOr<std::shared_ptr<const CostModel>> model = Load(directory);
-  entry.try_again = !model.ok() && !IsFaultOfFiles(model.status());
+  StatusOr<std::shared_ptr<const CostModel>> model = Load(directory, same);
+  // What was checked and what was loaded may be two contents.
+  if (model.ok() && Fingerprint(directory) != entry.fingerprint) model = nullptr;
+  entry.settling = model.ok() && *model == nullptr;
+  entry.try_again = entry.settling || (!model.ok() && !IsFaultOfFiles(model.status()));
+  if (entry.settling) return;
   if (model.ok()) {
     entry.model = *std::move(model);
     entry.refusal.clear();
     report.loaded.push_back(key);
+    const std::string& digest = entry.model->info().digest;
+    std::string& before = last_digests_[key];
+    if (!before.empty() && before != digest)
+      report.changed_content.push_back({key, before, digest});
+    before = digest;
     return;
   }
   const std::string reason = Printable(Message(model.status()), kMaxReasonBytes);
@@ -369,7 +386,8 @@ std::string ModelRepository::FaultOf(const std::string& name, int version) const
   const auto entry = entries_.find(fmt::format("{}/{}", name, version));
   if (entry == entries_.end()) return fmt::format("there is no version {} here", version);
   if (entry->second.model != nullptr) return "";
-  return fmt::format("version {} is not served: {}", version, entry->second.refusal);
+  return fmt::format("version {} is not served: {}", version,
+                     entry->second.settling ? "it may not be whole yet" : entry->second.refusal);
 }
 
 void ModelRepository::ReloadChannels(const std::vector<std::string>& names, ReloadReport& report) {
@@ -430,7 +448,32 @@ std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
   return options_.built_in.size() == 1 ? options_.built_in.front()->info().name : "";
 }
 
-StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path& directory) const {
+bool ModelRepository::IsSettling() {
+  const MutexLock lock(reload_mutex_);
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return entry.second.settling; });
+}
+
+StatusOr<ModelChannel> ModelRepository::Serve(const std::string& name, int version,
+                                              std::optional<double> share) {
+  const MutexLock lock(reload_mutex_);
+  if (const std::string fault = FaultOf(name, version); !fault.empty()) {
+    return absl::NotFoundError(fmt::format("cost model {}: {}; {}", name, fault,
+                                           DescribeAvailable(Current()->loaded(), name)));
+  }
+  if (default_.version != 0 && default_.name == name) {
+    return FailedPrecondition(
+        "models.default of this planner is {}/{}, which serves whatever {} says", name,
+        default_.version, kChannelFileName);
+  }
+  const fs::path folder = options_.root / name;
+  NS_ASSIGN_OR_RETURN(const ModelChannel channel, ChannelFor(folder, version, share));
+  NS_RETURN_IF_ERROR(WriteModelChannel(folder, channel));
+  return channel;
+}
+
+StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path& directory,
+                                                                 bool settled) const {
   const std::string version = directory.filename().string();
   if (!VersionFromName(version)) {
     return InvalidArgument(
@@ -444,6 +487,8 @@ StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path&
                            directory.string(), name);
   }
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
+  std::error_code absent;
+  if (!settled && !fs::exists(directory / kFileListName, absent)) return nullptr;
   if (!manifest.unusable_reason.empty() && !options_.accept_unusable) {
     return InvalidArgument(
         "{}: marked as unusable: {}; models.accept_unusable (--accept-unusable-models) serves it "

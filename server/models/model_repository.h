@@ -102,14 +102,22 @@ class ModelSnapshot {
 
 // Where a request stands in the rollout of a version, [0, 1), uniform over requests: the first 13
 // digits of its RequestFingerprint with that version, as a fraction. The same on every replica.
-double PlaceInRollout(const PlanRequest& request, const std::string& name, int version);
+double PlaceInRollout(const PlanRequest& request, const CostModelRef& version);
+
+// A version whose files are others than those that served under its name and number before.
+struct ChangedContent {
+  std::string model;   // "NAME/VERSION"
+  std::string before;  // digests
+  std::string now;
+};
 
 // Changes by one reload, for the log and the metrics; a directory that stays as it was is not named
 // again.
 struct ReloadReport {
-  std::vector<std::string> loaded;    // "NAME/VERSION", new or with new content
-  std::vector<std::string> removed;   // "NAME/VERSION" that were served
-  std::vector<RefusedModel> refused;  // newly, or for another reason than before
+  std::vector<std::string> loaded;              // "NAME/VERSION", new or with new content
+  std::vector<ChangedContent> changed_content;  // of `loaded`
+  std::vector<std::string> removed;             // "NAME/VERSION" that were served
+  std::vector<RefusedModel> refused;            // newly, or for another reason than before
   // "NAME" -> ModelChannel::ToText, or "newest version", where that changed.
   std::map<std::string, std::string> channels;
   Status root_status;  // not OK: the root could not be read and everything stays as it was
@@ -127,7 +135,8 @@ struct ReloadReport {
 // Entries whose names start with '.' or end in ".tmp" or '~', and plain files, are not models and
 // are passed over; any other folder below a NAME has to be a positive integer without leading
 // zeros. A directory is loaded again when the set of its files, or a file's size, times or inode,
-// has changed.
+// has changed. One without a list of its files (model_files.h) may be half there: it is loaded when
+// two readings find it the same.
 //
 // A channel comes into force when all its versions are served here; until then, and while its file
 // is faulty, it is refused and the one before stays in force. At the start, with none before, the
@@ -144,6 +153,12 @@ class ModelRepository {
 
   ReloadReport Reload();
 
+  // Writes the name's channel: `version` takes `share` of the requests from the one that serves, or
+  // all of them. In force after a reload. NOT_FOUND: no such version is loaded. FAILED_PRECONDITION:
+  // `default_model` names a version, which goes before the channel, or as ChannelFor says.
+  // INVALID_ARGUMENT: a share of a version that serves all requests. UNAVAILABLE: the disk refuses.
+  StatusOr<ModelChannel> Serve(const std::string& name, int version, std::optional<double> share);
+
  private:
   // What is known of one NAME/VERSION, or of a folder that is refused by its name.
   struct Entry {
@@ -151,6 +166,8 @@ class ModelRepository {
     std::shared_ptr<const CostModel> model;  // null when no content was ever good
     std::string refusal;                     // empty when `model` is of the present content
     bool try_again = false;
+    // Without a list of its files, and read once as it is now: see whether it stays.
+    bool settling = false;
   };
 
   // What is known of one NAME/channel.yaml.
@@ -169,8 +186,12 @@ class ModelRepository {
   ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
                   CostModelLoader loader);
 
-  StatusOr<std::shared_ptr<const CostModel>> Load(const std::filesystem::path& directory) const;
-  void ReloadEntry(const std::string& key, Entry& entry, ReloadReport& report);
+  // Null: not before it is `settled`.
+  StatusOr<std::shared_ptr<const CostModel>> Load(const std::filesystem::path& directory,
+                                                  bool settled) const;
+  void ReloadEntry(const std::string& key, Entry& entry, ReloadReport& report)
+      NS_REQUIRES(reload_mutex_);
+  bool IsSettling() NS_EXCLUDES(reload_mutex_);
   void ReloadChannels(const std::vector<std::string>& names, ReloadReport& report)
       NS_REQUIRES(reload_mutex_);
   // Why this version cannot serve; empty: it can.
@@ -187,6 +208,8 @@ class ModelRepository {
   // By directory relative to the root.
   std::map<std::string, Entry> entries_ NS_GUARDED_BY(reload_mutex_);
   std::map<std::string, ChannelEntry> channels_ NS_GUARDED_BY(reload_mutex_);  // by name
+  // Of what served last under a NAME/VERSION, also of one that is gone.
+  std::map<std::string, std::string> last_digests_ NS_GUARDED_BY(reload_mutex_);
   // The default where none is stated; empty until there was an only name.
   std::string chosen_name_ NS_GUARDED_BY(reload_mutex_);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "server/models/model_drift.h"
+#include "server/models/model_files.h"
 #include "server/models/testing/model_fixture.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/random_plan_request.h"
@@ -32,6 +34,7 @@ CostModelInfo FakeInfo(const ModelManifest& manifest) {
   info.version = manifest.version;
   info.details = manifest.provenance;
   info.drift = manifest.drift;
+  info.digest = manifest.digest;
   return info;
 }
 
@@ -64,9 +67,18 @@ class ModelRepositoryTest : public ::testing::Test {
     return *std::move(repository);
   }
 
-  // Appends a line to a model's manifest.
+  // Appends a line to a model's manifest, as whoever knows of the list does.
   void Append(const std::string& key, const std::string& line) const {
     std::ofstream(root_ / key / "model.yaml", std::ios::app) << line << "\n";
+    ASSERT_TRUE(WriteFileList(root_ / key).ok());
+  }
+
+  static std::string BytesOf(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void Write(const fs::path& path, std::string_view bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
   }
 
   static std::vector<std::string> Served(const ModelRepository& repository) {
@@ -369,26 +381,115 @@ TEST_F(ModelRepositoryTest, ARolloutTakesItsShareOfRequestsAndGrowingItMovesNone
   EXPECT_EQ((*repository->Current()->FindFor({})).front()->info().version, 1);
 }
 
-TEST_F(ModelRepositoryTest, WhatIsBeingCopiedIsNeverServed) {
+// A version beside the root, whose files are copied into it one by one, each in parts, in every
+// order.
+TEST_F(ModelRepositoryTest, WhatIsBeingCopiedIsNeverServedWhateverComesLast) {
+  const fs::path source = root_.string() + ".source";
+  fs::remove_all(source);
+  ASSERT_TRUE(WriteModelFixture(source, {.name = "a", .version = 2, .device_counts = {2}}).ok());
+  std::vector<std::string> names;
+  for (const auto& file : fs::directory_iterator(source / "a/2")) {
+    names.push_back(file.path().filename());
+  }
   AddModel("a", 1);
   const auto repository = Open();
-  const auto source = WriteModelFixture(root_.string() + ".source",
-                                        {.name = "a", .version = 2, .device_counts = {2}});
-  ASSERT_TRUE(source.ok());
-  // As `cp -r` or rsync without a temporary name leave it: file by file, each one cut.
-  for (const auto& file : fs::directory_iterator(*source)) {
-    std::ifstream in(file.path(), std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    fs::create_directories(root_ / "a" / "2.tmp");
-    std::ofstream(root_ / "a" / "2.tmp" / file.path().filename(), std::ios::binary)
-        << bytes.substr(0, bytes.size() / 2);
-    EXPECT_FALSE(repository->Reload().changed());
-    std::ofstream(root_ / "a" / "2.tmp" / file.path().filename(), std::ios::binary) << bytes;
-    EXPECT_FALSE(repository->Reload().changed());
+  const fs::path target = root_ / "a/2";
+  for (const std::string& last : names) {
+    for (const std::string& last_but_one : names) {
+      if (last == last_but_one) continue;
+      std::vector<std::string> order = names;
+      std::stable_partition(order.begin(), order.end(), [&](const std::string& name) {
+        return name != last && name != last_but_one;
+      });
+      if (order.back() != last) std::swap(order.back(), order[order.size() - 2]);
+      fs::create_directories(target);
+      for (const std::string& name : order) {
+        const std::string bytes = BytesOf(source / "a/2" / name);
+        for (const std::size_t part : {0, 1, 2, 3, 4, 5}) {  // of six
+          Write(target / name, bytes.substr(0, bytes.size() * part / 6));
+          repository->Reload();
+          repository->Reload();  // nor does it wait for long enough
+          EXPECT_THAT(Served(*repository), ElementsAre("a/1")) << name << " at " << part;
+        }
+        Write(target / name, bytes);
+      }
+      EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/2")) << last;
+      fs::remove_all(target);
+      repository->Reload();
+    }
   }
-  fs::rename(root_ / "a" / "2.tmp", root_ / "a" / "2");
+  // A planner that starts in between does not take it either.
+  fs::copy(source / "a/2", target);
+  const std::string bytes = BytesOf(target / "model.yaml");
+  for (const std::size_t part : {1, 2, 3}) {
+    Write(target / "model.yaml", bytes.substr(0, bytes.size() * part / 3));
+    EXPECT_EQ(Served(*Open()).size(), part == 3 ? 2U : 1U);
+  }
+  fs::remove_all(source);
+}
+
+TEST_F(ModelRepositoryTest, AVersionOfBeforeThereWereListsIsServedOnceItStays) {
+  AddModel("a", 1);
+  const auto repository = Open();
+  AddModel("a", 2);
+  fs::remove(root_ / "a/2/files.sha256");
+  EXPECT_TRUE(repository->Reload().loaded.empty()) << "its format needs the list";
+  EXPECT_THAT(repository->Current()->refused()[0].reason, HasSubstr("files.sha256: there is none"));
+  std::string text = BytesOf(root_ / "a/2/model.yaml");
+  text.replace(text.find("cost-model/2"), 12, "cost-model/1");
+  Write(root_ / "a/2/model.yaml", text.substr(0, text.size() - 2));
+  repository->Reload();
+  EXPECT_THAT(repository->Current()->refused()[0].reason, HasSubstr("it is cut"));
+  Write(root_ / "a/2/model.yaml", text);
+  EXPECT_TRUE(repository->Reload().loaded.empty());
   EXPECT_THAT(repository->Reload().loaded, ElementsAre("a/2"));
-  fs::remove_all(root_.string() + ".source");
+  EXPECT_FALSE(repository->Reload().changed());
+  EXPECT_THAT(Served(*Open()), ElementsAre("a/1", "a/2")) << "also at the start";
+  EXPECT_EQ((*repository->Current()->Find({"a", 2}))->info().digest.size(), 64U);
+}
+
+TEST_F(ModelRepositoryTest, OtherContentUnderTheSameVersionIsSaidAndHasAnotherDigest) {
+  AddModel("a", 1);
+  const auto repository = Open();
+  const std::string before = (*repository->Current()->Find({"a", 1}))->info().digest;
+  EXPECT_EQ((*Open()->Current()->Find({"a", 1}))->info().digest, before) << "on another replica";
+  fs::last_write_time(root_ / "a/1/model.yaml", fs::file_time_type::clock::now());
+  ReloadReport report = repository->Reload();
+  EXPECT_THAT(report.loaded, ElementsAre("a/1"));
+  EXPECT_THAT(report.changed_content, IsEmpty()) << "the same content, touched";
+  ASSERT_TRUE(WriteModelDrift(root_ / "a/1", {{"compute", 4, 1, 1, 1, "x", "y"}}).ok());
+  EXPECT_THAT(repository->Reload().changed_content, IsEmpty()) << "drift.yaml comes later";
+
+  Append("a/1", "quality: {usable: true}");
+  report = repository->Reload();
+  ASSERT_EQ(report.changed_content.size(), 1U);
+  EXPECT_EQ(report.changed_content[0].model, "a/1");
+  EXPECT_EQ(report.changed_content[0].before, before);
+  EXPECT_EQ((*repository->Current()->Find({"a", 1}))->info().digest, report.changed_content[0].now);
+
+  // Also where it was away for a reading.
+  fs::rename(root_ / "a/1", root_ / "a/1.tmp");
+  EXPECT_THAT(repository->Reload().removed, ElementsAre("a/1"));
+  AddModel("a", 1);
+  EXPECT_EQ(repository->Reload().changed_content.size(), 1U);
+}
+
+TEST_F(ModelRepositoryTest, ServingAVersionWritesTheChannelThatTheNextReloadObeys) {
+  AddModel("a", 1);
+  AddModel("a", 2);
+  const auto repository = Open();
+  EXPECT_THAT(repository->Serve("a", 2, 0.5), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                       HasSubstr("say first which one keeps")));
+  ASSERT_TRUE(repository->Serve("a", 1, std::nullopt).ok());
+  EXPECT_EQ(repository->Serve("a", 2, 0.25)->ToText(),
+            "version 1, version 2 for 25% of the requests");
+  EXPECT_EQ(repository->Reload().channels.at("a"), "version 1, version 2 for 25% of the requests");
+  EXPECT_THAT(repository->Serve("a", 1, 0.5), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(repository->Serve("a", 3, 0.5),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("there is a version 1")));
+  EXPECT_THAT(repository->Serve("../a", 1, 0.5), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Open("a/1")->Serve("a", 2, std::nullopt),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("models.default")));
 }
 
 TEST_F(ModelRepositoryTest, BadContentIsRefusedAndTheGoodOneKeepsServing) {

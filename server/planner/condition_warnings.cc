@@ -448,9 +448,9 @@ std::vector<std::string> ConditionWarnings(std::span<const ComputeSample> sets,
 
 std::vector<std::string> QualityWarnings(const CostModelInfo& model) {
   std::vector<std::string> warnings;
-  if (!model.unusable_reason.empty()) {
-    warnings.push_back(fmt::format("cost model {} version {} is marked as unusable: {}", model.name,
-                                   model.version, model.unusable_reason));
+  if (const auto reasons = ReasonsAgainst(model); !reasons.empty()) {
+    warnings.push_back(fmt::format("cost model {} version {} should not be relied on: {}",
+                                   model.name, model.version, fmt::join(reasons, "; ")));
   }
   for (const StageDrift& drift : model.drift) {
     if (!HasDrifted(model, drift)) continue;

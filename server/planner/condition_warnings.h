@@ -51,8 +51,7 @@ std::vector<FormulaAddition> FormulaAdditions(const PlanRequest& request,
 std::vector<FormulaAddition> FormulaAdditions(std::span<const ComputeSample> sets,
                                               const CostModelInfo& model);
 
-// One line where the model is marked as unusable, and one for each stage whose median of
-// measurements since then is off by more than the stage's typical error.
+// One line with the ReasonsAgainst the model, and one for each stage that HasDrifted.
 std::vector<std::string> QualityWarnings(const CostModelInfo& model);
 
 }  // namespace neuroshard

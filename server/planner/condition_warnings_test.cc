@@ -86,15 +86,19 @@ TEST(QualityWarningsTest, OneForEachStageThatIsFurtherOffThanUsual) {
   model.drift = {{"compute", 40, 1.05, 0.9, 1.2, "", "2026-11-21"},
                  {"forward_comm", 40, 1.2, 0.9, 1.2, "", "2026-11-21"}};
   EXPECT_THAT(QualityWarnings(model), IsEmpty());
-  model.drift[0].median_ratio = 1.11;
+  model.drift[0].median_ratio = 1.3;
   model.drift[1].median_ratio = 0.5;
   EXPECT_THAT(QualityWarnings(model),
-              ElementsAre(AllOf(HasSubstr("compute took 1.11 times"), HasSubstr("10% off"),
+              ElementsAre(AllOf(HasSubstr("compute took 1.30 times"), HasSubstr("10% off"),
                                 HasSubstr("median of 40 measurements up to 2026-11-21")),
                           HasSubstr("forward_comm took 0.50 times")));
   model.drift.clear();
   model.unusable_reason = "tau 0.3";
-  EXPECT_THAT(QualityWarnings(model), ElementsAre(HasSubstr("marked as unusable: tau 0.3")));
+  model.details = {{"metrics.all_reduce.mape_percent", "141"},
+                   {"metrics.all_reduce.samples", "30"}};
+  EXPECT_THAT(QualityWarnings(model),
+              ElementsAre(AllOf(HasSubstr("cost model gpu version 0 should not be relied on"),
+                                HasSubstr("marked as unusable: tau 0.3; all_reduce is 141% off"))));
 }
 
 TEST(ConditionWarningsTest, WhatTheModelDoesNotStateDoesNotDiffer) {

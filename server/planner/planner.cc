@@ -164,6 +164,7 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
           Message(unfit));
       continue;
     }
+    NS_RETURN_IF_ERROR(CheckDigest(request.cost_model, model->info()));
     // Only the formulas stand in for others; whoever asks for them by name misses no measurement.
     if (!request.cost_model.name.empty()) why_not_measured.clear();
     return Pricing{std::move(model), *std::move(bound), std::move(why_not_measured)};
@@ -182,8 +183,10 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_mo
   for (const DeviceCostModel& of : request.device_cost_models) {
     asked.cost_model = of.model;
     const auto found = find_model(asked);
-    of_devices.push_back(found.ok() ? StatusOr<std::shared_ptr<const CostModel>>(found->front())
-                                    : found.status());
+    const Status usable =
+        found.ok() ? CheckDigest(of.model, found->front()->info()) : found.status();
+    of_devices.push_back(usable.ok() ? StatusOr<std::shared_ptr<const CostModel>>(found->front())
+                                     : usable);
   }
   NS_ASSIGN_OR_RETURN(BoundDevices devices,
                       BindDevices(request, {pricing.model, pricing.bound}, of_devices));
@@ -192,7 +195,9 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_mo
   return pricing;
 }
 
-CostModelRef RefOf(const CostModel& model) { return {model.info().name, model.info().version}; }
+CostModelRef RefOf(const CostModel& model) {
+  return {model.info().name, model.info().version, model.info().digest};
+}
 
 // Requests with models by device name theirs.
 template <typename Answer>
@@ -284,6 +289,16 @@ Status AddMeanOfMax(const PlanRequest& request, const Plan& plan, const BoundCos
 
 }  // namespace
 
+Status CheckDigest(const CostModelRef& asked, const CostModelInfo& model) {
+  if (asked.digest.empty() || asked.digest == model.digest) return absl::OkStatus();
+  return WithReason(FailedPrecondition(
+                        "cost model {} version {} has {} here, the request is for digest {}: its "
+                        "files were replaced, or this planner has other ones",
+                        model.name, model.version,
+                        model.digest.empty() ? "no files" : "digest " + model.digest, asked.digest),
+                    FailureReason::kModelUnfit);
+}
+
 Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock,
                  VersionFinder versions_of)
     : find_model_(std::move(find_model)),
@@ -367,6 +382,7 @@ StatusOr<PredictionAnswer> Planner::Predict(const CostModelRef& ref,
   question.cost_model = ref;
   NS_ASSIGN_OR_RETURN(const auto models, find_model_(question));
   const std::shared_ptr<const CostModel>& model = models.front();
+  NS_RETURN_IF_ERROR(CheckDigest(ref, model->info()));
   PredictionAnswer answer;
   NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(*model, sets, stop));
   answer.model = RefOf(*model);

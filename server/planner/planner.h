@@ -88,6 +88,9 @@ using SearchFunction =
     std::function<StatusOr<SearchResult>(const PlanRequest& request, const BoundCostModel& model,
                                          const StopSignal& stop, SearchObserver* observer)>;
 
+// FAILED_PRECONDITION where the request names a digest and the model has another.
+Status CheckDigest(const CostModelRef& asked, const CostModelInfo& model);
+
 // Stateless and thread-safe. A request takes its model once, the first that can price it, bound to
 // the request's conditions, and everything in its answer comes from that object, but for a warning
 // where another version has measured more (VersionHint). The communication

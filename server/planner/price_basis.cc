@@ -247,7 +247,7 @@ void AddDevices(const PlanRequest& request, const CostModelInfo& comm, const Pla
                         of.num_ranks == 1 ? "" : "s", info.name, info.version, of_device.text);
     basis.measured_until = std::max(basis.measured_until, of_device.measured_until);
     basis.devices.push_back({of.device, of.num_ranks, info.name, info.version, info.measured_with,
-                             of_device.stages.front().kind});
+                             of_device.stages.front().kind, info.digest});
     input_dist.push_back(
         {CostStage::kInputDist, lacks_input_dist ? BasisKind::kPublished : BasisKind::kMeasured});
   }

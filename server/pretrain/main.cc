@@ -126,6 +126,7 @@ int main(int argc, char** argv) {
           "--share", serve.share,
           "Only for this share of the requests; the version that serves now keeps the rest")
       ->check(CLI::Range(0.0, 1.0));
+  serve_app->add_flag("--force", serve.force, "In spite of reasons against the version");
 
   import_app->callback([&] {
     if (!*compute && !*comm) throw CLI::RequiredError("--compute or --comm");

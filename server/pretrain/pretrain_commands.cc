@@ -15,6 +15,7 @@
 #include "server/cost/model_error.h"
 #include "server/cost/universal/universal_cost_model.h"
 #include "server/models/fabric_file.h"
+#include "server/models/manifest_info.h"
 #include "server/models/model_channel.h"
 #include "server/models/model_drift.h"
 #include "server/models/model_manifest.h"
@@ -239,10 +240,11 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
     progress.OnWarning(
         fmt::format("the model is marked unusable: {}", outcome.manifest.unusable_reason));
   }
-  for (const NetworkReport& report : outcome.reports) {
-    if (report.key != "compute") continue;
-    const std::string poor = PoorReason(report.held_out.mape_percent, report.held_out.samples);
-    if (poor.empty()) continue;
+  ModelManifest described = outcome.manifest;
+  described.metrics = ManifestMetrics(outcome);
+  described.unusable_reason.clear();  // said above
+  if (const auto reasons = ReasonsAgainst(InfoOfManifest(described)); !reasons.empty()) {
+    const std::string poor = fmt::format("{}", fmt::join(reasons, "; "));
     progress.OnWarning(fmt::format("the model is poor{}: {}",
                                    WillServeAsNewest(outcome.manifest, location)
                                        ? ", and planners will serve it as its newest version"
@@ -344,10 +346,12 @@ Status RunDrift(const DriftCommand& command, const CommandContext& context) {
     Json json = Json::object();
     bool drifted = false;
     for (const StageDrift& stage : drift) {
-      drifted = drifted || HasDrifted(model->info(), stage);
+      const bool has_drifted = HasDrifted(model->info(), stage);
+      drifted = drifted || has_drifted;
       json[stage.stage] = {{"samples", stage.samples}, {"median_ratio", stage.median_ratio},
                            {"p10", stage.p10_ratio},   {"p90", stage.p90_ratio},
-                           {"since", stage.since},     {"until", stage.until}};
+                           {"since", stage.since},     {"until", stage.until},
+                           {"drifted", has_drifted}};
     }
     json["verdict"] = {{"drifted", drifted}, {"text", verdict}, {"left_out", measured.left_out}};
     PrintJson(context, json);
@@ -369,27 +373,18 @@ Status RunDrift(const DriftCommand& command, const CommandContext& context) {
 Status RunServe(const ServeCommand& command, const CommandContext& context) {
   const std::filesystem::path directory = ModelDirectory(command.model_directory);
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
-  NS_RETURN_IF_ERROR(LoadCostModel(manifest, directory).status());
-  if (!manifest.unusable_reason.empty()) {
-    fmt::print(context.err,
-               "warning: {} is marked as unusable ({}); only planners with models.accept_unusable "
-               "serve it\n",
-               directory.string(), manifest.unusable_reason);
+  NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
+  const auto reasons = ReasonsAgainst(model->info());
+  // A share of 0 takes the version back.
+  if (!reasons.empty() && command.share != 0.0) {
+    const std::string text =
+        fmt::format("{} should not serve: {}", directory.string(), fmt::join(reasons, "; "));
+    if (!command.force) return FailedPrecondition("{}; --force serves it all the same", text);
+    fmt::print(context.err, "warning: {}\n", text);
   }
   const std::filesystem::path folder = directory.parent_path();
-  ModelChannel channel{manifest.version};
-  if (command.share) {
-    const auto serving = ReadModelChannel(folder);
-    if (absl::IsNotFound(serving.status())) {
-      return FailedPrecondition(
-          "{}: there is no {}, so the newest version serves all requests; say first which one "
-          "keeps "
-          "the rest: neuroshard-pretrain serve --model {}/VERSION",
-          folder.string(), kChannelFileName, folder.string());
-    }
-    if (!serving.ok()) return serving.status();
-    channel = {serving->version, StagedVersion{manifest.version, *command.share}};
-  }
+  NS_ASSIGN_OR_RETURN(const ModelChannel channel,
+                      ChannelFor(folder, manifest.version, command.share));
   NS_RETURN_IF_ERROR(WriteModelChannel(folder, channel));
   fmt::print(context.out, "{}: {}\n", manifest.name, channel.ToText());
   return absl::OkStatus();

@@ -64,6 +64,7 @@ struct DriftCommand {
 struct ServeCommand {
   std::string model_directory;
   std::optional<double> share;  // of the requests; none: all of them, and no rollout
+  bool force = false;           // in spite of the ReasonsAgainst the model
 };
 
 Status RunTrain(const TrainCommand& command, const CommandContext& context);
@@ -72,7 +73,8 @@ Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context
 // Writes drift.yaml beside the model's model.yaml.
 Status RunDrift(const DriftCommand& command, const CommandContext& context);
 // Writes channel.yaml beside the model's versions. With a share the version that serves now keeps
-// the rest: FAILED_PRECONDITION where no channel says which.
+// the rest: FAILED_PRECONDITION where no channel says which, and where there are ReasonsAgainst the
+// model.
 Status RunServe(const ServeCommand& command, const CommandContext& context);
 
 }  // namespace neuroshard

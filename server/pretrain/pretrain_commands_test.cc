@@ -8,6 +8,7 @@
 #include <string>
 
 #include "server/models/model_channel.h"
+#include "server/models/model_directory.h"
 #include "server/models/testing/model_fixture.h"
 #include "server/pretrain/testing/pretrain_fixture.h"
 
@@ -230,6 +231,27 @@ TEST_F(PretrainCommandsTest, ServeWritesTheChannelInOneStepAndRefusesWhatPlanner
   EXPECT_EQ(*ReadModelChannel(Path("models/m")), ModelChannel{3});
 }
 
+TEST_F(PretrainCommandsTest, AVersionThatIsPoorServesOnlyByForce) {
+  ModelFixture fixture = MakeModelFixture({.name = "m", .version = 5});
+  fixture.manifest.metrics = {{"backward_comm.ranks_2.mape_percent", "141"},
+                              {"backward_comm.ranks_2.samples", "30"},
+                              {"compute.mape_percent", "8"},
+                              {"compute.samples", "9"}};
+  ASSERT_TRUE(WriteModelDirectory(Path("models/m/5"), fixture.manifest, fixture.files).ok());
+  ASSERT_TRUE(WriteModelFixture(Path("models"), {.name = "m", .version = 4}).ok());
+  ASSERT_TRUE(RunServe({Path("models/m/4"), std::nullopt}, context_).ok());
+  for (const std::optional<double> share : {std::optional<double>(), std::optional(0.1)}) {
+    EXPECT_THAT(Message(RunServe({Path("models/m/5"), share}, context_)),
+                AllOf(HasSubstr("backward_comm.ranks_2 is 141% off"),
+                      HasSubstr("compute was held against 9 samples"), HasSubstr("--force")));
+  }
+  EXPECT_EQ(*ReadModelChannel(Path("models/m")), ModelChannel{4});
+  ASSERT_TRUE(RunServe({Path("models/m/5"), 0.1, true}, context_).ok());
+  EXPECT_THAT(Written(err_), HasSubstr("warning: "));
+  EXPECT_EQ(*ReadModelChannel(Path("models/m")), (ModelChannel{4, StagedVersion{5, 0.1}}));
+  ASSERT_TRUE(RunServe({Path("models/m/5"), 0}, context_).ok()) << "taken back";
+}
+
 TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   FillStore(SyntheticComputeRecords(250), {});
   Output(RunTrain, train_);
@@ -243,6 +265,7 @@ TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   const Json stages = Output(RunDrift, drift);
   EXPECT_EQ(stages.size(), 2u);  // compute and the verdict
   EXPECT_TRUE(stages["verdict"]["drifted"].is_boolean());
+  EXPECT_TRUE(stages["compute"]["drifted"].is_boolean());
   EXPECT_EQ(stages["compute"]["samples"], 250);
   EXPECT_NEAR(stages["compute"]["median_ratio"], 1.3, 0.15);
   EXPECT_TRUE(fs::exists(Path("models/cpu/1/drift.yaml")));

@@ -7,6 +7,7 @@
 #include "common/codec/fingerprint.h"
 #include "common/codec/plan_codec.h"
 #include "common/domain/table_names.h"
+#include "server/cost/model_error.h"
 
 namespace neuroshard {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 void EncodeModelRef(const CostModelRef& ref, v1::CostModelRef* message) {
   message->set_name(ref.name);
   message->set_version(ref.version);
+  message->set_digest(ref.digest);
 }
 
 v1::PriceBasis EncodePriceBasis(const PriceBasis& basis) {
@@ -138,9 +140,10 @@ v1::Plan EncodePlanWithKinds(Plan plan, const std::vector<Table>& tables) {
 std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer) {
   std::vector<DeviceCostModel> devices;
   for (const DevicePriceBasis& of : answer.basis.devices) {
-    devices.push_back({of.device, {of.model, of.version}});
+    devices.push_back({of.device, {of.model, of.version, of.digest}});
   }
-  return RequestFingerprint(request, answer.model.name, answer.model.version, devices);
+  return RequestFingerprint(request, answer.model.name, answer.model.version, devices,
+                            answer.model.digest);
 }
 
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
@@ -225,6 +228,8 @@ v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_defau
   for (const int count : info.coverage.num_devices) summary.add_num_devices(count);
   summary.set_max_num_devices(info.coverage.max_ranks);
   summary.set_share(share);
+  summary.set_digest(info.digest);
+  for (const std::string& reason : ReasonsAgainst(info)) summary.add_poor_reasons(reason);
   return summary;
 }
 

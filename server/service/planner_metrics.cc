@@ -9,12 +9,15 @@
 #include <utility>
 
 #include "common/base/failure_reason.h"
+#include "server/cost/model_error.h"
 
 namespace neuroshard {
 namespace {
 
 const prometheus::Histogram::BucketBoundaries kSearchSeconds = {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+const prometheus::Histogram::BucketBoundaries kCostSeconds = {
+    1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10};
 const prometheus::Histogram::BucketBoundaries kBoundRatios = {1.0001, 1.001, 1.003, 1.01, 1.03,
                                                               1.1,    1.3,   2,     5};
 
@@ -51,18 +54,32 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
                  .Name("neuroshard_plans_total")
                  .Help("Plans made, by strategy, cost model and whether the search ran to its end")
                  .Register(registry)),
-      bound_ratio_(prometheus::BuildHistogram()
-                       .Name("neuroshard_plan_cost_bound_ratio")
-                       .Help("Predicted cost of a plan to the lower bound of all plans")
-                       .Register(registry)),
+      plan_cost_(prometheus::BuildHistogram()
+                     .Name("neuroshard_plan_cost_seconds")
+                     .Help("Predicted cost of the plans made, by cost model")
+                     .Register(registry)),
+      bound_ratio_(
+          prometheus::BuildHistogram()
+              .Name("neuroshard_plan_cost_bound_ratio")
+              .Help("Predicted cost of a plan to the lower bound of all plans, by strategy "
+                    "and cost model")
+              .Register(registry)),
       plan_failures_(prometheus::BuildCounter()
                          .Name("neuroshard_plan_failures_total")
-                         .Help("Calls for a plan that got none, by reason")
+                         .Help("Calls for a plan that got none, by reason and cost model")
                          .Register(registry)),
       drift_(prometheus::BuildGauge()
                  .Name("neuroshard_model_drift_ratio")
                  .Help("Measured / predicted since the cost model was made, median by stage")
                  .Register(registry)),
+      drifted_(prometheus::BuildGauge()
+                   .Name("neuroshard_model_drifted")
+                   .Help("1 where enough measurements say that the cost model no longer fits")
+                   .Register(registry)),
+      poor_(prometheus::BuildGauge()
+                .Name("neuroshard_model_poor")
+                .Help("1 where the prices of the cost model should not be relied on")
+                .Register(registry)),
       default_model_(prometheus::BuildGauge()
                          .Name("neuroshard_default_model_info")
                          .Help("1 for the cost model of requests that name none")
@@ -79,6 +96,9 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
                               "Cost model versions loaded, at the start and by reloads")),
       model_refusals_(OneCounter(registry, "neuroshard_model_refusals_total",
                                  "Cost model directories found bad, once for each content")),
+      content_changes_(OneCounter(registry, "neuroshard_model_content_changes_total",
+                                  "Cost model versions that were loaded with other files than "
+                                  "before")),
       last_poll_(prometheus::BuildGauge()
                      .Name("neuroshard_models_last_poll_timestamp_seconds")
                      .Help("When the model root was last read, Unix time")
@@ -95,6 +115,8 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
 
 void PlannerMetrics::PlanMade(const PlanAnswer& answer) {
   const Labels strategy = {{"strategy", answer.statistics.strategy}};
+  const Labels model = {{"model", answer.model.name},
+                        {"version", std::to_string(answer.model.version)}};
   search_seconds_.Add(strategy, kSearchSeconds).Observe(answer.search_ms / 1e3);
   plans_evaluated_.Add(strategy).Increment(static_cast<double>(answer.statistics.plans_evaluated));
   plans_
@@ -103,17 +125,22 @@ void PlannerMetrics::PlanMade(const PlanAnswer& answer) {
             {"version", std::to_string(answer.model.version)},
             {"outcome", answer.statistics.time_limit_reached ? "time_limit" : "complete"}})
       .Increment();
+  plan_cost_.Add(model, kCostSeconds).Observe(answer.cost.embedding_cost_ms / 1e3);
   if (answer.lower_bound.has_value() && answer.lower_bound->cost_ms > 0) {
-    bound_ratio_.Add(strategy, kBoundRatios)
+    Labels both = strategy;
+    both.insert(model.begin(), model.end());
+    bound_ratio_.Add(both, kBoundRatios)
         .Observe(answer.lower_bound->BoundedMs(answer.cost) / answer.lower_bound->cost_ms);
   }
 }
 
-void PlannerMetrics::PlanFailed(const Status& status) {
+void PlannerMetrics::PlanFailed(const Status& status, const CostModelRef& model) {
   const std::optional<FailureReason> reason = ReasonOf(status);
   plan_failures_
       .Add({{"reason", reason.has_value() ? std::string(ReasonText(*reason))
-                                          : absl::StatusCodeToString(status.code())}})
+                                          : absl::StatusCodeToString(status.code())},
+            {"model", model.name},
+            {"version", model.name.empty() ? "" : std::to_string(model.version)}})
       .Increment();
 }
 
@@ -133,6 +160,10 @@ void PlannerMetrics::ModelsLoaded(std::size_t count) {
   model_loads_.Increment(static_cast<double>(count));
 }
 
+void PlannerMetrics::ModelContentChanged(std::size_t count) {
+  content_changes_.Increment(static_cast<double>(count));
+}
+
 void PlannerMetrics::ModelsRefused(std::size_t count) {
   model_refusals_.Increment(static_cast<double>(count));
 }
@@ -144,11 +175,17 @@ void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
     return Labels{{"model", model.info().name}, {"version", std::to_string(model.info().version)}};
   };
   std::map<Labels, double> drifts;
+  std::map<Labels, double> drifted;
+  std::map<Labels, double> poor;
   for (const auto& model : models.loaded()) {
-    for (const StageDrift& drift : model->info().drift) {
+    const CostModelInfo& info = model->info();
+    if (models.ShareOf(info) == 0) continue;
+    poor[labels_of(*model)] = ReasonsAgainst(info).empty() ? 0 : 1;
+    for (const StageDrift& drift : info.drift) {
       Labels labels = labels_of(*model);
       labels["stage"] = drift.stage;
       drifts[labels] = drift.median_ratio;
+      drifted[labels] = HasDrifted(info, drift) ? 1 : 0;
     }
   }
   std::map<Labels, double> defaults;
@@ -161,6 +198,8 @@ void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
   }
   const MutexLock lock(mutex_);
   Replace(drift_, drift_gauges_, drifts);
+  Replace(drifted_, drifted_gauges_, drifted);
+  Replace(poor_, poor_gauges_, poor);
   Replace(default_model_, default_gauges_, defaults);
   Replace(share_, share_gauges_, shares);
 }

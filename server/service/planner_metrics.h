@@ -28,13 +28,15 @@ class PlannerMetrics {
   explicit PlannerMetrics(prometheus::Registry& registry);
 
   void PlanMade(const PlanAnswer& answer);
-  void PlanFailed(const Status& status);
+  // `model`: the one that would have priced it; without a name where that is not known.
+  void PlanFailed(const Status& status, const CostModelRef& model = {});
   void PlanRejected();
   void SetSearchThreads(std::int64_t taken, std::int64_t limit);
   void SetRequestMemory(std::int64_t taken_bytes, std::int64_t limit_bytes);
   void ModelsLoaded(std::size_t count);
+  void ModelContentChanged(std::size_t count);
   void ModelsRefused(std::size_t count);
-  // Numbers, drift and default of what is served; gauges of what is not go.
+  // Numbers, shares, verdicts and default of what serves; gauges of what does not go.
   void ModelsNow(const ModelSnapshot& models);
   void ModelRootRead();
 
@@ -48,9 +50,12 @@ class PlannerMetrics {
   prometheus::Family<prometheus::Histogram>& search_seconds_;
   prometheus::Family<prometheus::Counter>& plans_evaluated_;
   prometheus::Family<prometheus::Counter>& plans_;
+  prometheus::Family<prometheus::Histogram>& plan_cost_;
   prometheus::Family<prometheus::Histogram>& bound_ratio_;
   prometheus::Family<prometheus::Counter>& plan_failures_;
   prometheus::Family<prometheus::Gauge>& drift_;
+  prometheus::Family<prometheus::Gauge>& drifted_;
+  prometheus::Family<prometheus::Gauge>& poor_;
   prometheus::Family<prometheus::Gauge>& default_model_;
   prometheus::Family<prometheus::Gauge>& share_;
   prometheus::Counter& rejected_plans_;
@@ -58,7 +63,7 @@ class PlannerMetrics {
   prometheus::Gauge& models_refused_;
   prometheus::Counter& model_loads_;
   prometheus::Counter& model_refusals_;
-
+  prometheus::Counter& content_changes_;
   prometheus::Gauge& last_poll_;
   prometheus::Gauge& search_threads_;
   prometheus::Gauge& search_threads_limit_;
@@ -66,6 +71,8 @@ class PlannerMetrics {
   prometheus::Gauge& request_memory_limit_;
   Mutex mutex_;
   Gauges drift_gauges_ NS_GUARDED_BY(mutex_);
+  Gauges drifted_gauges_ NS_GUARDED_BY(mutex_);
+  Gauges poor_gauges_ NS_GUARDED_BY(mutex_);
   Gauges default_gauges_ NS_GUARDED_BY(mutex_);
   Gauges share_gauges_ NS_GUARDED_BY(mutex_);
 };

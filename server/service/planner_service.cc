@@ -1,5 +1,6 @@
 #include "server/service/planner_service.h"
 
+#include <fmt/ranges.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
@@ -11,8 +12,11 @@
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
 #include "common/base/failure_reason.h"
+#include "common/base/violations.h"
+#include "common/codec/field_check.h"
 #include "common/codec/prediction_codec.h"
 #include "common/rpc/call_stop.h"
+#include "server/cost/model_error.h"
 #include "server/service/decode_request.h"
 #include "server/service/plan_stream.h"
 #include "server/service/planner_messages.h"
@@ -43,6 +47,13 @@ Status ExplainStop(const Status& status, const CallStop& stop, const RpcGate& ga
 bool IsDefault(const ModelSnapshot& snapshot, const CostModel& model) {
   const auto found = snapshot.Find({});
   return found.ok() && found->get() == &model;
+}
+
+// The model that a request which got no plan was for; nameless where there is none.
+CostModelRef AskedModel(const PlanRequest& request, const ModelSnapshot& snapshot) {
+  const auto found = snapshot.FindFor(request);
+  if (!found.ok()) return {};
+  return {found->front()->info().name, found->front()->info().version};
 }
 
 template <typename Message>
@@ -139,12 +150,11 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
   return reactor;
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(const std::string& rpc,
-                                                         grpc::CallbackServerContext& context,
-                                                         const std::function<Status()>& handler) {
+grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(
+    const std::string& rpc, grpc::CallbackServerContext& context,
+    const std::function<Status(RpcGate::Call&)>& handler) {
   grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
-  reactor->Finish(parts_.gate.Serve(
-      context, rpc, [&](RpcGate::Call&) { return handler(); }, RpcGate::Kind::kCheap));
+  reactor->Finish(parts_.gate.Serve(context, rpc, handler, RpcGate::Kind::kCheap));
   return reactor;
 }
 
@@ -175,7 +185,7 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
   if (!answer.ok()) {
     if (absl::IsInternal(answer.status())) parts_.metrics.PlanRejected();
     const Status status = ExplainStop(answer.status(), stop, parts_.gate);
-    parts_.metrics.PlanFailed(status);
+    parts_.metrics.PlanFailed(status, AskedModel(*request, *parts_.models.Current()));
     return status;
   }
   parts_.metrics.PlanMade(*answer);
@@ -282,7 +292,7 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::PredictCompute(grpc::CallbackServe
 grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServerContext* context,
                                                              const v1::ListCostModelsRequest*,
                                                              v1::ListCostModelsResponse* response) {
-  return AnswerHere("ListCostModels", *context, [&]() -> Status {
+  return AnswerHere("ListCostModels", *context, [&](RpcGate::Call&) -> Status {
     const auto snapshot = parts_.models.Current();
     for (const auto& model : snapshot->models()) {
       *response->add_models() = EncodeModelSummary(model->info(), IsDefault(*snapshot, *model),
@@ -303,10 +313,11 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServe
 grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerContext* context,
                                                            const v1::GetCostModelRequest* message,
                                                            v1::GetCostModelResponse* response) {
-  return AnswerHere("GetCostModel", *context, [&]() -> Status {
+  return AnswerHere("GetCostModel", *context, [&](RpcGate::Call&) -> Status {
     const auto snapshot = parts_.models.Current();
     const v1::CostModelRef& ref = message->cost_model();
     NS_ASSIGN_OR_RETURN(const auto model, snapshot->Find({ref.name(), ref.version()}));
+    NS_RETURN_IF_ERROR(CheckDigest({"", 0, ref.digest()}, model->info()));
     *response =
         EncodeModel(model->info(), IsDefault(*snapshot, *model), snapshot->ShareOf(model->info()));
     return absl::OkStatus();
@@ -316,12 +327,52 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerC
 grpc::ServerUnaryReactor* PlannerServiceImpl::ListDevices(grpc::CallbackServerContext* context,
                                                           const v1::ListDevicesRequest*,
                                                           v1::ListDevicesResponse* response) {
-  return AnswerHere("ListDevices", *context, [&]() -> Status {
+  return AnswerHere("ListDevices", *context, [&](RpcGate::Call&) -> Status {
     for (const PublishedDevice& device : PublishedDevices()) {
       *response->add_devices() = EncodePublishedDevice(device);
     }
     return absl::OkStatus();
   });
+}
+
+Status PlannerServiceImpl::DoServeModel(RpcGate::Call& call, const v1::ServeModelRequest& message,
+                                        v1::ServeModelResponse& response) {
+  if (!parts_.serve_model) return absl::UnimplementedError("this planner's models are fixed");
+  Violations violations;
+  const FieldCheck check("", violations);
+  if (message.name().empty()) check.Fail("name", "must not be empty");
+  check.InRange("version", message.version(), 1, std::int64_t{INT32_MAX});
+  if (message.has_share()) check.InRange("share", message.share(), 0, 1);
+  NS_RETURN_IF_ERROR(violations.ToStatus());
+  const std::optional<double> share =
+      message.has_share() ? std::optional(message.share()) : std::nullopt;
+  std::vector<std::string> reasons;
+  for (const auto& model : parts_.models.Current()->VersionsOf(message.name())) {
+    // A share of 0 takes the version back.
+    if (model->info().version == message.version() && share != 0.0) {
+      reasons = ReasonsAgainst(model->info());
+    }
+  }
+  if (!reasons.empty() && !message.force()) {
+    return FailedPrecondition("cost model {} version {} should not serve: {}; `force` overrules it",
+                              message.name(), message.version(), fmt::join(reasons, "; "));
+  }
+  NS_ASSIGN_OR_RETURN(const ModelChannel channel,
+                      parts_.serve_model(message.name(), message.version(), share));
+  response.set_channel(channel.ToText());
+  for (const std::string& reason : reasons) response.add_overruled(reason);
+  call.Log(parts_.logger)
+      .Audit("model_serving_set", {{"model", message.name()},
+                                   {"serves", response.channel()},
+                                   {"forced", !reasons.empty()}});
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* PlannerServiceImpl::ServeModel(grpc::CallbackServerContext* context,
+                                                         const v1::ServeModelRequest* message,
+                                                         v1::ServeModelResponse* response) {
+  return AnswerHere("ServeModel", *context,
+                    [&](RpcGate::Call& call) { return DoServeModel(call, *message, *response); });
 }
 
 }  // namespace neuroshard

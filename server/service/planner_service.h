@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/bytes.h"
@@ -58,6 +59,10 @@ struct PlannerServiceParts {
   RequestLimits limits;
   std::chrono::milliseconds longest_search;  // afterwards the best plan so far is the answer
   PlannerServiceLimits service_limits = {};
+  // As ModelRepository::Serve. Null: ServeModel is UNIMPLEMENTED.
+  std::function<StatusOr<ModelChannel>(const std::string& name, int version,
+                                       std::optional<double> share)>
+      serve_model = {};
 };
 
 // Thread-safe, stateless between calls. Must outlive the server.
@@ -69,7 +74,8 @@ class PlannerServiceImpl final
                       v1::PlannerService::WithCallbackMethod_ListCostModels<
                           v1::PlannerService::WithCallbackMethod_GetCostModel<
                               v1::PlannerService::WithCallbackMethod_ListDevices<
-                                  v1::PlannerService::Service>>>>>>> {
+                                  v1::PlannerService::WithCallbackMethod_ServeModel<
+                                      v1::PlannerService::Service>>>>>>>> {
  public:
   explicit PlannerServiceImpl(PlannerServiceParts parts);
 
@@ -93,6 +99,9 @@ class PlannerServiceImpl final
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
                                         const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override;
+  grpc::ServerUnaryReactor* ServeModel(grpc::CallbackServerContext* context,
+                                       const v1::ServeModelRequest* request,
+                                       v1::ServeModelResponse* response) override;
 
  private:
   // A call that the gate counts, with its part of the memory for requests, and of the threads for
@@ -116,7 +125,7 @@ class PlannerServiceImpl final
                                    StatusOr<Response> (PlannerServiceImpl::*handler)(
                                        Admitted& admitted, const Request& request));
   grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
-                                       const std::function<Status()>& handler);
+                                       const std::function<Status(RpcGate::Call&)>& handler);
 
   // `stream` may be null.
   StatusOr<v1::ShardPlanResponse> MakePlan(Admitted& admitted, const v1::ShardPlanRequest& message,
@@ -129,6 +138,8 @@ class PlannerServiceImpl final
                                                     const v1::EvaluatePlanRequest& message);
   StatusOr<v1::PredictComputeResponse> DoPredictCompute(Admitted& admitted,
                                                         const v1::PredictComputeRequest& message);
+  Status DoServeModel(RpcGate::Call& call, const v1::ServeModelRequest& message,
+                      v1::ServeModelResponse& response);
 
   const PlannerServiceParts parts_;
   const WireLimits wire_limits_;

@@ -67,7 +67,10 @@ class PlannerServiceTest : public ::testing::Test {
     service_ = std::make_unique<PlannerServiceImpl>(PlannerServiceParts{
         *planner_, *models_, gate_, clock_, *logger_, metrics_,
         RequestLimits{.max_tables = 100, .max_devices = 64}, std::chrono::minutes(5),
-        PlannerServiceLimits{.write_timeout = std::chrono::seconds(2)}});
+        PlannerServiceLimits{.write_timeout = std::chrono::seconds(2)},
+        [this](const std::string& name, int version, std::optional<double> share) {
+          return models_->Serve(name, version, share);
+        }});
     auto server = RpcServer::Start({}, {{"neuroshard.v1.PlannerService", service_.get()}}, gate_);
     EXPECT_THAT(server, IsOk());
     server_ = *std::move(server);
@@ -88,7 +91,12 @@ class PlannerServiceTest : public ::testing::Test {
     info.kind = "fake";
     info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend};
     info.coverage.global_batch_size = 65536;
+    info.digest = manifest.digest;
     info.details["metrics.compute.kendall_tau"] = "1";
+    if (manifest.version == 1) {
+      info.details["metrics.forward_comm.mape_percent"] = "141";
+      info.details["metrics.forward_comm.samples"] = "30";
+    }
     return std::make_shared<const FakeCostModel>(info);
   }
 
@@ -626,6 +634,90 @@ TEST_F(PlannerServiceTest, ModelsAreListedWithTheDefaultAndTheRefused) {
   grpc::ClientContext missing_context;
   EXPECT_THAT(FromGrpc(stub_->GetCostModel(&missing_context, request, &model)),
               StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(PlannerServiceTest, AnswersCarryTheDigestOfTheirModelAndAnotherOneIsRefused) {
+  v1::ShardPlanRequest request = Request();
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse planned, ShardPlan(request));
+  const std::string digest = planned.cost_model().digest();
+  EXPECT_THAT(digest, SizeIs(64));
+  request.mutable_cost_model()->set_digest(digest);
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse again, ShardPlan(request));
+  EXPECT_EQ(again.request_fingerprint(), planned.request_fingerprint());
+  NS_ASSERT_OK_AND_ASSIGN(const v1::EvaluatePlanResponse evaluated,
+                          Evaluate(request, planned.plan()));
+  EXPECT_EQ(evaluated.cost_model().digest(), digest);
+
+  // Other files under the same version: another fingerprint, and the old digest is not there.
+  const auto written = WriteModelFixture(root_ / "other", {.version = 2, .seed = 9});
+  ASSERT_THAT(written, IsOk());
+  std::filesystem::remove_all(root_ / "fixture/2");
+  std::filesystem::rename(*written, root_ / "fixture/2");
+  EXPECT_EQ(models_->Reload().changed_content.size(), 1U);
+  for (const auto& status :
+       {ShardPlan(request).status(), Evaluate(request, planned.plan()).status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("the request is for digest " + digest)));
+  }
+  v1::GetCostModelRequest of_model;
+  *of_model.mutable_cost_model() = request.cost_model();
+  v1::GetCostModelResponse model;
+  grpc::ClientContext context;
+  EXPECT_THAT(FromGrpc(stub_->GetCostModel(&context, of_model, &model)),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse changed, ShardPlan(Request()));
+  EXPECT_NE(changed.cost_model().digest(), digest);
+  EXPECT_NE(changed.request_fingerprint(), planned.request_fingerprint());
+  request.mutable_cost_model()->set_digest("ABC");
+  EXPECT_THAT(ShardPlan(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("cost_model.digest: must be 64")));
+}
+
+TEST_F(PlannerServiceTest, AVersionServesWhenItIsToldToUnlessThereAreReasonsAgainstIt) {
+  const auto serve = [&](const std::string& name, int version, std::optional<double> share,
+                         bool force) -> StatusOr<v1::ServeModelResponse> {
+    v1::ServeModelRequest request;
+    request.set_name(name);
+    request.set_version(version);
+    if (share) request.set_share(*share);
+    request.set_force(force);
+    v1::ServeModelResponse response;
+    grpc::ClientContext context;
+    NS_RETURN_IF_ERROR(FromGrpc(stub_->ServeModel(&context, request, &response)));
+    return response;
+  };
+  EXPECT_THAT(serve("", 0, 1.5, false),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("name"), HasSubstr("version"), HasSubstr("share"))));
+  EXPECT_THAT(serve("fixture", 9, std::nullopt, true), StatusIs(absl::StatusCode::kNotFound));
+  NS_ASSERT_OK_AND_ASSIGN(const auto all, serve("fixture", 2, std::nullopt, false));
+  EXPECT_EQ(all.channel(), "version 2");
+  for (const std::optional<double> share : {std::optional<double>(), std::optional(0.1)}) {
+    EXPECT_THAT(serve("fixture", 1, share, false),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("should not serve: forward_comm is 141% off")));
+  }
+  EXPECT_EQ(*ReadModelChannel(root_ / "fixture"), ModelChannel{2});
+  NS_ASSERT_OK_AND_ASSIGN(const auto forced, serve("fixture", 1, 0.1, true));
+  EXPECT_EQ(forced.channel(), "version 2, version 1 for 10% of the requests");
+  EXPECT_THAT(forced.overruled(), SizeIs(1));
+  models_->Reload();
+  metrics_.ModelsNow(*models_->Current());
+  grpc::ClientContext context;
+  v1::ListCostModelsResponse list;
+  ASSERT_THAT(FromGrpc(stub_->ListCostModels(&context, {}, &list)), IsOk());
+  EXPECT_DOUBLE_EQ(list.models(0).share(), 0.1);
+  EXPECT_THAT(list.models(0).poor_reasons(), SizeIs(1));
+  EXPECT_THAT(list.models(1).poor_reasons(), SizeIs(0));
+  v1::ShardPlanRequest request = Request();
+  request.mutable_cost_model()->set_name("fixture");
+  request.mutable_cost_model()->set_version(1);
+  NS_ASSERT_OK_AND_ASSIGN(const auto planned, ShardPlan(request));
+  EXPECT_THAT(planned.warnings(), Contains(HasSubstr("should not be relied on: forward_comm")));
+  // Taking it back needs no force.
+  NS_ASSERT_OK_AND_ASSIGN(const auto none, serve("fixture", 1, 0, false));
+  EXPECT_EQ(none.channel(), "version 2, version 1 for 0% of the requests");
+  EXPECT_THAT(log_.str(), HasSubstr("model_serving_set"));
 }
 
 TEST_F(PlannerServiceTest, EveryAnswerSaysWhatItsPricesRestOn) {

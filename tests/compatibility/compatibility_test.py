@@ -18,7 +18,7 @@ import unittest
 
 from google.protobuf import descriptor_pb2
 
-from planner_process import PlannerProcess, ServerProcess
+from planner_process import PlannerProcess, ServerProcess, list_files
 
 BIN = pathlib.Path(sys.argv[1])
 HERE = pathlib.Path(__file__).resolve().parent
@@ -115,6 +115,7 @@ def record(version):
     (folder / "api.binpb").write_bytes(api_of_this_tree().SerializeToString(deterministic=True))
     for name in ("1", "4"):  # a model of each kind, without its pictures
         shutil.copytree(ROOT / "configs/models/cpu-amd-epyc" / name, folder / "models/cpu-amd-epyc" / name, ignore=shutil.ignore_patterns("*.svg", "*.md"))
+        list_files(folder / "models/cpu-amd-epyc" / name)
     (folder / "request.yaml").write_text(REQUEST)
     with ServerProcess(BIN / "neuroshard-worker", "--listen", "127.0.0.1:0", "--cpu-devices", "2") as worker:
         with tempfile.TemporaryDirectory() as sweeps:

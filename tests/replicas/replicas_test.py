@@ -27,7 +27,7 @@ import grpc
 from debian_packages import unpacked
 from held_port import HeldPort
 from neuroshard import PlannerClient, PlannerError, v1
-from planner_process import MODELS, PlannerProcess
+from planner_process import MODELS, PlannerProcess, list_files
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "attacks"))
 import http2  # noqa: E402
@@ -173,6 +173,7 @@ class RoundRobinTest(Replicas):
                 shutil.copytree(pathlib.Path(MODELS) / "cpu-amd-epyc/4", pathlib.Path(folder) / name / "4")
                 manifest = pathlib.Path(folder) / name / "4/model.yaml"
                 manifest.write_text(manifest.read_text().replace("name: cpu-amd-epyc\n", f"name: {name}\n", 1))
+                list_files(manifest.parent)
             with PlannerProcess(PLANNER, models=folder) as first, PlannerProcess(PLANNER, models=folder) as second:
                 for address, fault in ((f"{first.address},{second.address}", "no replica that answers is ready"), (first.address, "")):
                     listed = subprocess.run([NEUROSHARD, "models", "list", "--planner", address], capture_output=True, text=True)
@@ -221,6 +222,7 @@ class RolloutTest(unittest.TestCase):
         shutil.copytree(self.name / "4", beside)
         manifest = (beside / "model.yaml").read_text()
         (beside / "model.yaml").write_text(manifest.replace("version: 4\n", f"version: {version}\n"))
+        list_files(beside)
         if cut:
             (beside / "compute.safetensors").write_bytes(b"cut")
         beside.rename(self.name / str(version))

@@ -46,6 +46,8 @@ class FakePlanner final : public v1::PlannerService::Service {
   v1::ListCostModelsResponse models;
   v1::GetCostModelResponse model;
   v1::ListDevicesResponse devices;
+  v1::ServeModelResponse served;
+  std::vector<v1::ServeModelRequest> serve_requests;  // that came
   // Statuses of the first calls, whatever they ask.
   std::deque<grpc::Status> failures;
   // Whether the stream breaks after its first message.
@@ -113,6 +115,14 @@ class FakePlanner final : public v1::PlannerService::Service {
                            v1::ListDevicesResponse* response) override {
     if (const grpc::Status status = Admit(nullptr); !status.ok()) return status;
     *response = devices;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ServeModel(grpc::ServerContext*, const v1::ServeModelRequest* request,
+                          v1::ServeModelResponse* response) override {
+    if (const grpc::Status status = Admit(nullptr); !status.ok()) return status;
+    serve_requests.push_back(*request);
+    *response = served;
     return grpc::Status::OK;
   }
 

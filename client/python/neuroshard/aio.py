@@ -54,6 +54,11 @@ class PlannerClient:
     async def devices(self, *, timeout_s: Optional[float] = None) -> v1.ListDevicesResponse:
         return await self._call("ListDevices", v1.ListDevicesRequest(), timeout_s)
 
+    async def serve_model(
+        self, name: str, version: int, *, share: Optional[float] = None, force: bool = False, timeout_s: Optional[float] = None
+    ) -> v1.ServeModelResponse:
+        return await self._call("ServeModel", v1.ServeModelRequest(name=name, version=version, share=share, force=force), timeout_s)
+
     async def close(self) -> None:
         """Ends calls in progress; later ones are a ValueError."""
         self._closed = True

@@ -72,6 +72,13 @@ class PlannerClient:
         """The devices that a request's `topology.hosts` may name, with the published figures that stand for them."""
         return self._call(self._stub.ListDevices, v1.ListDevicesRequest(), timeout_s)
 
+    def serve_model(
+        self, name: str, version: int, *, share: Optional[float] = None, force: bool = False, timeout_s: Optional[float] = None
+    ) -> v1.ServeModelResponse:
+        """Has a version serve the requests that name none, or a share of them, on every planner of the same model root. Needs the role "admin".
+        FailedPrecondition lists the reasons against the version, unless `force`."""
+        return self._call(self._stub.ServeModel, v1.ServeModelRequest(name=name, version=version, share=share, force=force), timeout_s)
+
     def close(self) -> None:
         """Ends calls in progress; later ones are a ValueError."""
         self._channel.close()

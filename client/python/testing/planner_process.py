@@ -1,6 +1,7 @@
 """Real servers, planner and neuroshard-worker, as processes for tests."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -9,6 +10,15 @@ import time
 import urllib.request
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "configs", "models")
+
+
+def list_files(directory):
+    """Lists the files of a cost model's directory anew, as whoever edits a version has to."""
+    from neuroshard.checkpoints.model_directory import file_list
+
+    directory = pathlib.Path(directory)
+    names = [file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file() and file.name not in ("files.sha256", "drift.yaml")]
+    (directory / "files.sha256").write_bytes(file_list({name: (directory / name).read_bytes() for name in names}))
 
 
 class ServerProcess:

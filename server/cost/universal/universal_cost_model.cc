@@ -49,7 +49,6 @@ bool Measured(const ConditionRanges& ranges, const PricingConditions& conditions
 CostModelInfo InfoOf(const ModelManifest& manifest) {
   const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
   CostModelInfo info = InfoOfManifest(manifest);
-  info.kind = "universal";
   ModelCoverage& coverage = info.coverage;
   coverage.ranges = {
       trained_on.min_batch_size, trained_on.max_batch_size, trained_on.weight_dtypes,
@@ -67,21 +66,6 @@ CostModelInfo InfoOf(const ModelManifest& manifest) {
   }
   info.properties.measured_casts = manifest.casts;
   info.properties.convex_compute = true;  // no negative weight behind the head's relu
-  const auto state = [&](const char* stage, const IntervalManifest* interval) {
-    if (interval == nullptr) return;
-    info.properties.interval_coverage = interval->coverage;
-    info.typical_errors[stage] = IntervalRule(*interval).TypicalError();
-  };
-  const auto& of_compute = manifest.universal->interval;
-  state("compute", of_compute ? &*of_compute : nullptr);
-  if (manifest.input_dist) {
-    const auto& of_ids = manifest.input_dist->interval;
-    state("input_dist", of_ids ? &*of_ids : nullptr);
-  }
-  if (manifest.comm) {
-    state("forward_comm", manifest.comm->IntervalOf("all_to_all_forward"));
-    state("backward_comm", manifest.comm->IntervalOf("all_to_all_backward"));
-  }
   return info;
 }
 

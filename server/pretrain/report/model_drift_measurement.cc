@@ -110,8 +110,24 @@ std::string DriftVerdict(const CostModelInfo& model, const std::vector<StageDrif
                               stage.stage, stage.median_ratio,
                               100 * UsualError(model, stage.stage)));
   }
-  if (off.empty()) return "the model still fits: no stage is further off than is usual for it";
-  return fmt::format("the model has drifted: {}: measure and train again", fmt::join(off, ", "));
+  std::vector<std::string> too_few;
+  for (const StageDrift& stage : drift) {
+    if (stage.samples < kTellingSamples) {
+      too_few.push_back(fmt::format("{} ({})", stage.stage, stage.samples));
+    }
+  }
+  const std::string untold = too_few.empty()
+                                 ? ""
+                                 : fmt::format("; fewer than {} measurements do not tell: {}",
+                                               kTellingSamples, fmt::join(too_few, ", "));
+  if (!off.empty()) {
+    return fmt::format("the model has drifted: {}: measure and train again{}", fmt::join(off, ", "),
+                       untold);
+  }
+  return too_few.size() == drift.size()
+             ? "too little was measured to say whether the model still fits" + untold
+             : "the model still fits: no stage is clearly further off than is usual for it" +
+                   untold;
 }
 
 std::string UtcText(std::int64_t unix_ms) {

@@ -100,6 +100,7 @@ TEST(ModelDriftMeasurementTest, TheVerdictNamesWhatIsOff) {
   info.typical_errors = {{"compute", 0.1}};
   StageDrift compute;
   compute.stage = "compute";
+  compute.samples = 40;
   compute.median_ratio = 1.05;
   EXPECT_THAT(DriftVerdict(info, {compute}), ::testing::HasSubstr("still fits"));
   compute.median_ratio = 1.3;
@@ -107,6 +108,16 @@ TEST(ModelDriftMeasurementTest, TheVerdictNamesWhatIsOff) {
               ::testing::AllOf(::testing::HasSubstr("has drifted"),
                                ::testing::HasSubstr("compute takes 1.30 times"),
                                ::testing::HasSubstr("10% off is usual")));
+  StageDrift comm;  // of one sample
+  comm.stage = "backward_comm";
+  comm.samples = 1;
+  comm.median_ratio = 1.56;
+  EXPECT_THAT(DriftVerdict(info, {comm}),
+              ::testing::AllOf(::testing::HasSubstr("too little was measured"),
+                               ::testing::HasSubstr("do not tell: backward_comm (1)")));
+  EXPECT_THAT(DriftVerdict(info, {comm, compute}),
+              ::testing::AllOf(::testing::HasSubstr("has drifted: compute takes 1.30"),
+                               ::testing::HasSubstr("do not tell: backward_comm (1)")));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "server/models/model_directory.h"
+#include "server/models/model_files.h"
 #include "server/models/model_manifest.h"
 #include "server/models/regular_file.h"
 #include "server/pretrain/report/model_drift_measurement.h"
@@ -31,7 +32,9 @@ Status WriteReports(const TrainingOutcome& outcome, const fs::path& directory,
   for (const auto& [name, table] : ReportTables(outcome)) {
     NS_RETURN_IF_ERROR(WriteFileAtomically(directory / name, table));
   }
-  return WriteFileAtomically(directory / "REPORT.md", MarkdownReport(outcome, title, provenance));
+  NS_RETURN_IF_ERROR(
+      WriteFileAtomically(directory / "REPORT.md", MarkdownReport(outcome, title, provenance)));
+  return WriteFileList(directory);
 }
 
 // Removes the folder it is given, whatever happens.

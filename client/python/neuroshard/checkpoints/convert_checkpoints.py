@@ -16,7 +16,7 @@ import sys
 
 from neuroshard.checkpoints import feature_statistics
 from neuroshard.checkpoints.checkpoint import Checkpoint, CheckpointError, listed
-from neuroshard.checkpoints.model_directory import ModelDirectoryError, parse_place, publish, safetensors_bytes
+from neuroshard.checkpoints.model_directory import ModelDirectoryError, file_list, parse_place, publish, safetensors_bytes
 from neuroshard.torch_file import TorchFileError
 
 FEATURES = sorted(f"bin_{i}" for i in range(17)) + ["dim", "pooling_factor", "row"]
@@ -205,7 +205,7 @@ def convert(options):
     if forward or backward:
         hardware["collective_backend"] = options.collective_backend
     manifest = {
-        "format": "neuroshard-cost-model/1", "name": name, "version": version, "hardware": hardware,
+        "format": "neuroshard-cost-model/2", "name": name, "version": version, "hardware": hardware,
         "conditions": {"global_batch_size": options.global_batch_size, "weight_dtype": options.weight_dtype, "optimizer": options.optimizer},
         "compute": compute,
     }
@@ -223,6 +223,7 @@ def convert(options):
     # JSON is YAML, line by line so that a person can read it.
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in manifest.items()]
     files["model.yaml"] = "".join(lines).encode("utf-8", "replace")
+    files["files.sha256"] = file_list(files)
     publish(options.out, files, options.replace)
 
     forward_counts, backward_counts = ([section["num_devices"] for section, _ in direction] for direction in (forward, backward))

@@ -1,6 +1,7 @@
 """Writes a cost model's directory (server/models/README.md): tensors in safetensors files, model.yaml, all published in one rename."""
 
 import array
+import hashlib
 import json
 import os
 import re
@@ -42,6 +43,12 @@ def safetensors_bytes(tensors):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + b"".join(blocks)
+
+
+def file_list(files):
+    """files.sha256 of `files` (name -> bytes), by which planners tell a whole version."""
+    lines = "".join(f"{hashlib.sha256(files[name]).hexdigest()} {len(files[name])} {name}\n" for name in sorted(files)).encode()
+    return lines + hashlib.sha256(lines).hexdigest().encode() + b"\n"
 
 
 def publish(path, files, replace=False):

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Tuple
 
 from neuroshard.report.input_files import InputError, read_text
 
-FORMAT = "neuroshard-cost-model/1"
+FORMATS = ("neuroshard-cost-model/1", "neuroshard-cost-model/2")
 DRIFT_FORMATS = ("neuroshard-drift/1", "neuroshard-drift/2")
 
 Rows = List[List[str]]
@@ -33,7 +33,7 @@ class ModelReport:
 
 def read_model(directory: Path) -> ModelReport:
     """Raises InputError with the file that is missing or damaged."""
-    manifest = _yaml(directory / "model.yaml", (FORMAT,))
+    manifest = _yaml(directory / "model.yaml", FORMATS)
     quality = manifest.get("quality")
     report = ModelReport(
         name=str(manifest.get("name", "")),

@@ -20,7 +20,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 class CachedPlan(NamedTuple):
     layout: Layout
     model: str
-    """The cost model that priced it, "name/version"."""
+    """The cost model that priced it, "name/version", with "@" and the digest of its files where it has some."""
     cost_ms: Optional[float]
     """None: a plan of before files had it."""
 

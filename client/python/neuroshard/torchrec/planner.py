@@ -73,7 +73,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                   co-location, widths), memory, migration. Tables, topology and batch size must not be in it. Without memory.rule memory is counted as
                   TorchRec's storage estimator does ("torchrec").
     cache_dir     a directory of plans by the request's fingerprint; a plan that is there is used without a call, also one of an older version of
-                  the cost model: name a version in request.cost_model to be asked again. Written by rank 0 alone.
+                  the cost model, or of other files under its version: name a version, or its digest, in request.cost_model to be asked again. Each
+                  file says which it was. Written by rank 0 alone.
     on_change     "plan": a request without a cached plan is planned. "fail": only if the directory has no plan at all; otherwise it is an error that
                   says what differs. For a directory with the plans of one job.
     fallback      another planner, which plans if the service cannot be reached, is overloaded or does not answer in time, with a warning. It is not
@@ -306,6 +307,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if response.HasField("analytic_cost_ms"):
             source += f", {response.analytic_cost_ms:.4g} ms by TorchRec's formulas"
         source += ", from the service"
+        if response.cost_model.digest:
+            model += f"@{response.cost_model.digest}"
         response.warnings.extend(draft.unpriced)
         self._response = response
         if self._guard is not None:
