@@ -403,8 +403,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
 
 def _model_text(model: str) -> str:
-    """Of "name/version"."""
-    name, _, version = model.rpartition("/")
+    """Of "name/version", with "@" and a digest or without."""
+    name, _, version = model.partition("@")[0].rpartition("/")
     return f"cost model {name} version {version}"
 
 
