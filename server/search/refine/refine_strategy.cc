@@ -19,6 +19,7 @@
 #include "server/search/refine/fixed_tables.h"
 #include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/local_search.h"
+#include "server/search/refine/merge_shards.h"
 #include "server/search/refine/plan_units.h"
 #include "server/search/refine/workbench.h"
 
@@ -468,9 +469,11 @@ Status SearchForMeanOfMax(SearchContext& context) {
 }  // namespace
 
 Status RefineStrategy::Search(SearchContext& context) const {
-  return context.request().search.objective == PlanObjective::kMeanOfMax
-             ? SearchForMeanOfMax(context)
-             : RefineSearch(context).Run();
+  if (context.request().search.objective == PlanObjective::kMeanOfMax) {
+    return SearchForMeanOfMax(context);
+  }
+  NS_RETURN_IF_ERROR(RefineSearch(context).Run());
+  return MergeShards(context);
 }
 
 }  // namespace neuroshard

@@ -1,0 +1,102 @@
+#include "server/search/refine/merge_shards.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/cost/shard_features.h"
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/price_plan.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr double kNoModelTells = 0.005;
+constexpr std::size_t kMostTriedAlone = 64;
+
+// Blocks of columns on any ranks, in the order in which ranks come first; nothing where every shard
+// has a rank of its own.
+std::optional<TablePlan> MergedOnRanks(const TablePlan& table) {
+  if (table.sharding_type != ShardingType::kColumnWise &&
+      table.sharding_type != ShardingType::kTableColumnWise) {
+    return std::nullopt;
+  }
+  TablePlan merged = table;
+  merged.shards.clear();
+  for (const Shard& shard : table.shards) {
+    const auto same = std::find_if(merged.shards.begin(), merged.shards.end(),
+                                   [&](const Shard& other) { return other.rank == shard.rank; });
+    if (same == merged.shards.end()) {
+      merged.shards.push_back(shard);
+    } else {
+      same->cols += shard.cols;
+    }
+  }
+  if (merged.shards.size() == table.shards.size()) return std::nullopt;
+  std::int64_t offset = 0;
+  for (Shard& shard : merged.shards) {
+    shard.col_offset = offset;
+    offset += shard.cols;
+  }
+  if (merged.shards.size() == 1) merged.sharding_type = ShardingType::kTableWise;
+  return merged;
+}
+
+// Whether the model says how far it may err.
+bool StatesItsError(const SearchContext& context) {
+  const PlanRequest& request = context.request();
+  const Table& table = request.tables.front();
+  const std::vector<std::vector<ShardFeatures>> ranks(
+      static_cast<std::size_t>(context.model().num_ranks()),
+      {FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim)});
+  std::vector<int> kinds(context.model().kind_of_rank().begin(),
+                         context.model().kind_of_rank().end());
+  const std::vector<ShardSetCost> costs = context.model().CostsOfSets(ranks, kinds);
+  std::vector<ComputeCost> compute;
+  for (const ShardSetCost& cost : costs) compute.push_back(cost.compute);
+  return !context.model().ComputeIntervals(ranks, compute, kinds).empty();
+}
+
+double MostMs(const SearchContext& context) {
+  const bool is_compared = context.request().memory.rule == MemoryRule::kWeightsOnly;
+  return context.best_cost_ms() * (is_compared || !StatesItsError(context) ? 1 : 1 + kNoModelTells);
+}
+
+// Whether the plan is legal and costs no more than `most_ms`.
+StatusOr<bool> WillDo(const SearchContext& context, const Plan& plan, double most_ms) {
+  if (!CheckPlan(context.request(), plan).empty()) return false;
+  NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(context.request(), plan, context.model()));
+  return cost.embedding_cost_ms <= most_ms;
+}
+
+}  // namespace
+
+Status MergeShards(SearchContext& context) {
+  if (!context.has_plan() || context.request().migration.has_value()) return absl::OkStatus();
+  Plan plan = context.best_plan();
+  std::vector<std::pair<std::size_t, TablePlan>> merged;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (auto table = MergedOnRanks(plan.tables[t])) merged.emplace_back(t, *std::move(table));
+  }
+  if (merged.empty() || context.ShouldStop()) return absl::OkStatus();
+  const double most_ms = MostMs(context);
+  Plan all = plan;
+  for (const auto& [t, table] : merged) all.tables[t] = table;
+  NS_ASSIGN_OR_RETURN(const bool all_will_do, WillDo(context, all, most_ms));
+  if (all_will_do) return context.Improve(std::move(all));
+  bool changed = false;
+  for (std::size_t i = 0; i < std::min(merged.size(), kMostTriedAlone); ++i) {
+    if (context.ShouldStop()) break;
+    auto& [t, table] = merged[i];
+    std::swap(plan.tables[t], table);
+    NS_ASSIGN_OR_RETURN(const bool will_do, WillDo(context, plan, most_ms));
+    if (!will_do) std::swap(plan.tables[t], table);
+    changed = changed || will_do;
+  }
+  return changed ? context.Improve(std::move(plan)) : absl::OkStatus();
+}
+
+}  // namespace neuroshard
