@@ -280,10 +280,11 @@ class ModulesTest(Case):
             return KeyedJaggedTensor(keys=["f_a", "f_b", "f_c"], values=values, lengths=torch.ones(6, dtype=torch.int64), weights=torch.ones(6) if weights else None)
 
         for weights in (False, True):
-            with relay() as (address, service), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
-                make(address, statistics=statistics([batch(weights)])).plan(small_model(), [EmbeddingBagCollectionSharder()])
+            with relay() as (address, service):
+                planner = make(address, statistics=statistics([batch(weights)]))
+                planner.plan(small_model(), [EmbeddingBagCollectionSharder()])
             self.assertEqual([table.weighted for table in service.requests[0].tables], [weights] * 3)
-            self.assertEqual("ids carry weights in the batches of the statistics" in "\n".join(logs.output), weights)
+            self.assertEqual("ids carry weights in the batches of the statistics" in "\n".join(planner.response.warnings), weights)
 
     def test_types_on_the_wire_of_a_sharder_that_the_request_overrules_are_told(self):
         def sharder(**config):
