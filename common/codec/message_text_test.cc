@@ -68,6 +68,23 @@ TEST(MessageTextTest, YamlAndJsonAreTheSameRequest) {
   EXPECT_FALSE(from_yaml.tables(1).has_pooling_factor());
 }
 
+TEST(MessageTextTest, NoPartOfARequestInJsonIsReadNorOneInYamlThatLacksItsTopology) {
+  const std::string json = MustRead(kTestdata + "request.json");
+  for (std::size_t bytes = 0; bytes + 2 < json.size(); bytes += 7) {
+    EXPECT_FALSE(JsonStatus(std::string_view(json).substr(0, bytes)).ok()) << bytes;
+  }
+  const std::string tables =
+      "tables:\n- {name: a, num_embeddings: 1000, embedding_dim: 8, pooling_factor: 1}\n";
+  const std::string yaml =
+      tables + "topology:\n  hosts:\n  - {num_devices: 2, memory_bytes: 1000000000}\n";
+  for (std::size_t bytes = 0; bytes <= yaml.size(); ++bytes) {
+    v1::ShardPlanRequest request;
+    const bool read = ParseYaml(yaml.substr(0, bytes), request).ok() &&
+                      DecodePlanRequest(request, RequestLimits{}).ok();
+    EXPECT_EQ(read, bytes + 1 >= yaml.size()) << yaml.substr(0, bytes);
+  }
+}
+
 TEST(MessageTextTest, JsonComesBackWhateverTheDefaults) {
   v1::ShardPlanRequest request, again;
   ASSERT_TRUE(ParseYaml(MustRead(kTestdata + "request.yaml"), request).ok());

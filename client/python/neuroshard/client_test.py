@@ -215,6 +215,8 @@ class ClientTests:
             self.assertIn("analytic", [model.name for model in (await client.models()).models])
             self.assertEqual((await client.model("cpu-amd-epyc", 3)).summary.version, 3)
             self.assertIn("h100-sxm", [device.name for device in (await client.devices()).devices])
+            error = await self.assert_fails(neuroshard.PlannerError, client.serve_model("no-such-model", 3, share=0.5))
+            self.assertIn("there is no version 3 here", str(error))
             self.assertTrue((await client.model()).summary.name)
 
     async def test_words_of_other_projects_are_translated_by_the_planner(self):
