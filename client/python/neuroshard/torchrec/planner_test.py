@@ -1042,6 +1042,22 @@ class CacheTest(Case):
                 again = make(address, cache_dir=folder, request={"request_id": "restart"}).plan(other_order, get_default_sharders())
                 self.assertEqual(from_sharding_plan(again), from_sharding_plan(first))
 
+    def test_a_file_says_which_content_of_a_version_priced_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            asked = {"name": "cpu-amd-epyc", "version": 4}
+            planner = make(cache_dir=folder, request={"cost_model": asked})
+            planner.plan(small_model(), get_default_sharders())
+            digest = planner.response.cost_model.digest
+            self.assertRegex(digest, "^[0-9a-f]{64}$")
+            (file,) = os.listdir(folder)
+            with open(os.path.join(folder, file), encoding="utf-8") as content:
+                self.assertEqual(json.load(content)["cost_model"], f"cpu-amd-epyc/4@{digest}")
+            # A digest in the request is a part of what the plan is for, and has to be there.
+            make(cache_dir=folder, request={"cost_model": {**asked, "digest": digest}}).plan(small_model(), get_default_sharders())
+            self.assertEqual(len(os.listdir(folder)), 2)
+            with self.assertRaisesRegex(PlannerError, "its files were replaced, or this planner has other ones"):
+                make(cache_dir=folder, request={"cost_model": {**asked, "digest": "0" * 64}}).plan(small_model(), get_default_sharders())
+
     def test_what_a_plan_does_not_decide_is_not_cached(self):
         with tempfile.TemporaryDirectory() as folder:
             make(cache_dir=folder).plan(small_model(), get_default_sharders())
