@@ -199,6 +199,8 @@ class RefineSearch {
     if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_RETURN_IF_ERROR(SearchFromCheap());
+    // Local search moves table by table, and does not get from few cut tables to all.
+    if (bench_.initial.CutAll(bench_.solution)) NS_RETURN_IF_ERROR(PublishSolution());
     if (neuroshard_first || !IsForNeuroShard() ||
         size > (columns_alone ? kMaxForNeuroShardOfColumns : kMaxForNeuroShard) ||
         context_.ShouldStop()) {

@@ -350,6 +350,12 @@ void InitialSolutions::KeepPromising(std::vector<LimitedChoice>& choices) const 
   if (choices.size() > kBuiltWithHostMemory) choices.resize(kBuiltWithHostMemory);
 }
 
+bool InitialSolutions::CutAll(Solution& solution) {
+  const Construction::Choice choice = Choose(AllLayouts(), 0, kFills.front(), solution, nullptr);
+  return !context_.ShouldStop() &&
+         Build(choice, Construction::Order::kByPeak, AllLayouts(), kNoLimit, solution);
+}
+
 StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution) {
   std::vector<LimitedChoice> choices;
   const bool few = context_.request().tables.size() * context_.request().topology.devices.size() <=

@@ -35,6 +35,11 @@ class InitialSolutions {
   enum class Found { kNone, kCheapest, kPromising };
   StatusOr<Found> FindCheap(Solution& solution);
 
+  // Every table in the smallest shards that it may have, which no limit of FindCheap gets to where
+  // tables are of very different sizes. False: it is not legal, or the context says stop; the
+  // solution is void then.
+  bool CutAll(Solution& solution);
+
   // Another solution to begin at: of some constructions with limits around the best cost known and
   // with prices that are off at random, the one that promises most. False: none is legal, or the
   // context says stop; the solution is void then.
