@@ -18,7 +18,7 @@ void Evaluate(std::string_view input) {
     return;
   }
   Promise(answer->cost.has_value() || !answer->violations.empty(), "a legal plan has a price");
-  (void)EncodeEvaluation(*answer).SerializeAsString();
+  (void)EncodeEvaluation(decoded->request, *answer).SerializeAsString();
 }
 
 std::vector<std::string> EvaluationSeeds() {

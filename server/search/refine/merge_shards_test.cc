@@ -17,7 +17,7 @@ using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::IsOk;
 
 // Three tables of 16 columns on two ranks.
-PlanRequest Request() {
+PlanRequest ThreeTables() {
   PlanRequest request;
   for (const char* name : {"a", "b", "c"}) {
     Table table;
@@ -55,7 +55,7 @@ Plan Merged(const PlanRequest& request, Plan plan) {
 }
 
 TEST(MergeShardsTest, ColumnsOfATableOnOneRankAreOneShard) {
-  const PlanRequest request = Request();
+  const PlanRequest request = ThreeTables();
   const Plan plan{.world_size = 2,
                   .local_world_size = 2,
                   .tables = {Columns("a", {{8, 1}, {8, 1}}), Columns("b", {{4, 0}, {8, 1}, {4, 0}}),
@@ -68,7 +68,7 @@ TEST(MergeShardsTest, ColumnsOfATableOnOneRankAreOneShard) {
 }
 
 TEST(MergeShardsTest, APlanInPlaceKeepsItsColumns) {
-  PlanRequest request = Request();
+  PlanRequest request = ThreeTables();
   const Plan plan{
       .world_size = 2,
       .local_world_size = 2,
@@ -78,7 +78,7 @@ TEST(MergeShardsTest, APlanInPlaceKeepsItsColumns) {
 }
 
 TEST(MergeShardsTest, RulesStayKept) {
-  PlanRequest request = Request();
+  PlanRequest request = ThreeTables();
   TableRule rule;
   rule.tables = {0};
   rule.sharding_types = {ShardingType::kColumnWise};
