@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <utility>
 
 #include "common/base/positions.h"
+#include "common/domain/memory_use.h"
 #include "server/cost/shard_features.h"
 
 namespace neuroshard {
@@ -20,11 +22,12 @@ constexpr std::int64_t kHoldersAlike = 16;
 
 // How the price of one shard bounds a set of layouts.
 struct Probe {
-  double peak_share = 1;   // some shard costs at least this x the price
-  double shards = 1;       // all shards like it cost at least this x the price
-  double ranks = 1;        // that share them
-  bool continues = false;  // the shard and those of the probe before are of one set of layouts
-  bool is_least = true;    // no other layout of the type costs less in all
+  double peak_share = 1;        // some shard costs at least this x the price
+  double shards = 1;            // all shards like it cost at least this x the price
+  double ranks = 1;             // that share them
+  bool continues = false;       // the shard and those of the probe before are of one set of layouts
+  bool is_least = true;         // no other layout of the type costs less in all
+  std::int64_t least_cols = 0;  // of the largest shard of each of the layouts, at least
 };
 
 // The widest piece of a table cut in columns is a multiple of kColumnAlignment, or what a cut
@@ -61,6 +64,7 @@ class ProbeList {
 
   void Add(const ShardLayout& layout, std::int64_t cols, const Probe& probe) {
     probes_.push_back(probe);
+    if (probe.least_cols == 0) probes_.back().least_cols = cols;
     ShardFeatures& shard = shards_.emplace_back(uncut_);
     shard.layout = layout;
     shard.rows = (table_.num_embeddings + layout.row_shards - 1) / layout.row_shards;
@@ -79,18 +83,20 @@ class ProbeList {
     }
     // Widths that make more shards than ranks only add to both floors: the widest of them will do.
     const std::int64_t share = dim * shards_of_block / ranks / kColumnAlignment * kColumnAlignment;
-    std::int64_t low = PieceWidth(std::max({kColumnAlignment, share, rules_.min_column_width,
-                                            (dim + max_blocks - 1) / max_blocks}),
-                                  dim);
+    std::int64_t least = PieceWidth(
+        std::max({kColumnAlignment, rules_.min_column_width, (dim + max_blocks - 1) / max_blocks}),
+        dim);
+    std::int64_t low = PieceWidth(std::max(share, least), dim);
     while (true) {
       std::int64_t high = low;
       while (high < dim && PieceWidth(high + 1, dim) - low <= low / kWidthsAlike) {
         high = PieceWidth(high + 1, dim);
       }
       AddWidth(layout, low, high, shards_of_block, ranks);
+      probes_.back().least_cols = least;
       if (high == dim) return;
       probes_.back().is_least = false;  // wider columns cost less each
-      low = PieceWidth(high + 1, dim);
+      least = low = PieceWidth(high + 1, dim);
     }
   }
 
@@ -101,7 +107,8 @@ class ProbeList {
     Add(layout, high,
         {.peak_share = static_cast<double>(low) / width,
          .shards = static_cast<double>(shards_of_block * table_.embedding_dim) / width,
-         .ranks = static_cast<double>(ranks)});
+         .ranks = static_cast<double>(ranks),
+         .least_cols = low});
   }
 
   void AddColumnTypes() {
@@ -209,6 +216,46 @@ class ProbeList {
   std::vector<Probe> probes_;
 };
 
+// Floors of those probes of the list that `counts`; `prices` are those of its shards.
+template <typename Counts>
+LayoutFloors FloorsOf(const ProbeList& list, std::span<const double> prices, const Counts& counts) {
+  LayoutFloors of;
+  double every_rank_ms = std::numeric_limits<double>::infinity();
+  std::vector<CostFloor> all;
+  all.reserve(prices.size());
+  for (std::size_t i = 0; i < prices.size(); ++i) {
+    if (!counts(i)) continue;
+    const Probe& probe = list.probes()[i];
+    CostFloor floor = {probe.peak_share * prices[i], probe.shards * prices[i]};
+    if (probe.continues) {  // what counts begins with the smallest blocks
+      floor.peak_ms = std::max(floor.peak_ms, all.back().peak_ms);
+      floor.total_ms += all.back().total_ms;
+      all.pop_back();
+    }
+    floor.peak_ms = std::max(floor.peak_ms, floor.total_ms / probe.ranks);
+    if (TakesEveryRank(list.shards()[i].layout.type)) {
+      every_rank_ms = std::min(every_rank_ms, prices[i]);
+    } else {
+      of.some_ranks_peak_ms = std::min(of.some_ranks_peak_ms, floor.peak_ms);
+    }
+    all.push_back(floor);
+  }
+  if (every_rank_ms < std::numeric_limits<double>::infinity()) of.every_rank_ms = every_rank_ms;
+  of.floors = LowestOf(std::move(all), &CostFloor::peak_ms, &CostFloor::total_ms);
+  return of;
+}
+
+bool MayBeOffDevice(const ShardFeatures& shard) {
+  return shard.layout.type != ShardingType::kDataParallel;
+}
+
+// Rows and optimizer state of a shard in device memory; what else it takes depends on the batch.
+std::int64_t RowBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                      std::int64_t rows, std::int64_t cols) {
+  const MemoryUse use = ShardMemory(request, table, layout, rows, cols);
+  return use.weights_bytes + use.optimizer_bytes;
+}
+
 // `fused_ms` are the prices of the list's shards.
 std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, std::span<const double> fused_ms,
                                          ShardPricer& pricer) {
@@ -217,7 +264,7 @@ std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, std::span<const 
   std::vector<std::pair<std::size_t, double>> parts;  // of each: its place in totals, and shards
   for (std::size_t i = 0; i < list.shards().size(); ++i) {
     const Probe& probe = list.probes()[i];
-    if (!probe.is_least || list.shards()[i].layout.type == ShardingType::kDataParallel) continue;
+    if (!probe.is_least || !MayBeOffDevice(list.shards()[i])) continue;
     if (!probe.continues) totals.emplace_back();
     totals.back().fused_ms += probe.shards * fused_ms[i];
     parts.emplace_back(totals.size() - 1, probe.shards);
@@ -234,26 +281,38 @@ std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, std::span<const 
 }  // namespace
 
 TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules, int index,
-                          ShardPricer& pricer, bool off_device) {
-  const ProbeList list(request.tables[static_cast<std::size_t>(index)], rules, index);
+                          ShardPricer& pricer, std::int64_t device_bytes, bool off_device) {
+  const Table& table = request.tables[static_cast<std::size_t>(index)];
+  const TableRules& of_table = rules.of(index);
+  const ProbeList list(table, rules, index);
   const std::span<const double> prices = pricer.Price(list.shards());
-
-  std::vector<CostFloor> all;
-  all.reserve(prices.size());
-  for (std::size_t i = 0; i < prices.size(); ++i) {
-    const Probe& probe = list.probes()[i];
-    CostFloor floor = {probe.peak_share * prices[i], probe.shards * prices[i]};
-    if (probe.continues) {
-      floor.peak_ms = std::max(floor.peak_ms, all.back().peak_ms);
-      floor.total_ms += all.back().total_ms;
-      all.pop_back();
-    }
-    floor.peak_ms = std::max(floor.peak_ms, floor.total_ms / probe.ranks);
-    all.push_back(floor);
-  }
-  TableFloors floors = {LowestOf(std::move(all), &CostFloor::peak_ms, &CostFloor::total_ms), {}};
-  if (off_device) floors.off_device = TotalsByKernel(list, prices, pricer);
+  const bool fits_whole =
+      RowBytes(request, table, {}, table.num_embeddings, table.embedding_dim) <= device_bytes;
+  TableFloors floors;
+  floors.on_device = FloorsOf(list, prices, [&](std::size_t i) {
+    const ShardFeatures& shard = list.shards()[i];
+    return of_table.device_types.contains(shard.layout.type) &&
+           ((fits_whole && shard.layout.kernel == ComputeKernel::kFused) ||
+            RowBytes(request, table, shard.layout, shard.rows, list.probes()[i].least_cols) <=
+                device_bytes);
+  });
+  if (!off_device) return floors;
+  floors.off_device =
+      FloorsOf(list, prices, [&](std::size_t i) { return MayBeOffDevice(list.shards()[i]); });
+  floors.totals = TotalsByKernel(list, prices, pricer);
   return floors;
+}
+
+LayoutFloors FloorsIn(const Residency& residency, const PlanRequest& request,
+                      const CompiledRules& rules, int index, ShardPricer& pricer) {
+  const ProbeList list(request.tables[static_cast<std::size_t>(index)], rules, index);
+  std::vector<ShardFeatures> shards = list.shards();
+  for (ShardFeatures& shard : shards) {
+    shard.layout.kernel = residency.kernel;
+    shard.layout.cache_load_factor = residency.cache_load_factor;
+  }
+  return FloorsOf(list, pricer.Price(shards),
+                  [&](std::size_t i) { return MayBeOffDevice(list.shards()[i]); });
 }
 
 }  // namespace neuroshard

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/rules/residency.h"
 #include "server/evaluate/shard_price.h"
 
 namespace neuroshard {
@@ -25,14 +28,26 @@ struct KernelTotals {
   double fused_uvm_ms = 0;  // in host memory, without a cache
 };
 
+// The least that a set of layouts of one table costs.
+struct LayoutFloors {
+  // Each of the layouts costs at least as much as one of these, in both respects. Ascending by peak,
+  // descending by total; empty where there is none.
+  std::vector<CostFloor> floors;
+  // Every rank pays at least that in layouts that take all of them. 0 where there is none.
+  double every_rank_ms = 0;
+  // Some rank pays at least that in layouts that may leave a rank out. Infinite where there is none.
+  double some_ranks_peak_ms = std::numeric_limits<double>::infinity();
+};
+
 // The floors of one table.
 struct TableFloors {
-  // Every layout that the rules leave to the table costs at least as much as one of these, in both
-  // respects. Ascending by peak, descending by total; empty where the rules leave nothing.
-  std::vector<CostFloor> floors;
+  // With rows in device memory, and no shard whose rows are more than a device has room for.
+  LayoutFloors on_device;
+  // With rows off the device; such a shard costs no less than it would in device memory. Nothing
+  // unless asked for, as the next.
+  LayoutFloors off_device;
   // Every layout with rows off the device costs at least as much as one of these with its kernel.
-  // Empty unless asked for.
-  std::vector<KernelTotals> off_device;
+  std::vector<KernelTotals> totals;
 };
 
 // Those of `all` that no other one is below in both respects, ascending by the first one.
@@ -51,8 +66,14 @@ std::vector<T> LowestOf(std::vector<T> all, double T::*first, double T::*second)
 // Floors of table `index` under a model with additive_compute, separable_comm and
 // monotone_shard_costs; `pricer` is of this request and such a model. O(log(columns) + columns / 4
 // up to 256) shards are priced, and one of each size of row blocks in proportion; for `off_device`
-// one of each type besides. Why this is so: README of this folder.
+// one of each type besides. `device_bytes`: what shards can take on the largest device that the
+// table may be on. Why this is so: README of this folder.
 TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules, int index,
-                          ShardPricer& pricer, bool off_device);
+                          ShardPricer& pricer, std::int64_t device_bytes, bool off_device);
+
+// Of all layouts with a kernel off the device whose price differs from that of kFused in one
+// bandwidth alone. As many shards are priced.
+LayoutFloors FloorsIn(const Residency& residency, const PlanRequest& request,
+                      const CompiledRules& rules, int index, ShardPricer& pricer);
 
 }  // namespace neuroshard

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "server/cost/shard_features.h"
 #include "server/evaluate/cost_floor.h"
 #include "server/evaluate/memory_choices.h"
@@ -19,22 +22,9 @@
 namespace neuroshard {
 namespace {
 
-using FloorsOfTables = std::vector<std::vector<CostFloor>>;
-
 constexpr double kPrecision = 1e-9;  // relative, of the certified bound
-
-// What all ranks pay together at least, if no rank pays more than `cost_ms`: each table takes its
-// cheapest floor with such a peak. `cost_ms` is no less than any table's smallest peak.
-double TotalWithin(const FloorsOfTables& tables, double cost_ms) {
-  double total_ms = 0;
-  for (const std::vector<CostFloor>& floors : tables) {
-    const auto above =
-        std::upper_bound(floors.begin(), floors.end(), cost_ms,
-                         [](double cost, const CostFloor& floor) { return cost < floor.peak_ms; });
-    total_ms += (above - 1)->total_ms;
-  }
-  return total_ms;
-}
+// Sets of ranks that tables are confined to, looked at each by itself.
+constexpr std::size_t kMaxRankSets = 64;
 
 // Ranks of compute_scale 1 that get through as much as the ranks of the model, and how much faster
 // than such a rank the fastest one is. Communication is as fast on all: it counts as if the fast
@@ -44,35 +34,188 @@ struct Speeds {
   double fastest = 1;
 };
 
+double SpeedOf(const BoundCostModel& model, std::size_t rank) {
+  return 1 / std::min(1.0, static_cast<double>(model.compute_scale(rank)));
+}
+
 Speeds SpeedsOf(const BoundCostModel& model) {
   Speeds speeds;
   for (std::size_t r = 0; r < static_cast<std::size_t>(model.num_ranks()); ++r) {
-    const double speed = 1 / std::min(1.0, static_cast<double>(model.compute_scale(r)));
+    const double speed = SpeedOf(model, r);
     speeds.ranks += speed;
     speeds.fastest = std::max(speeds.fastest, speed);
   }
   return speeds;
 }
 
-// The smallest cost that can hold all tables: TotalWithin falls as the cost rises, so whatever lies
-// below the point where the ranks' sum reaches it is out of reach for every plan. A rank that is
-// `speed` times as fast holds `speed` times its cost at scale 1. `credit_ms` is taken off the sum.
-double SmallestCost(const FloorsOfTables& tables, const Speeds& speeds, double credit_ms) {
-  double peak_ms = 0;
-  for (const auto& floors : tables) peak_ms = std::max(peak_ms, floors.front().peak_ms);
-  double low_ms = peak_ms / speeds.fastest;
-  const auto total_within = [&](double cost_ms) {
-    const double total_ms = TotalWithin(tables, std::max(peak_ms, cost_ms * speeds.fastest));
-    return (total_ms - credit_ms) / speeds.ranks;
-  };
-  double high_ms = total_within(low_ms);
-  if (high_ms <= low_ms) return low_ms;
-  while (high_ms - low_ms > kPrecision * high_ms) {
-    const double cost_ms = low_ms + (high_ms - low_ms) / 2;
-    (total_within(cost_ms) <= cost_ms ? high_ms : low_ms) = cost_ms;
-  }
-  return low_ms;
+// What the bound knows of a table.
+struct BoundedTable {
+  int table = 0;  // in PlanRequest::tables
+  std::vector<CostFloor> floors;
+  std::vector<CostFloor> priced_floors;  // with the price of memory; empty where it has none
+  double every_rank_ms = 0;              // as in LayoutFloors
+  double some_ranks_peak_ms = 0;
+
+  double least_peak_ms() const { return floors.front().peak_ms; }
+};
+
+// Its cheapest floor with such a peak, which is no less than its smallest.
+double TotalWithin(const std::vector<CostFloor>& floors, double peak_ms) {
+  const auto above =
+      std::upper_bound(floors.begin(), floors.end(), peak_ms,
+                       [](double peak, const CostFloor& floor) { return peak < floor.peak_ms; });
+  return above == floors.begin() ? above->total_ms : (above - 1)->total_ms;
 }
+
+// Whether all tables can be on the ranks at a cost, as far as floors tell. Whatever is true of a
+// cost is true of every higher one.
+class CostCheck {
+ public:
+  CostCheck(std::vector<BoundedTable> tables, const CompiledRules& rules,
+            const BoundCostModel& model, double credit_ms)
+      : tables_(std::move(tables)),
+        speeds_(SpeedsOf(model)),
+        num_ranks_(static_cast<std::size_t>(model.num_ranks())),
+        credit_ms_(credit_ms),
+        by_other_peak_(PositionsDescending(
+            tables_.size(), [&](std::size_t i) { return tables_[i].some_ranks_peak_ms; })),
+        takes_every_rank_(tables_.size()),
+        total_ms_(tables_.size()) {
+    FindRankSets(rules, model);
+  }
+
+  // The smallest cost that they can be on the ranks at.
+  double SmallestCost() {
+    double low_ms = 0;
+    for (const BoundedTable& of : tables_) low_ms = std::max(low_ms, of.least_peak_ms());
+    low_ms /= speeds_.fastest;
+    if (!Fits(low_ms)) {
+      double high_ms = 2 * low_ms;
+      while (!Fits(high_ms)) {
+        low_ms = high_ms;
+        high_ms *= 2;
+      }
+      while (high_ms - low_ms > kPrecision * high_ms) {
+        const double cost_ms = low_ms + (high_ms - low_ms) / 2;
+        (Fits(cost_ms) ? high_ms : low_ms) = cost_ms;
+      }
+    }
+    return low_ms;
+  }
+
+ private:
+  // Places, ranks or hosts, and tables each of which has one where every rank pays its smallest peak.
+  struct Places {
+    std::size_t count = 0;
+    std::vector<std::size_t> tables;  // largest smallest peak first
+  };
+
+  // Ranks that some tables have to themselves as their only ones.
+  struct RankSetLoad {
+    double ranks = 0;  // of compute_scale 1 that get through as much
+    Places of_ranks;   // all tables that may be on no other ranks
+    Places of_hosts;   // of those, which are on all ranks of a host where they are on any
+  };
+
+  void FindRankSets(const CompiledRules& rules, const BoundCostModel& model) {
+    const auto ranks_of = [&](std::size_t i) { return rules.of(tables_[i].table).ranks.get(); };
+    std::vector<const RankSet*> sets = {nullptr};  // first that of all ranks
+    for (std::size_t i = 0; i < tables_.size() && sets.size() < kMaxRankSets; ++i) {
+      const RankSet* of = ranks_of(i);
+      if (!of->all() && std::find(sets.begin(), sets.end(), of) == sets.end()) sets.push_back(of);
+    }
+    const std::vector<std::size_t> by_peak = PositionsDescending(
+        tables_.size(), [&](std::size_t i) { return tables_[i].least_peak_ms(); });
+    constexpr TypeSet kOfHosts{ShardingType::kTableRowWise, ShardingType::kGridShard};
+    for (const RankSet* set : sets) {
+      RankSetLoad& load = sets_.emplace_back();
+      std::set<const RankSet*> within;
+      for (const RankSet* other : sets) {
+        if (set == nullptr || other == nullptr) continue;
+        const auto& ranks = other->ranks();
+        if (std::all_of(ranks.begin(), ranks.end(), [&](int r) { return set->contains(r); })) {
+          within.insert(other);
+        }
+      }
+      for (std::size_t r = 0; r < num_ranks_; ++r) {
+        if (set != nullptr && !set->contains(static_cast<int>(r))) continue;
+        load.ranks += SpeedOf(model, r);
+        ++load.of_ranks.count;
+      }
+      load.of_hosts.count = set == nullptr ? rules.hosts().size() : set->whole_hosts().size();
+      for (const std::size_t i : by_peak) {
+        if (set != nullptr && !within.contains(ranks_of(i))) continue;
+        load.of_ranks.tables.push_back(i);
+        const TypeSet types = rules.of(tables_[i].table).types;
+        if ((types & kOfHosts) == types) load.of_hosts.tables.push_back(i);
+      }
+    }
+  }
+
+  bool Fits(double cost_ms) {
+    const double room_ms = cost_ms * speeds_.fastest;
+    // What every rank holds. A table that has no room beside that on some ranks alone is on all.
+    double held_ms = 0;
+    std::fill(takes_every_rank_.begin(), takes_every_rank_.end(), false);
+    for (const std::size_t i : by_other_peak_) {
+      if (held_ms + tables_[i].some_ranks_peak_ms <= room_ms) break;
+      held_ms += tables_[i].every_rank_ms;
+      takes_every_rank_[i] = true;
+    }
+    double total_ms = 0;
+    double priced_ms = -credit_ms_;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      const BoundedTable& of = tables_[i];
+      const double own_ms = takes_every_rank_[i] ? of.every_rank_ms : 0;
+      const double peak_ms = room_ms - (held_ms - own_ms);
+      if (of.least_peak_ms() > peak_ms) return false;
+      total_ms_[i] = TotalWithin(of.floors, peak_ms);
+      total_ms += total_ms_[i];
+      if (!of.priced_floors.empty()) priced_ms += TotalWithin(of.priced_floors, peak_ms);
+    }
+    if (std::max(total_ms, priced_ms) > speeds_.ranks * cost_ms) return false;
+    for (std::size_t s = 0; s < sets_.size(); ++s) {
+      const RankSetLoad& set = sets_[s];
+      const std::vector<std::size_t>& tables = set.of_ranks.tables;
+      if (s > 0) {
+        double of_set_ms = held_ms * static_cast<double>(set.of_ranks.count);
+        for (const std::size_t i : tables) of_set_ms += total_ms_[i];
+        if (of_set_ms > set.ranks * cost_ms) return false;
+      }
+      if (IsCrowded(set.of_ranks, room_ms - held_ms) ||
+          IsCrowded(set.of_hosts, room_ms - held_ms)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Of k x count + 1 tables some place has k + 1.
+  bool IsCrowded(const Places& places, double room_ms) const {
+    if (places.count == 0 || places.tables.size() <= places.count) return false;
+    std::size_t counted = 0;
+    for (const std::size_t i : places.tables) {
+      if (takes_every_rank_[i]) continue;  // is part of what every rank holds
+      const double most_of_a_place = static_cast<double>(counted / places.count + 1);
+      if (counted % places.count == 0 && most_of_a_place * tables_[i].least_peak_ms() > room_ms) {
+        return true;
+      }
+      ++counted;
+    }
+    return false;
+  }
+
+  const std::vector<BoundedTable> tables_;
+  const Speeds speeds_;
+  const std::size_t num_ranks_;
+  const double credit_ms_;  // taken off the priced sum
+  const std::vector<std::size_t>
+      by_other_peak_;  // positions in tables_, largest some_ranks_peak_ms first
+  std::vector<RankSetLoad> sets_;
+  // Of the cost that is being looked at.
+  std::vector<bool> takes_every_rank_;
+  std::vector<double> total_ms_;
+};
 
 LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
                          const BoundCostModel& model, double row_capacity_bytes) {
@@ -80,48 +223,92 @@ LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
   // A batch's scope is that of any other, whether memory is short in it or not.
   const bool counts_memory = rules.has_off_device();
   const double price = counts_memory ? PriceOfMemory(choices, row_capacity_bytes) : 0;
-  FloorsOfTables floors;
-  for (const TableChoices& table : choices.tables) {
-    floors.push_back(FloorsAtPrice(table, choices.caches, price, rules.num_ranks()));
+  std::vector<BoundedTable> tables;
+  for (const TableChoices& of : choices.tables) {
+    const auto floors_at = [&](double ms_per_byte) {
+      return FloorsAtPrice(of, choices.caches, ms_per_byte, rules.num_ranks());
+    };
+    tables.push_back({of.table, floors_at(0),
+                      price > 0 ? floors_at(price) : std::vector<CostFloor>{}, of.every_rank_ms,
+                      of.some_ranks_peak_ms});
   }
   std::string scope = fmt::format(
-      "all plans of the allowed sharding types{}, even where they break {} or place tables against "
-      "the constraints",
+      "all plans of the allowed sharding types on the allowed ranks{}, even where shards that fit "
+      "a "
+      "device each break {} or constraints on several tables",
       counts_memory ? " whose tables fit into the memory of all devices together, with offload and "
                       "key_value where rules list them"
                     : "",
-      counts_memory ? "the limits of single devices" : "memory limits");
+      counts_memory ? "the limits of single devices together" : "memory limits together");
   if (request.has_unpooled_tables()) scope += ", with TorchRec's blocks of unpooled tables";
-  return {SmallestCost(floors, SpeedsOf(model), price * row_capacity_bytes), BoundKind::kCertified,
-          std::move(scope)};
+  CostCheck check(std::move(tables), rules, model, price * row_capacity_bytes);
+  return {check.SmallestCost(), BoundKind::kCertified, std::move(scope)};
 }
 
-// All tables in one shard each.
-struct UncutTables {
-  UncutTables(const PlanRequest& request, const BoundCostModel& model)
+// What all ranks hold together with each table in one shard, or, where its rules leave it no type
+// with all rows on one rank, in the fewest shards of a type that they do.
+struct SpreadTables {
+  SpreadTables(const PlanRequest& request, const CompiledRules& rules, const BoundCostModel& model)
       : phi_sum(static_cast<std::size_t>(model.representation_width())) {
     std::vector<ShardFeatures> shards;
-    for (const Table& table : request.tables) {
-      shards.push_back(FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim));
+    std::vector<double> counts;
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      const Table& table = request.tables[t];
+      const auto [layout, count] = LayoutOf(rules, static_cast<int>(t));
+      counts.push_back(count);
+      shards.push_back(FeaturesOf(
+          table, layout, (table.num_embeddings + layout.row_shards - 1) / layout.row_shards,
+          table.embedding_dim));
     }
     std::vector<float> phi(shards.size() * phi_sum.size());
     std::vector<CommLoad> loads(shards.size());
     if (!shards.empty()) model.Represent(shards, phi, loads);
-    for (std::size_t i = 0; i < phi.size(); ++i) phi_sum[i % phi_sum.size()] += phi[i];
-    for (const CommLoad& load : loads) {
-      forward_load += load.forward;
-      backward_load += load.backward;
+    for (std::size_t i = 0; i < phi.size(); ++i) {
+      phi_sum[i % phi_sum.size()] += counts[i / phi_sum.size()] * phi[i];
+    }
+    for (std::size_t t = 0; t < loads.size(); ++t) {
+      forward_load += counts[t] * loads[t].forward;
+      backward_load += counts[t] * loads[t].backward;
+      kinds |= loads[t].kinds;
     }
   }
 
   std::vector<double> phi_sum;
   double forward_load = 0;
   double backward_load = 0;
+  ShardKinds kinds;
+
+ private:
+  // And how many shards it has.
+  static std::pair<ShardLayout, double> LayoutOf(const CompiledRules& rules, int index) {
+    const TableRules& of = rules.of(index);
+    // The last one takes least time.
+    const Residency residency =
+        of.residencies->empty() ? Residency{} : rules.residency(of.residencies->back());
+    constexpr TypeSet kOfWholeRows{ShardingType::kTableWise, ShardingType::kColumnWise,
+                                   ShardingType::kTableColumnWise};
+    if (of.types.empty() || !(of.types & kOfWholeRows).empty()) {
+      return {LayoutIn(residency, ShardingType::kTableWise, 1), 1};
+    }
+    const int of_host = of.ranks->fewest_of_a_whole_host();
+    const std::array<std::pair<ShardingType, int>, 5> others = {
+        {{ShardingType::kRowWise, rules.num_ranks()},
+         {ShardingType::kTableRowWise, of_host},
+         {ShardingType::kGridShard, of_host},
+         {ShardingType::kRowWiseSubset, 2},
+         {ShardingType::kDataParallel, rules.num_ranks()}}};
+    const auto [type, shards] = *std::find_if(others.begin(), others.end(), [&](const auto& other) {
+      return of.types.contains(other.first);
+    });
+    const int row_shards = CutsRows(type) ? shards : 1;
+    return {LayoutIn(residency, type, row_shards), shards};
+  }
 };
 
 // Whole tables alone, and a convex head: k ranks that hold something pay head(sum / k) on average.
-LowerBound BoundOfWholeTables(const PlanRequest& request, const BoundCostModel& model) {
-  const UncutTables uncut(request, model);
+LowerBound BoundOfWholeTables(const PlanRequest& request, const CompiledRules& rules,
+                              const BoundCostModel& model) {
+  const SpreadTables uncut(request, rules, model);
   const int most_ranks =
       std::min(request.topology.num_ranks(), static_cast<int>(request.tables.size()));
   std::vector<float> sums;
@@ -142,14 +329,15 @@ LowerBound BoundOfWholeTables(const PlanRequest& request, const BoundCostModel& 
 }
 
 // An even spread of whole tables, which hardly any plan is.
-LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
+LowerBound EvenSpread(const PlanRequest& request, const CompiledRules& rules,
+                      const BoundCostModel& model) {
   const int num_ranks = request.topology.num_ranks();
   const std::size_t ranks = static_cast<std::size_t>(num_ranks);
-  const UncutTables uncut(request, model);
+  const SpreadTables spread(request, rules, model);
   std::vector<float> sums;
   std::vector<int> kinds;
   for (int kind = 0; kind < model.num_kinds(); ++kind) {
-    for (const double total : uncut.phi_sum) sums.push_back(static_cast<float>(total / num_ranks));
+    for (const double total : spread.phi_sum) sums.push_back(static_cast<float>(total / num_ranks));
     kinds.push_back(kind);
   }
   std::vector<ComputeCost> compute(kinds.size());
@@ -163,13 +351,14 @@ LowerBound EvenSpread(const PlanRequest& request, const BoundCostModel& model) {
   // All end at the same time.
   const double share = speeds > 0 ? static_cast<double>(num_ranks) / speeds : 1;
   const std::vector<float> compute_ms(ranks, static_cast<float>(of_kind_0_ms * share));
-  const std::vector<float> forward(ranks, static_cast<float>(uncut.forward_load / num_ranks));
-  const std::vector<float> backward(ranks, static_cast<float>(uncut.backward_load / num_ranks));
+  const std::vector<float> forward(ranks, static_cast<float>(spread.forward_load / num_ranks));
+  const std::vector<float> backward(ranks, static_cast<float>(spread.backward_load / num_ranks));
   PlacementPrices prices;
-  PricePlacements(model, compute_ms, forward, backward, prices);
-  return {prices.cost_ms.front() + model.exposed_input_dist_fixed_ms(), BoundKind::kReference,
-          "no bound: what whole tables would cost if all ranks shared them evenly; plans may cost "
-          "less"};
+  PricePlacements(model, compute_ms, forward, backward, prices, {&spread.kinds, 1});
+  return {
+      prices.cost_ms.front() + model.exposed_input_dist_fixed_ms(), BoundKind::kReference,
+      "no bound: what tables, whole where they may be, would cost if all ranks shared them evenly; "
+      "plans may cost less"};
 }
 
 // Whether no table, whole and alone on a rank, costs less with rows in host memory: with no cache,
@@ -224,9 +413,9 @@ LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model,
     return BoundOfFloors(request, rules, model, row_capacity_bytes);
   }
   if (properties.convex_compute && OnlyWholeTables(rules) && !rules.has_off_device()) {
-    return BoundOfWholeTables(request, model);
+    return BoundOfWholeTables(request, rules, model);
   }
-  return EvenSpread(request, model);
+  return EvenSpread(request, rules, model);
 }
 
 }  // namespace neuroshard

@@ -11,11 +11,12 @@ namespace neuroshard {
 // cost of an even spread. README of this folder has the proofs.
 // - additive_compute, separable_comm and monotone_shard_costs: certified for all plans of the
 //   allowed sharding types. Counted are types, kernels, usable ranks and limits on a table's shards
-//   and widths, and where tables may be off the devices, the memory of all devices together; single
-//   devices' memory, groups, limits per rank and migration are not, so the best plan may be dearer.
+//   and widths, shards that fit no device, and where tables may be off the devices, the memory of
+//   all devices together; what shards take of single devices together, groups, limits per rank and
+//   migration are not, so the best plan may be dearer.
 // - convex_compute, and table_wise is all that any table may use: certified for all plans.
-// - otherwise a reference: head(sum of phi of the uncut tables / ranks) plus the communication of
-//   the same load on every rank.
+// - otherwise a reference: head(sum of phi of the tables / ranks) plus the communication of the same
+//   load on every rank, each table in as few shards as its types allow.
 // `model` is bound to the request's conditions. A table whose constraints
 // leave it no type counts as free. A few ms for 1,000 tables on 128 ranks.
 LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model);

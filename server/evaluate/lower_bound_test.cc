@@ -310,6 +310,110 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
   EXPECT_GT(share_sum[1] / compared[1], 0.6);
 }
 
+// Three tables, each with types, ranks and a kernel of its own, so that some lie on every rank and
+// others have few to themselves.
+TEST(LowerBoundTest, NoPlanCostsLessWhereTypesAreForced) {
+  Random random(29);
+  double share_sum = 0;
+  int reached = 0;
+  int compared = 0;
+  for (int round = 0; round < testing::Trials(3000); ++round) {
+    const int ranks = static_cast<int>(random.Between(1, 4));
+    const std::vector<std::int64_t> dims = {3, 4, 8, 8, 12};
+    PlanRequest request =
+        Request(ranks, static_cast<int>(random.Between(1, ranks)),
+                {dims[random.Below(5)], dims[random.Below(5)], dims[random.Below(2)]});
+    request.global_batch_size = random.Between(1, 10'000);
+    if (random.Below(3) == 0) request.pipeline_type = PipelineType::kNone;
+    request.topology.bandwidths.inter_host_bytes_per_s *= 1 + 40 * random.UniformReal();
+    if (random.Below(4) == 0) {
+      for (Device& device : request.topology.devices) {
+        device.compute_speed = random.Below(2) == 0 ? 1 : 2.5;
+      }
+    }
+    const bool has_host_memory = random.Below(3) == 0;
+    if (has_host_memory) {
+      request.topology.host_memory_bytes.assign(request.topology.hosts().size(),
+                                                std::int64_t{1} << 50);
+    }
+    std::vector<std::vector<Residency>> residencies;
+    for (int t = 0; t < 3; ++t) {
+      Table& table = request.tables[static_cast<std::size_t>(t)];
+      table.num_embeddings = random.Between(10, 100'000);
+      table.pooling_factor = random.UniformReal() * (random.Below(2) == 0 ? 2 : 60);
+      TableRule& rule = request.constraints.tables.emplace_back();
+      rule.tables = {t};
+      for (std::uint64_t n = 1 + random.Below(2); n > 0; --n) {
+        rule.sharding_types.push_back(
+            kWords<ShardingType>[random.Below(kWords<ShardingType>.size())].value);
+      }
+      if (random.Below(4) == 0) {
+        rule.ranks = {static_cast<int>(random.Below(static_cast<std::uint64_t>(ranks)))};
+      }
+      residencies.push_back({Residency{}});
+      if (has_host_memory && random.Below(2) == 0) {
+        const Residency residency = random.Below(2) == 0
+                                        ? Residency{ComputeKernel::kFusedUvm, 0}
+                                        : Residency{ComputeKernel::kFusedUvmCaching, 0.3};
+        rule.compute_kernels = {residency.kernel};
+        rule.cache_load_factor = residency.cache_load_factor;
+        residencies.back() = {residency};
+      }
+    }
+    const CompiledRules rules(request,
+                              TypeSet(MakeAnalyticCostModel()->info().coverage.sharding_types));
+    std::vector<Layouts> tables;
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      tables.emplace_back(request, request.tables[t], rules.tables()[t],
+                          rules.row_cut(static_cast<int>(t)), residencies[t]);
+    }
+    const double best_ms =
+        Cheapest(tables, 0, std::vector<double>(request.topology.devices.size()));
+    if (best_ms == std::numeric_limits<double>::infinity()) continue;
+    const LowerBound bound = AnalyticBound(request);
+    ASSERT_EQ(bound.kind, BoundKind::kCertified);
+    ASSERT_LE(bound.cost_ms, best_ms * (1 + 1e-6)) << "round " << round;
+    share_sum += bound.cost_ms / best_ms;
+    reached += bound.cost_ms > best_ms * (1 - 1e-6) ? 1 : 0;
+    ++compared;
+  }
+  EXPECT_GT(compared, testing::Trials(600));
+  EXPECT_GT(share_sum / compared, 0.9);
+  EXPECT_GT(reached, compared / 2);
+}
+
+// What lies on every rank counts besides a table that must stay whole.
+TEST(LowerBoundTest, TheLargestPieceHasWhatEveryRankHoldsBesideIt) {
+  PlanRequest request = Request(4, 4, {128, 64});
+  request.constraints.tables.resize(2);
+  request.constraints.tables[0].tables = {0};
+  request.constraints.tables[0].sharding_types = {ShardingType::kRowWise};
+  request.constraints.tables[1].tables = {1};
+  request.constraints.tables[1].sharding_types = {ShardingType::kTableWise};
+  Plan plan{4, 4, {}};
+  plan.tables.resize(2);
+  plan.tables[0].name = request.tables[0].name;
+  plan.tables[0].sharding_type = ShardingType::kRowWise;
+  for (int rank = 0; rank < 4; ++rank) {
+    plan.tables[0].shards.push_back({rank * 250'000, 250'000, 0, 128, rank});
+  }
+  plan.tables[1].name = request.tables[1].name;
+  plan.tables[1].shards = {{0, 1'000'000, 0, 64, 2}};
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost,
+                          PricePlan(request, plan, BoundTo(request, *MakeAnalyticCostModel())));
+  EXPECT_NEAR(AnalyticBound(request).cost_ms, cost.embedding_cost_ms,
+              1e-6 * cost.embedding_cost_ms);
+}
+
+// Of five tables two share a rank of four.
+TEST(LowerBoundTest, MoreWholeTablesThanRanksShareOne) {
+  PlanRequest request = Request(4, 4, {128, 128, 128, 128, 128});
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  const double five_ms = AnalyticBound(request).cost_ms;
+  request.tables.pop_back();
+  EXPECT_NEAR(five_ms, 2 * AnalyticBound(request).cost_ms, 1e-6 * five_ms);
+}
+
 TEST(LowerBoundTest, NoPlanOfTinyRequestsThatFitsCostsLess) {
   Random random(11);
   double share_sum = 0;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <set>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -44,6 +44,16 @@ std::vector<CacheStep> CacheStepsOf(const Table& table, ShardPricer& pricer) {
   return steps;
 }
 
+// What shards can take on the largest device of the set.
+std::int64_t LargestDeviceBytes(const PlanRequest& request, const RankSet& ranks) {
+  std::int64_t bytes = 0;
+  for (const int rank : ranks.ranks()) {
+    const std::int64_t all = request.topology.devices[static_cast<std::size_t>(rank)].memory_bytes;
+    bytes = std::max(bytes, all - ReserveBytes(request.memory, all));
+  }
+  return bytes;
+}
+
 // In device memory, of the rows of a whole table: however it is cut, its shards take no less.
 double RowBytesOn(const PlanRequest& request, const Table& table, const Residency& residency) {
   const MemoryUse use =
@@ -52,36 +62,68 @@ double RowBytesOn(const PlanRequest& request, const Table& table, const Residenc
   return static_cast<double>(use.weights_bytes + use.optimizer_bytes + use.cache_state_bytes);
 }
 
+// The layouts of a table that are in one memory, beside those in others.
+void AddTo(TableChoices& choices, const LayoutFloors& layouts) {
+  const bool is_first = choices.empty();
+  const double before_ms = is_first ? layouts.every_rank_ms : choices.every_rank_ms;
+  choices.every_rank_ms = std::min(before_ms, layouts.every_rank_ms);
+  choices.some_ranks_peak_ms = std::min(choices.some_ranks_peak_ms, layouts.some_ranks_peak_ms);
+}
+
 TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, int index,
-                       ShardPricer& pricer) {
+                       ShardPricer& pricer, std::int64_t device_bytes) {
   const Table& table = request.tables[static_cast<std::size_t>(index)];
-  TableFloors of = TableFloorsOf(request, rules, index, pricer, rules.has_off_device());
+  const TableFloors of =
+      TableFloorsOf(request, rules, index, pricer, device_bytes, rules.has_off_device());
   TableChoices choices;
-  std::set<ComputeKernel> kernels;
+  choices.table = index;
+  std::map<ComputeKernel, std::vector<Residency>> off_device;
+  bool on_device = false;
   for (const int position : *rules.of(index).residencies) {
     const Residency& residency = rules.residency(position);
     if (residency.off_device()) {
-      kernels.insert(residency.kernel);
-    } else {
-      choices.on_device = std::move(of.floors);
-      choices.device_bytes = RowBytesOn(request, table, residency);
+      off_device[residency.kernel].push_back(residency);
+    } else if (!of.on_device.floors.empty()) {
+      on_device = true;
+      AddTo(choices, of.on_device);
+      choices.choices.push_back({of.on_device.floors, RowBytesOn(request, table, residency)});
     }
   }
   // The first costs least with fused, the last with fused_uvm.
   const std::vector<KernelTotals> totals =
-      LowestOf(std::move(of.off_device), &KernelTotals::fused_ms, &KernelTotals::fused_uvm_ms);
+      LowestOf(of.totals, &KernelTotals::fused_ms, &KernelTotals::fused_uvm_ms);
   if (totals.empty()) return choices;
-  for (const ComputeKernel kernel : kernels) {
-    if (kernel == ComputeKernel::kFusedUvm) {
-      choices.off_device.push_back(
-          {totals.back().fused_uvm_ms, RowBytesOn(request, table, {kernel, 0})});
-    } else if (kernel == ComputeKernel::kFusedUvmCaching) {
-      constexpr double kRounded = 4;  // bytes, by what three kinds of them are rounded
+  const double peak_ms = of.off_device.floors.front().peak_ms;
+  const auto add = [&](double total_ms, double bytes) {
+    const CostFloor floor = {std::max(peak_ms, total_ms / rules.num_ranks()), total_ms};
+    AddTo(choices, of.off_device);
+    choices.choices.push_back({{floor}, bytes});
+  };
+  constexpr double kRounded = 4;  // bytes, by what three kinds of them are rounded
+  const bool prefetched = request.pipeline_type == PipelineType::kTrainPrefetchSparseDist;
+  for (const auto& [kernel, residencies] : off_device) {
+    const bool caches = kernel == ComputeKernel::kFusedUvmCaching;
+    const bool has_one_bandwidth =
+        caches ? residencies.size() == 1 && !prefetched : kernel != ComputeKernel::kOffload;
+    const bool counts_bytes = caches || kernel == ComputeKernel::kFusedUvm;
+    const double bytes =
+        counts_bytes ? std::max(0.0, RowBytesOn(request, table, residencies.front()) - kRounded)
+                     : 0;
+    if (has_one_bandwidth && !on_device) {
+      // The only places there are, so that what their shards cost alone is worth knowing.
+      LayoutFloors floors = FloorsIn(residencies.front(), request, rules, index, pricer);
+      AddTo(choices, floors);
+      choices.choices.push_back({std::move(floors.floors), bytes});
+    } else if (kernel == ComputeKernel::kFusedUvm) {
+      add(totals.back().fused_uvm_ms, bytes);
+    } else if (caches) {
+      AddTo(choices, of.off_device);
       choices.least_cache_bytes = RowBytesOn(request, table, {kernel, 0}) - kRounded;
       choices.most_cache_bytes = RowBytesOn(request, table, {kernel, 1}) - kRounded;
+      choices.cached_peak_ms = peak_ms;
       choices.cached = totals;
-    } else {  // other formulas: no cheaper than kFused
-      choices.off_device.push_back({totals.front().fused_ms, 0});
+    } else {  // other formulas, or more than one price: no cheaper than kFused
+      add(totals.front().fused_ms, 0);
     }
   }
   return choices;
@@ -133,8 +175,13 @@ MemoryChoices MemoryChoicesOf(const PlanRequest& request, const CompiledRules& r
   std::vector<TableChoices> tables;
   const Table* widest = nullptr;  // between its prices on the device and off it
   double most_ms = 0;
+  std::map<const RankSet*, std::int64_t> device_bytes;  // of the largest device of each set
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    TableChoices of = ChoicesOf(request, rules, static_cast<int>(t), pricer);
+    const int table = static_cast<int>(t);
+    const RankSet& ranks = *rules.of(table).ranks;
+    const auto [largest, is_new] = device_bytes.emplace(&ranks, 0);
+    if (is_new) largest->second = LargestDeviceBytes(request, ranks);
+    TableChoices of = ChoicesOf(request, rules, table, pricer, largest->second);
     if (of.empty()) continue;
     for (const KernelTotals& totals : of.cached) {
       const double ms = totals.fused_uvm_ms - totals.fused_ms;

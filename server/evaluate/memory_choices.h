@@ -1,6 +1,7 @@
 // Where the rows of tables may be, what that costs at least and what it takes of device memory.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -31,26 +32,32 @@ class CacheCurve {
   std::vector<CacheStep> hull_;  // load factors rise, shares fall, each time by less a load factor
 };
 
-// A way to keep a table's rows off the device without choosing a size of cache.
-struct OffDeviceChoice {
-  double total_ms = 0;      // all ranks together pay at least that
-  double device_bytes = 0;  // and it takes at least that much of their memory
+// Where a table's rows may be without choosing a size of cache.
+struct MemoryChoice {
+  std::vector<CostFloor> floors;  // as LayoutFloors::floors; not empty
+  double device_bytes = 0;        // each takes at least that much of all devices' memory
+
+  double least_total_ms() const { return floors.back().total_ms; }
 };
 
 // Where a table may be. Every layout costs and takes at least as much as one of its entries.
 struct TableChoices {
-  std::vector<CostFloor> on_device;         // ascending by peak; empty: it may not be there
-  double device_bytes = 0;                  // of each of those, at least
-  std::vector<OffDeviceChoice> off_device;  // empty: it may not be there so
-  std::vector<KernelTotals> cached;         // behind a cache, by type; empty: it may not be
+  int table = 0;                      // in PlanRequest::tables
+  std::vector<MemoryChoice> choices;  // in device memory or off it; empty: it may not be there so
+  std::vector<KernelTotals> cached;   // behind a cache, by type; empty: it may not be
   // Of those, without a row in the cache and with all; linear in the load factor between.
   double least_cache_bytes = 0;
   double most_cache_bytes = 0;
+  // No layout with a cache has a smaller peak.
+  double cached_peak_ms = 0;
+  // Of all layouts, as in LayoutFloors.
+  double every_rank_ms = 0;
+  double some_ranks_peak_ms = std::numeric_limits<double>::infinity();
 
-  bool empty() const { return on_device.empty() && off_device.empty() && cached.empty(); }
+  bool empty() const { return choices.empty() && cached.empty(); }
 };
 
-// All tables that the rules leave a type.
+// All tables that the rules leave a layout.
 struct MemoryChoices {
   std::vector<TableChoices> tables;
   CacheCurve caches;

@@ -11,9 +11,14 @@ constexpr double kLeastPrice = 1e-18;  // ms a byte: a petabyte for a microsecon
 constexpr double kMostPrice = 1e6;
 constexpr int kHalvings = 16;  // of the interval between prices: near the best all are as good
 
+struct CachedChoice {
+  double total_ms = 0;
+  double device_bytes = 0;
+};
+
 // Behind a cache of the size that is cheapest at the price.
-OffDeviceChoice CheapestCache(const TableChoices& table, const CacheCurve& caches,
-                              const KernelTotals& totals, double ms_per_byte) {
+CachedChoice CheapestCache(const TableChoices& table, const CacheCurve& caches,
+                           const KernelTotals& totals, double ms_per_byte) {
   const double bytes = table.most_cache_bytes - table.least_cache_bytes;
   const double ms = std::max(0.0, totals.fused_uvm_ms - totals.fused_ms);
   const CacheStep& step =
@@ -32,17 +37,18 @@ Relaxed RelaxedAt(const MemoryChoices& choices, double capacity_bytes, double ms
   for (const TableChoices& table : choices.tables) {
     double least_ms = std::numeric_limits<double>::infinity();
     double bytes = 0;
-    const auto look_at = [&](const OffDeviceChoice& choice) {
-      const double ms = choice.total_ms + ms_per_byte * choice.device_bytes;
+    const auto look_at = [&](double total_ms, double device_bytes) {
+      const double ms = total_ms + ms_per_byte * device_bytes;
       if (ms >= least_ms) return;
       least_ms = ms;
-      bytes = choice.device_bytes;
+      bytes = device_bytes;
     };
-    // The last floor has the smallest total.
-    if (!table.on_device.empty()) look_at({table.on_device.back().total_ms, table.device_bytes});
-    for (const OffDeviceChoice& choice : table.off_device) look_at(choice);
+    for (const MemoryChoice& choice : table.choices) {
+      look_at(choice.least_total_ms(), choice.device_bytes);
+    }
     for (const KernelTotals& totals : table.cached) {
-      look_at(CheapestCache(table, choices.caches, totals, ms_per_byte));
+      const CachedChoice choice = CheapestCache(table, choices.caches, totals, ms_per_byte);
+      look_at(choice.total_ms, choice.device_bytes);
     }
     all.bound_ms += least_ms;
     all.device_bytes += bytes;
@@ -78,18 +84,17 @@ double PriceOfMemory(const MemoryChoices& choices, double capacity_bytes) {
 std::vector<CostFloor> FloorsAtPrice(const TableChoices& table, const CacheCurve& caches,
                                      double ms_per_byte, int num_ranks) {
   std::vector<CostFloor> floors;
-  for (const CostFloor& floor : table.on_device) {
-    floors.push_back({floor.peak_ms, floor.total_ms + ms_per_byte * table.device_bytes});
+  for (const MemoryChoice& choice : table.choices) {
+    for (const CostFloor& floor : choice.floors) {
+      floors.push_back({floor.peak_ms, floor.total_ms + ms_per_byte * choice.device_bytes});
+    }
   }
-  const auto add = [&](double least_total_ms, const OffDeviceChoice& choice) {
-    floors.push_back(
-        {least_total_ms / num_ranks, choice.total_ms + ms_per_byte * choice.device_bytes});
-  };
-  for (const OffDeviceChoice& choice : table.off_device) add(choice.total_ms, choice);
   for (const KernelTotals& totals : table.cached) {
     // The largest cache has the smallest peak.
-    add(CheapestCache(table, caches, totals, 0).total_ms,
-        CheapestCache(table, caches, totals, ms_per_byte));
+    const double least_ms = CheapestCache(table, caches, totals, 0).total_ms;
+    const CachedChoice choice = CheapestCache(table, caches, totals, ms_per_byte);
+    floors.push_back({std::max(table.cached_peak_ms, least_ms / num_ranks),
+                      choice.total_ms + ms_per_byte * choice.device_bytes});
   }
   return LowestOf(std::move(floors), &CostFloor::peak_ms, &CostFloor::total_ms);
 }

@@ -18,11 +18,18 @@ using ::testing::ElementsAre;
 
 const std::vector<CacheStep> kSteps = {{0, 1}, {0.1, 0.6}, {0.3, 0.5}, {0.5, 0.2}, {1, 0.1}};
 
-// What a table takes and pays in all: (ms, bytes).
-std::vector<OffDeviceChoice> AllOf(const TableChoices& table) {
-  std::vector<OffDeviceChoice> all = table.off_device;
-  for (const CostFloor& floor : table.on_device) {
-    all.push_back({floor.total_ms, table.device_bytes});
+struct Place {
+  double total_ms = 0;
+  double device_bytes = 0;
+};
+
+// What a table takes and pays in all.
+std::vector<Place> AllOf(const TableChoices& table) {
+  std::vector<Place> all;
+  for (const MemoryChoice& choice : table.choices) {
+    for (const CostFloor& floor : choice.floors) {
+      all.push_back({floor.total_ms, choice.device_bytes});
+    }
   }
   for (const KernelTotals& totals : table.cached) {
     for (const CacheStep& step : kSteps) {
@@ -39,7 +46,7 @@ double Cheapest(const MemoryChoices& choices, std::size_t from, double left_byte
   if (left_bytes < 0) return std::numeric_limits<double>::infinity();
   if (from == choices.tables.size()) return 0;
   double best = std::numeric_limits<double>::infinity();
-  for (const OffDeviceChoice& choice : AllOf(choices.tables[from])) {
+  for (const Place& choice : AllOf(choices.tables[from])) {
     best = std::min(
         best, choice.total_ms + Cheapest(choices, from + 1, left_bytes - choice.device_bytes));
   }
@@ -83,14 +90,14 @@ TEST(MemoryPriceTest, NoChoiceThatFitsIsBelowTheBoundAtAnyPrice) {
     double all_bytes = 0;
     for (TableChoices& table : choices.tables) {
       const double ms = 1 + 9 * random.UniformReal();
-      table.device_bytes = 100 * (1 + 9 * random.UniformReal());
-      all_bytes += table.device_bytes;
-      if (random.Below(5) != 0) table.on_device = {{ms / 2, ms * 1.5}, {ms, ms}};
-      if (random.Below(5) != 0 || table.on_device.empty()) table.off_device = {{10 * ms, 0}};
+      const double device_bytes = 100 * (1 + 9 * random.UniformReal());
+      all_bytes += device_bytes;
+      if (random.Below(5) != 0) table.choices = {{{{ms / 2, ms * 1.5}, {ms, ms}}, device_bytes}};
+      if (random.Below(5) != 0 || table.empty()) table.choices.push_back({{{10 * ms, 10 * ms}}, 0});
       if (random.Below(3) != 0) {
         table.cached = {{2 * ms, 9 * ms}, {3 * ms, 8 * ms}};
         table.least_cache_bytes = 3;
-        table.most_cache_bytes = 1.1 * table.device_bytes;
+        table.most_cache_bytes = 1.1 * device_bytes;
       }
     }
     const double capacity = all_bytes * random.UniformReal();
@@ -113,20 +120,17 @@ TEST(MemoryPriceTest, NoChoiceThatFitsIsBelowTheBoundAtAnyPrice) {
 TEST(MemoryPriceTest, MemoryIsFreeWhereEverythingFitsAndWhereNothingDoes) {
   MemoryChoices choices = {{TableChoices()}, CacheCurve(kSteps)};
   TableChoices& table = choices.tables[0];
-  table.on_device = {{1, 1}};
-  table.device_bytes = 100;
+  table.choices = {{{{1, 1}}, 100}};
   EXPECT_EQ(PriceOfMemory(choices, 100), 0);
   EXPECT_EQ(PriceOfMemory(choices, 99), 0);
-  table.off_device = {{3, 0}};
+  table.choices.push_back({{{3, 3}}, 0});
   EXPECT_NEAR(PriceOfMemory(choices, 99), 0.02, 1e-6);
 }
 
 TEST(MemoryPriceTest, FloorsHaveTheirMemoryInTheTotalAndNotInThePeak) {
   const CacheCurve caches(kSteps);
   TableChoices table;
-  table.on_device = {{2, 8}, {4, 4}};
-  table.device_bytes = 10;
-  table.off_device = {{9, 1}};
+  table.choices = {{{{2, 8}, {4, 4}}, 10}, {{{3, 9}}, 1}};
   EXPECT_THAT(FloorsAtPrice(table, caches, 1, 3), ElementsAre(CostFloor{2, 18}, CostFloor{3, 10}));
   EXPECT_THAT(FloorsAtPrice(table, caches, 0, 3), ElementsAre(CostFloor{2, 8}, CostFloor{4, 4}));
   // Half of the rows: 4 ms and 5 bytes. The peak is that of a cache for all of them.
