@@ -183,13 +183,15 @@ TEST(PriceBasisTest, FormulasSayWhoseFiguresTheyTake) {
   EXPECT_EQ(basis.kind, BasisKind::kPublished);
   EXPECT_EQ(basis.text,
             "prices rest on published figures of h100-sxm (3350 GB/s of memory, 360 GB/s on a "
-            "host, 48 between hosts: h100-nvlink4_ndr) in TorchRec's formulas; nothing was "
+            "host, 48 GB/s of each rank between hosts: h100-nvlink4_ndr) in TorchRec's formulas; "
+            "nothing was "
             "measured: costs compare plans but do not forecast times; no model was measured "
             "on it");
   request.topology.bandwidths.device_memory_bytes_per_s = 1e12;
-  EXPECT_THAT(PriceBasisOf(request, Formulas()).text,
-              HasSubstr("(1000 GB/s of memory, 360 GB/s on a host, 48 between hosts: "
-                        "h100-nvlink4_ndr; some of them the request's own)"));
+  EXPECT_THAT(
+      PriceBasisOf(request, Formulas()).text,
+      HasSubstr("(1000 GB/s of memory, 360 GB/s on a host, 48 GB/s of each rank between hosts: "
+                "h100-nvlink4_ndr; some of them the request's own)"));
 }
 
 TEST(PriceBasisTest, FormulasSayAtWhatSpeedSsdsAreRead) {

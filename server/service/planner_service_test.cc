@@ -369,9 +369,10 @@ TEST_F(PlannerServiceTest, FailuresHaveReasonsForPrograms) {
               r.mutable_search()->set_strategy("neuroshard");
             }),
             FailureReason::kOutOfMemory);
-  // One table that has to be cut, which this strategy does not do.
+  // One table that has to be cut, which this strategy does not do of unpooled ones.
   EXPECT_EQ(reason([](auto& r) {
               r = Request(1);
+              r.mutable_tables(0)->set_kind("embedding");
               r.mutable_memory()->set_rule("weights_only");
               r.mutable_topology()->mutable_hosts(0)->set_memory_bytes(40'000);
               r.mutable_search()->set_strategy("size_greedy");

@@ -79,6 +79,8 @@ Status MergeShards(SearchContext& context) {
   Plan plan = context.best_plan();
   std::vector<std::pair<std::size_t, TablePlan>> merged;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    // Unpooled ones have TorchRec's one width.
+    if (context.request().tables[t].kind == TableKind::kEmbedding) continue;
     if (auto table = MergedOnRanks(plan.tables[t])) merged.emplace_back(t, *std::move(table));
   }
   if (merged.empty() || context.ShouldStop()) return absl::OkStatus();

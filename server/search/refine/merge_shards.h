@@ -11,7 +11,8 @@ namespace neuroshard {
 // model that states its error the plan may cost 0.5 % more in all: no such model can tell so little,
 // while every shard is a lookup and an exchange more for the trainer. Not where memory is
 // "weights_only", NeuroShard's rule, whose plans are compared with the original's to the last digit;
-// nor with a plan in place, since columns change their places.
+// nor with a plan in place, since columns change their places; nor unpooled tables, whose blocks have
+// one width.
 //
 // Prices at most 65 plans. Deterministic.
 Status MergeShards(SearchContext& context);
