@@ -25,7 +25,8 @@ struct EvaluateOptions {
   Detail detail = Detail::kShort;
 };
 
-std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, const TextStyle& style) {
+std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, int num_tables,
+                              const TextStyle& style) {
   std::string table =
       Lines(BasisLine(response.price_basis(), response.cost().measured_with()), style);
   std::string text;
@@ -43,7 +44,8 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, const Te
   if (response.has_migration()) text += MigrationLine(response.migration());
   text = table + Lines(text, style);
   if (!response.explanations().empty()) {
-    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms(), style);
+    text += ExplanationTable(response.explanations(), num_tables,
+                             response.cost().embedding_cost_ms(), style);
   }
   for (const std::string& warning : response.warnings()) {
     text += Lines("warning: " + warning + '\n', style);
@@ -72,7 +74,8 @@ int RunEvaluate(const EvaluateOptions& options, const Console& console) {
   if (!response.ok()) return ReportFailure(console, response.status());
   const std::string text = options.format == "json"
                                ? MessageToJson(*response) + '\n'
-                               : EvaluationAsTable(*response, console.Style(options.detail));
+                               : EvaluationAsTable(*response, question.plan().tables_size(),
+                                                   console.Style(options.detail));
   const int written = WriteResult(console, "", text);
   return response->legal() ? written : kExitFailure;
 }

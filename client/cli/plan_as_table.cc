@@ -31,7 +31,8 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
   text = Lines(BasisLine(response.price_basis(), response.cost().measured_with()), style) +
          CostTable(response.cost(), style) + Lines(text, style);
   if (!response.explanations().empty()) {
-    text += ExplanationTable(response.explanations(), response.cost().embedding_cost_ms(), style);
+    text += ExplanationTable(response.explanations(), response.plan().tables_size(),
+                             response.cost().embedding_cost_ms(), style);
   }
   text += ComparisonText(response);
   for (const std::string& warning : response.warnings()) {

@@ -159,7 +159,7 @@ std::string MigrationLine(const v1::MigrationReport& report) {
 }
 
 std::string ExplanationTable(
-    const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
+    const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations, int num_tables,
     double plan_cost_ms, const TextStyle& style) {
   constexpr auto kLeft = TextTable::Align::kLeft;
   TextTable table({{"table", kLeft},
@@ -199,6 +199,11 @@ std::string ExplanationTable(
   for (const auto& [reason, types] : common) {
     impossible +=
         fmt::format("for none of these tables: {} ({})\n", fmt::join(types, ", "), reason);
+  }
+  if (const int left = num_tables - explanations.size(); left > 0) {
+    impossible += fmt::format(
+        "{} of {} tables are explained: the largest, and those on the costliest ranks\n",
+        explanations.size(), num_tables);
   }
   return table.ToString(style) + Lines(impossible, style);
 }

@@ -44,9 +44,10 @@ std::string AnalyticLine(double cost_ms, const v1::MeasuredWith& measured_with);
 std::string MigrationLine(const v1::MigrationReport& report);
 
 // A line for every alternative of every table; below those that are not possible, by table and
-// reason, and once what is not possible for all tables. Changes are against `plan_cost_ms`.
+// reason, once what is not possible for all tables, and how many of the plan's `num_tables` are not
+// explained. Changes are against `plan_cost_ms`.
 std::string ExplanationTable(
-    const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations,
+    const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations, int num_tables,
     double plan_cost_ms, const TextStyle& style);
 
 }  // namespace neuroshard

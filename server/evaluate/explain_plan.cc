@@ -64,25 +64,40 @@ class Explainer {
   }
   int TableIndex(std::size_t entry) const { return table_of_[entry]; }
 
-  // Entries of the plan, ascending: those on the costliest ranks.
+  // Entries of the plan, the largest first: half of them the largest tables there are, the others
+  // those on the costliest ranks.
   std::vector<std::size_t> Chosen(const PlanCost& cost) const {
-    std::vector<std::pair<double, std::size_t>> by_cost;
-    for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
-      double costliest = 0;
-      for (const Shard& shard : plan_.tables[e].shards) {
-        costliest =
-            std::max(costliest, cost.ranks[static_cast<std::size_t>(shard.rank)].total_ms());
-      }
-      by_cost.emplace_back(-costliest, e);
-    }
-    std::sort(by_cost.begin(), by_cost.end());
     const std::size_t most =
         std::clamp<std::size_t>(kMaxRankCosts / (num_ranks_ * kLayoutsOfTable), 1, kMaxTables);
-    if (by_cost.size() > most) by_cost.resize(most);
-    std::vector<std::size_t> entries;
-    for (const auto& [negative_cost, entry] : by_cost) entries.push_back(entry);
-    std::sort(entries.begin(), entries.end());
-    return entries;
+    const std::vector<std::size_t> by_size =
+        PositionsDescending(plan_.tables.size(), [&](std::size_t e) { return WeightBytes(e); });
+    std::vector<std::size_t> chosen(
+        by_size.begin(),
+        by_size.begin() + static_cast<std::ptrdiff_t>(std::min((most + 1) / 2, by_size.size())));
+    std::vector<std::size_t> others(by_size.begin() + static_cast<std::ptrdiff_t>(chosen.size()),
+                                    by_size.end());
+    std::stable_sort(others.begin(), others.end(), [&](std::size_t a, std::size_t b) {
+      return CostliestRankMs(a, cost) > CostliestRankMs(b, cost);
+    });
+    if (others.size() > most - chosen.size()) others.resize(most - chosen.size());
+    chosen.insert(chosen.end(), others.begin(), others.end());
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [&](std::size_t a, std::size_t b) { return WeightBytes(a) > WeightBytes(b); });
+    return chosen;
+  }
+
+  double WeightBytes(std::size_t entry) const {
+    const Table& table = TableOf(entry);
+    return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
+           static_cast<double>(ElementBytes(table.weight_dtype));
+  }
+
+  double CostliestRankMs(std::size_t entry, const PlanCost& cost) const {
+    double costliest = 0;
+    for (const Shard& shard : plan_.tables[entry].shards) {
+      costliest = std::max(costliest, cost.ranks[static_cast<std::size_t>(shard.rank)].total_ms());
+    }
+    return costliest;
   }
 
   void AddUp() {

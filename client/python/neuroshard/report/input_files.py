@@ -68,13 +68,19 @@ def read_text(path: Path) -> str:
 
 
 def read_plan(path: Path) -> Message:
-    """A ShardPlanResponse, EvaluatePlanResponse or Plan: output of `neuroshard plan` or `neuroshard evaluate` with --format json, or a bare plan.
+    """A ShardPlanResponse, EvaluatePlanResponse or Plan: output of `neuroshard plan` or `neuroshard evaluate` with --format json, a bare plan, or one in
+    TorchRec's form, whose shards of data_parallel tables have no size.
 
     Raises InputError.
     """
     document = _json(path)
     kind: Type[Message] = plan_pb2.Plan
-    if isinstance(document, dict) and "legal" in document:
+    if _is_torchrecs(document):
+        try:
+            document = _from_torchrec(document["plan"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise InputError(path, "is not a plan in TorchRec's form, {module: {table: {sharding_type, compute_kernel, ranks, shards}}} below \"plan\"") from None
+    elif isinstance(document, dict) and "legal" in document:
         kind = planner_pb2.EvaluatePlanResponse
     elif isinstance(document, dict) and "plan" in document:
         kind = planner_pb2.ShardPlanResponse
@@ -87,6 +93,30 @@ def read_plan(path: Path) -> Message:
     if isinstance(message, plan_pb2.Plan) and not message.tables:
         raise InputError(path, "has no tables and no cost")
     return message
+
+
+def _is_torchrecs(document: Any) -> bool:
+    plan = document.get("plan") if isinstance(document, dict) else None
+    return isinstance(plan, dict) and "world_size" not in plan and not isinstance(plan.get("tables"), list)
+
+
+def _from_torchrec(modules: Dict[str, Dict[str, Any]]) -> Dict[str, Any]:
+    """A Plan's mapping; world_size as far as the tables tell."""
+    tables: List[Dict[str, Any]] = []
+    for module, of_module in modules.items():
+        for name, table in of_module.items():
+            if table["sharding_type"] == "data_parallel":
+                shards = [{"rank": rank} for rank in table["ranks"]]
+            else:
+                shards = [
+                    {"row_offset": each["shard_offsets"][0], "col_offset": each["shard_offsets"][1], "rows": each["shard_sizes"][0],
+                     "cols": each["shard_sizes"][1], "rank": int(each["placement"].partition("/")[0].partition(":")[2])}
+                    for each in table["shards"]
+                ]
+            of = {"module": module, "name": name, "sharding_type": table["sharding_type"], "compute_kernel": table["compute_kernel"], "shards": shards}
+            tables.append(of if table.get("cache_load_factor") is None else {**of, "cache_load_factor": table["cache_load_factor"]})
+    ranks = [shard["rank"] for table in tables for shard in table["shards"]]
+    return {"world_size": max(ranks, default=0) + 1, "tables": tables}
 
 
 def read_validation(path: Path) -> Dict[str, Any]:

@@ -383,7 +383,8 @@ def _why_section(answer: Answer) -> Markup:
     footnotes += [tag("p", f"No table can be {', '.join(printable(kind, 32) for kind in kinds[:12])}: {printable(reason, 400)}.", class_="soft")
                   for reason, kinds in list(never.items())[:12]]
     lead = ("What the whole plan would cost more with this one table laid out otherwise, at the best place found for it while everything else stays. "
-            f"{plural(len(explanations), 'table')} of the costliest ranks.")
+            + (f"{len(explanations)} of {len(answer.plan.tables)} tables: the largest, and those on the costliest ranks."
+               if answer.plan is not None and len(explanations) < len(answer.plan.tables) else f"{plural(len(explanations), 'table')}."))
     table = tag("div", listing(tag("tr", heads), rows, "table", "labelled"), class_="sideways", tabindex="0")
     return section("Why these types", tag("p", lead), table, footnotes)
 

@@ -22,6 +22,7 @@ from neuroshard import report
 from neuroshard.report import command, figures, markup, units
 from neuroshard.report.answer import MEMORY_KINDS
 from neuroshard.report.bars import BarChart, BarRow
+from neuroshard.report.input_files import InputError, read_plan
 from neuroshard.report.plan_page import KIND_STYLE, STAGE_STYLE
 from neuroshard.v1 import planner_pb2
 
@@ -267,6 +268,20 @@ class PlanTest(Files):
         self.assertIn("breaks 1 rule", text)
         self.assertIn("plan.tables[0]: is not in the request", text)
         self.assertIn("table_3", text_of(self.page(self.write_plan("bare.json", full.plan))))
+
+    def test_a_plan_in_torchrecs_form_is_read(self):
+        shard = {"shard_offsets": [0, 0], "shard_sizes": [100, 8], "placement": "rank:1/cuda:1"}
+        tables = {"a": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": [1], "shards": [shard]},
+                  "b": {"sharding_type": "data_parallel", "compute_kernel": "dense", "ranks": [0, 1], "shards": None}}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "plan.json"
+            path.write_text(json.dumps({"format": "neuroshard-torchrec/1", "plan": {"ebc": tables}}))
+            plan = read_plan(path)
+            self.assertEqual((plan.world_size, [table.name for table in plan.tables]), (2, ["a", "b"]))
+            self.assertEqual([(shard.rows, shard.cols, shard.rank) for shard in plan.tables[0].shards], [(100, 8, 1)])
+            path.write_text(json.dumps({"plan": {"ebc": {"a": {"sharding_type": "table_wise"}}}}))
+            with self.assertRaisesRegex(InputError, "is not a plan in TorchRec's form"):
+                read_plan(path)
 
     def test_what_was_asked_and_done_is_said(self):
         message = response(10, 4)

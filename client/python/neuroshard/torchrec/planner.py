@@ -31,9 +31,10 @@ import neuroshard
 from neuroshard import v1
 from neuroshard.mapping import as_message
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
-from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan
+from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, to_message
 from neuroshard.torchrec.module_tables import HOST_KERNELS, ModuleTable, TableEnumerator, label
 from neuroshard.torchrec.plan_cache import PlanCache
+from neuroshard.torchrec.plan_comparison import PlanComparison, costs_of
 from neuroshard.torchrec.plan_file import PathLike, read_layout
 from neuroshard.torchrec.plan_request import DraftRequest, check_base
 
@@ -157,6 +158,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._options: List[ShardingOption] = []
         self._response: Optional[v1.ShardPlanResponse] = None
         self._summary = ""
+        self._planned: Optional[Tuple[nn.Module, Sequence[ModuleSharder[nn.Module]], ShardingPlan]] = None
 
     @property
     def response(self) -> Optional[v1.ShardPlanResponse]:
@@ -176,6 +178,78 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """A plan of all tables of `module` that `sharders` shard. PlannerError where there is none: its error_type and message say why."""
         return self._plan(module, sharders, self._timeout_s)
+
+    def evaluate(
+        self,
+        plan: Union[ShardingPlan, PathLike],
+        module: Optional[nn.Module] = None,
+        sharders: Optional[Sequence[ModuleSharder[nn.Module]]] = None,
+    ) -> PlanComparison:
+        """What a plan of whatever planner costs, by the service and by TorchRec's estimators; `print` it.
+
+        plan              a ShardingPlan, or the path of a file of `save_plan` or `neuroshard plan --format torchrec`
+        module, sharders  what it is for. None: those of the last `plan`.
+        """
+        module, sharders = self._subject(module, sharders)
+        return self._priced([("the plan", self._layout_of(plan))], module, sharders)
+
+    def compare(
+        self,
+        other: Union[ShardingPlanner, ShardingPlan, PathLike],
+        module: Optional[nn.Module] = None,
+        sharders: Optional[Sequence[ModuleSharder[nn.Module]]] = None,
+    ) -> PlanComparison:
+        """This planner's plan beside another planner's, or another plan: both costs by the service and by TorchRec's estimators, and what would move.
+
+        module, sharders  None: those of the last `plan`, whose plan is then this planner's; else it plans.
+        """
+        asked = module is not None
+        module, sharders = self._subject(module, sharders)
+        own = self.plan(module, list(sharders)) if asked or self._planned is None else self._planned[2]
+        if isinstance(other, ShardingPlanner):
+            name, theirs = type(other).__name__, from_sharding_plan(other.plan(module, list(sharders)))
+        else:
+            name, theirs = "the other", self._layout_of(other)
+        return self._priced([(type(self).__name__, from_sharding_plan(own)), (name, theirs)], module, sharders)
+
+    def _subject(
+        self, module: Optional[nn.Module], sharders: Optional[Sequence[ModuleSharder[nn.Module]]]
+    ) -> Tuple[nn.Module, Sequence[ModuleSharder[nn.Module]]]:
+        if module is not None:
+            return module, get_default_sharders() if sharders is None else sharders
+        if self._planned is None:
+            raise PlannerError("nothing was planned yet: say which module and sharders the plan is for", PlannerErrorType.INPUT_VALIDATION)
+        return self._planned[:2]
+
+    @staticmethod
+    def _layout_of(plan: Union[ShardingPlan, PathLike]) -> Layout:
+        return from_sharding_plan(plan) if isinstance(plan, ShardingPlan) else read_layout(plan)
+
+    def _priced(self, plans: Sequence[Tuple[str, Layout]], module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]) -> PlanComparison:
+        tables = self._enumerator.tables(module, sharders, self._topology)
+        shapes = {table.key: (table.rows, table.cols) for table in tables}
+        request = self._draft(module, sharders, tables).complete(())
+        messages = [to_message(layout, shapes) for _, layout in plans]
+        for message in messages:
+            message.world_size = self._topology.world_size
+        costs, moved = [], None
+        with neuroshard.PlannerClient(timeout_s=self._timeout_s, **self._client_arguments) as client:
+            for (name, layout), message in zip(plans, messages):
+                response = client.evaluate(request, message)
+                costs.append(costs_of(name, response, self._estimate_or_none(layout, tables)))
+            if len(messages) == 2:
+                moving = v1.ShardPlanRequest()
+                moving.CopyFrom(request)
+                moving.migration.Clear()
+                moving.migration.previous.CopyFrom(messages[1])
+                moved = client.evaluate(moving, messages[0]).migration.moved_bytes
+        return PlanComparison(costs, f"{response.cost_model.name}/{response.cost_model.version}", response.price_basis.text, moved)
+
+    def _estimate_or_none(self, layout: Layout, tables: Sequence[ModuleTable]) -> Optional[float]:
+        try:
+            return self._estimate_ms(layout, tables)
+        except (PlannerError, KeyError, ValueError, AssertionError):  # no plan of these tables; the service's rules say why
+            return None
 
     def collective_plan(
         self,
@@ -238,6 +312,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._warn_of_other_estimates(options)
         plan = to_sharding_plan(options, self._topology)
         self._options = options
+        self._planned = (module, sharders, plan)
         self._summarise(len(tables), draft.device, source)
         self._log_stats(plan, sharders, time.perf_counter() - started)
         return plan

@@ -810,6 +810,33 @@ class PlansTest(Case):
             with self.assertRaisesRegex(ValueError, "must be HOST:PORT"):
                 make(address)
 
+    def test_plans_stand_beside_each_other(self):
+        planner = make()
+        with self.assertRaisesRegex(PlannerError, "nothing was planned yet"):
+            planner.evaluate(ShardingPlan({}))
+        own = planner.plan(small_model(), get_default_sharders())
+        theirs = EmbeddingShardingPlanner(topology=gpus(), batch_size=128, storage_reservation=FREE, debug=False, stats=[])
+        both = planner.compare(theirs)
+        self.assertEqual([costs.name for costs in both.plans], ["NeuroShardPlanner", "EmbeddingShardingPlanner"])
+        self.assertAlmostEqual(both.plans[0].cost_ms, planner.response.cost.embedding_cost_ms, places=9)
+        estimates = [float(NoopPerfModel(gpus()).rate(each.get_selected_options())) for each in (planner, theirs)]
+        for costs, estimate_ms in zip(both.plans, estimates):
+            self.assertAlmostEqual(costs.estimate_ms, estimate_ms, places=9)
+            self.assertAlmostEqual(costs.cost_ms, estimate_ms, delta=1e-4 * estimate_ms)  # by formulas
+            self.assertEqual(costs.violations, [])
+            self.assertTrue(0 < costs.memory_share < 1)
+        self.assertGreater(both.moved_bytes, 0)
+        self.assertRegex(str(both), r"plan +ms by analytic/1 +ms by TorchRec[^\n]*\nNeuroShardPlanner +[0-9.]+ +[0-9.]+ +\d+%\nEmbeddingShardingPlanner ")
+        self.assertEqual(planner.compare(own).moved_bytes, 0)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            save_plan(own, path)
+            (alone,) = planner.evaluate(path).plans
+            self.assertEqual(alone.cost_ms, both.plans[0].cost_ms)
+            # Of another module: what is missing is named, and nothing is priced that is not there.
+            (other,) = planner.evaluate(path, Model(ebc=bags(bag("a"), bag("d"))), get_default_sharders()).plans
+        self.assertTrue(any("d" in fault for fault in other.violations), other)
+
     def test_a_plan_says_in_a_line_what_was_asked_and_done(self):
         def offload(response):
             response.plan.tables[0].compute_kernel = "fused_uvm"

@@ -1,0 +1,56 @@
+"""Plans of one module side by side: what NeuroShardPlanner.evaluate and .compare answer."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Sequence
+
+from neuroshard import v1
+
+
+class PlanCosts(NamedTuple):
+    """What one plan costs, by the service and by TorchRec's estimators."""
+
+    name: str
+    cost_ms: Optional[float]
+    """PlanCost.embedding_cost_ms by `PlanComparison.cost_model`; None: the plan cannot be priced."""
+    estimate_ms: Optional[float]
+    """The costliest rank by TorchRec's estimators; None: they cannot price it."""
+    memory_share: Optional[float]
+    """Of the fullest rank's device memory, reserve included."""
+    violations: Sequence[str]
+    """Rules of the request that the plan breaks, each with its place."""
+
+
+class PlanComparison(NamedTuple):
+    """`print` gives a table."""
+
+    plans: List[PlanCosts]
+    cost_model: str
+    """"name/version" that priced all of them."""
+    price_basis: str
+    """What its prices rest on, a line."""
+    moved_bytes: Optional[int] = None
+    """Of weights, from the second plan's ranks to the first's; None: there is one plan."""
+
+    def __str__(self) -> str:
+        def number(value: Optional[float], form: str) -> str:
+            return "-" if value is None else format(value, form)
+
+        rows = [("plan", f"ms by {self.cost_model}", "ms by TorchRec", "fullest device", "")]
+        for plan in self.plans:
+            legal = "" if not plan.violations else f"breaks {len(plan.violations)} rules, first: {plan.violations[0]}"
+            rows.append((plan.name, number(plan.cost_ms, ".4g"), number(plan.estimate_ms, ".4g"), number(plan.memory_share, ".0%"), legal))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = [self.price_basis]
+        for row in rows:
+            cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:4], widths[1:])]
+            lines.append("  ".join([*cells, row[4]]).rstrip())
+        if self.moved_bytes is not None:
+            lines.append(f"{self.moved_bytes / 2**30:.3g} GiB of weights move from {self.plans[1].name}'s plan to {self.plans[0].name}'s")
+        return "\n".join(lines)
+
+
+def costs_of(name: str, response: v1.EvaluatePlanResponse, estimate_ms: Optional[float]) -> PlanCosts:
+    cost_ms = response.cost.embedding_cost_ms if response.HasField("cost") else None
+    shares = [rank.memory.total_bytes / rank.memory.capacity_bytes for rank in response.cost.ranks if rank.memory.capacity_bytes > 0]
+    return PlanCosts(name, cost_ms, estimate_ms, max(shares, default=None), [f"{each.field}: {each.description}" for each in response.violations])
