@@ -17,8 +17,8 @@ namespace neuroshard {
 // are PricePlan's, up to float rounding: shards are added to a rank's sum in another order.
 //
 // Work is bounded: at most 64 tables, fewer from some 1,000 ranks on (about 8 million rank costs in
-// all), of which half are the largest by weights and half those of the costliest ranks. Any plan that PricePlan can price; errors as
-// there.
+// all), of which half are the largest by weights and half those of the costliest ranks. Any plan
+// that PricePlan can price; errors as there.
 StatusOr<std::vector<TableExplanation>> ExplainPlan(const PlanRequest& request, const Plan& plan,
                                                     const BoundCostModel& model);
 

@@ -211,7 +211,11 @@ TEST_F(InputDistPricesTest, AnExplanationsAlternativeIsThePriceOfAPlan) {
     ASSERT_TRUE(answer.violations.empty());
     ASSERT_EQ(answer.explanations.size(), request.tables.size());
     for (std::size_t t = 0; t < request.tables.size(); ++t) {
-      const auto& alternatives = answer.explanations[t].alternatives;
+      const auto explanation = std::find_if(
+          answer.explanations.begin(), answer.explanations.end(),
+          [&](const TableExplanation& of) { return of.table == request.tables[t].name; });
+      ASSERT_NE(explanation, answer.explanations.end());
+      const auto& alternatives = explanation->alternatives;
       const auto whole = std::find_if(
           alternatives.begin(), alternatives.end(), [](const TableAlternative& alternative) {
             return alternative.sharding_type == ShardingType::kTableWise;

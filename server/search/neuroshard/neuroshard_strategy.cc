@@ -63,7 +63,8 @@ class NeuroShardSearch {
     if (base_.pieces.size() * context_.request().topology.devices.size() < kLargeRequest) {
       return absl::OkStatus();
     }
-    std::optional<Placement> first = PlaceByLoad(context_, TableLoad::kSizeLookup, WholeTables(context_.request()));
+    std::optional<Placement> first =
+        PlaceByLoad(context_, TableLoad::kSizeLookup, WholeTables(context_.request()));
     if (context_.stopped()) return absl::OkStatus();
     if (!first) {
       NS_ASSIGN_OR_RETURN(first, FindPacking(context_.request(), cutting_, context_.stop()));
