@@ -530,7 +530,16 @@ TEST_F(PlannerProcessTest, MemoryOfABadModelIsGivenBack) {
   ServerProcess planner = StartPlanner(dir_.Path("models"));
   const int before_mib = MemoryMib(planner.process().pid(), "VmRSS");
   WriteModel("staging", 2);
-  std::filesystem::resize_file(dir_.Path("staging/fixture/2/compute.safetensors"), 900 << 20);
+  const std::string version = dir_.Path("staging/fixture/2");
+  std::filesystem::resize_file(version + "/compute.safetensors", 900 << 20);
+  // One of before versions had lists of their files, by which the file would not even be opened.
+  std::filesystem::remove(version + "/files.sha256");
+  std::ifstream listed_yaml(version + "/model.yaml");
+  std::string yaml(std::istreambuf_iterator<char>(listed_yaml), {});
+  const std::size_t format = yaml.find("neuroshard-cost-model/2");
+  ASSERT_NE(format, std::string::npos);
+  yaml.replace(format, 23, "neuroshard-cost-model/1");
+  std::ofstream(version + "/model.yaml") << yaml;
   std::filesystem::rename(dir_.Path("staging/fixture/2"), dir_.Path("models/fixture/2"));
   planner.process().Signal(SIGHUP);
   const auto deadline = std::chrono::steady_clock::now() + kHangLimit;
