@@ -213,12 +213,17 @@ void CompleteReplicas(const v1::ShardPlanRequest& request, v1::Plan& plan) {
       },
       plan);
   std::int64_t ranks = 0;
+  bool alike = true;
   for (const v1::HostGroup& group : request.topology().hosts()) {
     ranks += std::int64_t{group.has_count() ? group.count() : 1} * group.num_devices();
+    alike = alike && group.num_devices() == request.topology().hosts(0).num_devices();
   }
   const bool may_grow = std::none_of(plan.tables().begin(), plan.tables().end(), IsOnEveryRank) &&
                         ranks > plan.world_size() && ranks <= std::numeric_limits<int>::max();
   if (may_grow) plan.set_world_size(static_cast<int>(ranks));
+  if (alike && ranks == plan.world_size()) {
+    plan.set_local_world_size(request.topology().hosts(0).num_devices());
+  }
 }
 
 void CompleteReplicas(const v1::Plan& other, v1::Plan& plan) {

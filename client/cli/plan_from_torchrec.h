@@ -19,7 +19,7 @@ bool IsTorchRecPlan(const nlohmann::ordered_json& document);
 StatusOr<v1::Plan> PlanFromTorchRec(const nlohmann::ordered_json& document);
 
 // Gives shards without rows and columns of data_parallel tables the size that the request's table
-// has, and the plan the request's number of ranks where it needs no other.
+// has, and the plan the request's number of ranks, where it needs no other, and of ranks on a host.
 void CompleteReplicas(const v1::ShardPlanRequest& request, v1::Plan& plan);
 // The same from another plan of the same tables.
 void CompleteReplicas(const v1::Plan& other, v1::Plan& plan);

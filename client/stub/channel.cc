@@ -44,6 +44,8 @@ std::string Plainer(const std::string& message) {
 
 // gRPC itself answers calls that a server does not know, without a word.
 std::string ReasonOf(const Status& status, const std::string& role) {
+  // Of the connection between two ranks, by a worker.
+  if (status.code() == absl::StatusCode::kAborted) return Message(status);
   if (!status.message().empty()) return Plainer(Message(status));
   if (status.code() == absl::StatusCode::kUnimplemented) {
     return fmt::format("what listens there does not know this call: no {}, or an older one", role);

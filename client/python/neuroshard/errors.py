@@ -180,7 +180,7 @@ def from_status(code: grpc.StatusCode, text: Optional[str], metadata: Optional[S
         if code is grpc.StatusCode.UNIMPLEMENTED:  # gRPC itself answers calls that a server does not know
             text = "what listens there does not know this call: no planner, or an older one"
     return kind(
-        plainer(text),
+        text if code is grpc.StatusCode.ABORTED else plainer(text),  # of two ranks, by a worker: never gRPC's own
         code=code,
         violations=violations,
         reason=reason,

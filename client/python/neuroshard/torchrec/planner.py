@@ -230,8 +230,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         shapes = {table.key: (table.rows, table.cols) for table in tables}
         request = self._draft(module, sharders, tables).complete(())
         messages = [to_message(layout, shapes) for _, layout in plans]
+        sizes = {host.num_devices for host in request.topology.hosts}
         for message in messages:
             message.world_size = self._topology.world_size
+            message.local_world_size = min(sizes) if len(sizes) == 1 else 0
         costs, moved = [], None
         with neuroshard.PlannerClient(timeout_s=self._timeout_s, **self._client_arguments) as client:
             for (name, layout), message in zip(plans, messages):

@@ -387,7 +387,8 @@ class LogTest(unittest.TestCase):
         ours = helps(scraped(worker))
         self.assertEqual(ours, {name: theirs.get(name) for name in ours})
         self.assertEqual(set(theirs) - set(ours), {"neuroshard_build_info", "neuroshard_rpc_connections", "neuroshard_rpc_connections_limit",
-                                                   "neuroshard_rpc_connections_total", "neuroshard_worker_device_process_deaths_total"})
+                                                   "neuroshard_rpc_connections_total", "neuroshard_tls_reload_failures_total",
+                                                   "neuroshard_worker_device_process_deaths_total"})
 
 
 class LifetimeTest(unittest.TestCase):
