@@ -35,6 +35,7 @@ TEST(ShardMemoryTest, CountsEveryKind) {
 // Keys beside the rows, and rows rounded up: where the rows are, under every rule.
 TEST(ShardMemoryTest, HashTablesTakeSpareRowsAndBytesBesideThem) {
   PlanRequest request = Request(Optimizer::kAdagrad);
+  request.topology.devices = {{0, 1 << 30}, {0, 1 << 30}};
   Table table = SmallTable();
   table.allocated_rows = 1024;
   table.extra_bytes_per_row = 24;
