@@ -44,6 +44,7 @@ struct Groups {
   int size = 0;
   GroupRanks ranks = GroupRanks::kAlternating;
   Topology of_one = {};
+  Status fault = {};  // why there are none such, where the size was asked for and has others
 };
 
 // What is asked for one row.
@@ -63,7 +64,8 @@ std::vector<int> DefaultGroupSizes(const Topology& topology) {
   return sizes;
 }
 
-// The groups of this size that TorchRec can make, at most one of each kind of ranks; none, and why.
+// The groups of this size that TorchRec can make, at most one of each kind of ranks, and why there
+// is not the other; where there is neither, why.
 StatusOr<std::vector<Groups>> GroupsOf(const v1::TwoDimensional& asked, const Topology& topology,
                                        int size) {
   std::vector<GroupRanks> kinds = {GroupRanks::kAlternating, GroupRanks::kContiguous};
@@ -73,16 +75,17 @@ StatusOr<std::vector<Groups>> GroupsOf(const v1::TwoDimensional& asked, const To
     kinds.pop_back();
   }
   std::vector<Groups> groups;
-  Status fault;
   for (const GroupRanks ranks : kinds) {
     auto of_one = TopologyOfGroup(topology, size, ranks);
-    if (of_one.ok()) {
-      groups.push_back({size, ranks, *std::move(of_one)});
-    } else {
-      fault = of_one.status();
-    }
+    const Status fault = of_one.status();
+    groups.push_back({size, ranks, std::move(of_one).value_or(Topology()), fault});
   }
-  if (groups.empty()) return fault;
+  const auto is_possible = [](const Groups& each) { return each.fault.ok(); };
+  if (std::none_of(groups.begin(), groups.end(), is_possible)) return groups.back().fault;
+  // Of sizes that nobody named, only what there is.
+  if (asked.sharding_group_sizes().empty()) {
+    std::erase_if(groups, [](const Groups& each) { return !each.fault.ok(); });
+  }
   return groups;
 }
 
@@ -457,7 +460,6 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
   RunSideBySide(count, [&](std::size_t i) {
     const AskedRow& asked = asked_rows[i];
     const v1::WhatIfTopology& topology = *asked.topology;
-    const v1::ShardPlanRequest message = RequestFor(asked, request);
     v1::WhatIfRow& row = rows[i];
     row.set_name(RowName(asked));
     row.set_devices(static_cast<std::int32_t>(CountDevices(topology.topology())));
@@ -465,6 +467,12 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
       row.set_hosts(row.hosts() + (group.has_count() ? group.count() : 1));
     }
     row.set_global_batch_size(GlobalBatchSize(topology, request));
+    if (asked.groups && !asked.groups->fault.ok()) {
+      failures[i] = asked.groups->fault;
+      row.set_failure(Message(failures[i]));
+      return;
+    }
+    const v1::ShardPlanRequest message = RequestFor(asked, request);
     if (asked.groups) {
       SetGroups(asked, *row.mutable_two_dimensional());
       if (row.global_batch_size() % Replicas(asked) != 0) {

@@ -300,6 +300,22 @@ TEST_F(WhatIfGroupsTest, ABatchThatDoesNotDivideIsSaid) {
   EXPECT_THAT(out_, Not(HasSubstr("into 1")));
 }
 
+// 6 hosts of 2 devices in pods of 2 hosts: a consecutive group of 6 ranks has 3 hosts, one and a
+// half pods.
+TEST_F(WhatIfGroupsTest, GroupsThatPodsDoNotTileAreSaid) {
+  topologies_ = Write("groups.yaml", R"(topologies:
+- {name: pods, topology: {hosts: [{count: 6, num_devices: 2, memory_bytes: 10000}], pod_size: 2}, two_dimensional: {sharding_group_sizes: [6]}}
+)");
+  ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;
+  const auto rows = nlohmann::json::parse(out_)["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["name"], "pods in groups of 6");
+  EXPECT_EQ(rows[0].value("failure", ""), "");
+  EXPECT_EQ(rows[1]["name"], "pods in contiguous groups of 6");
+  EXPECT_THAT(rows[1]["failure"].get<std::string>(),
+              HasSubstr("pods of 2 hosts do not tile a group of 6 ranks"));
+}
+
 TEST_F(WhatIfGroupsTest, AsJson) {
   Say("{sharding_group_sizes: [8, 2], use_inter_host_allreduce: true}");
   ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;

@@ -50,8 +50,10 @@ StatusOr<Topology> TopologyOfOneGroup(const Topology& topology, int group_size, 
   }
   cut.pod_size = PodSizeOfGroup(pod_of_host);
   if (cut.pod_size == 0) {
-    return FailedPrecondition("a group of {} ranks has different numbers of hosts in pods",
-                              group_size);
+    return FailedPrecondition(
+        "pods of {} hosts do not tile a group of {} ranks, which has different numbers of hosts in "
+        "them: state a pod_size that does, or other groups",
+        topology.pod_size, group_size);
   }
   for (std::size_t h = 0; h < host_of_host.size(); ++h) {
     const std::size_t host = static_cast<std::size_t>(host_of_host[h]);
