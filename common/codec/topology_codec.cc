@@ -134,8 +134,9 @@ void DecodeNetworkCard(const v1::Bandwidths& message, const FieldCheck& check, T
                "must be given where nic_bytes_per_s is: how many ranks of a host share a card");
     return;
   }
-  int most_ranks = 1;
+  int most_ranks = 0;
   for (const HostRanks& host : topology.hosts()) most_ranks = std::max(most_ranks, host.count);
+  if (most_ranks == 0) most_ranks = kMaxDevicesPerHost;  // hosts have faults of their own
   const bool card =
       check.InRange("nic_bytes_per_s", message.nic_bytes_per_s(), kMinBandwidth, kMaxBandwidth);
   const bool ranks =
