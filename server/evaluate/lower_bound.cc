@@ -196,8 +196,9 @@ class CostCheck {
     std::size_t counted = 0;
     for (const std::size_t i : places.tables) {
       if (takes_every_rank_[i]) continue;  // is part of what every rank holds
-      const double most_of_a_place = static_cast<double>(counted / places.count + 1);
-      if (counted % places.count == 0 && most_of_a_place * tables_[i].least_peak_ms() > room_ms) {
+      const std::size_t most_of_a_place = counted / places.count + 1;
+      if (counted % places.count == 0 &&
+          static_cast<double>(most_of_a_place) * tables_[i].least_peak_ms() > room_ms) {
         return true;
       }
       ++counted;
