@@ -102,12 +102,28 @@ __global__ void __launch_bounds__(kThreads) SegmentKernel(Batched<SegmentTable> 
   SumSegments(table, found.block, static_cast<int>(threadIdx.x));
 }
 
+// BagOf for all lanes of a warp: each looks at another bag, so that 2^16 bags take four trips to
+// memory.
+struct BagOfWarp {
+  __device__ std::int64_t operator()(const std::int64_t* offsets, std::int64_t low,
+                                     std::int64_t high, std::int64_t position) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    while (low < high) {
+      const std::int64_t step = (high - low + kWarp - 1) / kWarp, mine = low + (lane + 1) * step;
+      const bool begun = mine <= high && __ldg(offsets + mine) <= position;
+      low += __popc(__ballot_sync(0xffffffffu, begun)) * step;
+      high = low + step - 1 < high ? low + step - 1 : high;
+    }
+    return low;
+  }
+};
+
 template <typename Occurrence>
 __global__ void __launch_bounds__(kThreads)
     KeyKernel(Batched<KeyTable> batch, std::uint32_t* keys, Occurrence* occurrences) {
   const TableBlock found = TableOfBlock(batch);
   const KeyTable table = batch.tables[found.table];
-  MakeKeys(table, keys, occurrences, found.block, static_cast<int>(threadIdx.x));
+  MakeKeys(table, keys, occurrences, found.block, static_cast<int>(threadIdx.x), BagOfWarp());
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -72,17 +72,18 @@ NS_DEVICE_CODE void MakeKeysOfRows(const KeyTable& table, std::uint32_t* keys,
   }
 }
 
-template <typename Occurrence>
+// `find_bag`: BagOf, or a search like it that the threads of a warp make together.
+template <typename Occurrence, typename FindBag>
 NS_DEVICE_CODE void MakeKeys(const KeyTable& table, std::uint32_t* keys, Occurrence* occurrences,
-                             std::int64_t block, int thread) {
+                             std::int64_t block, int thread, FindBag find_bag) {
   const std::int64_t begin = block * kEntriesPerBlock;
   const std::int64_t end =
       begin + kEntriesPerBlock < table.entries ? begin + kEntriesPerBlock : table.entries;
   if (begin >= end) return;
   if (table.offsets == nullptr) return MakeKeysOfRows(table, keys, occurrences, begin, end, thread);
   // Bags of the block's ends: a short range for the search of each entry.
-  const std::int64_t low = BagOf(table.offsets, 0, table.batch_size - 1, begin);
-  const std::int64_t high = BagOf(table.offsets, low, table.batch_size - 1, end - 1);
+  const std::int64_t low = find_bag(table.offsets, 0, table.batch_size - 1, begin);
+  const std::int64_t high = find_bag(table.offsets, low, table.batch_size - 1, end - 1);
   for (std::int64_t i = begin + thread; i < end; i += kThreads) {
     const std::int64_t bag = BagOf(table.offsets, low, high, i);
     float scale = table.id_weights == nullptr ? 1.0F : LoadConstant(table.id_weights + i);

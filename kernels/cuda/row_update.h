@@ -90,6 +90,10 @@ class ChunkUpdate {
     const std::int64_t begin = chunk * kChunk;
     const std::int64_t end = begin + kChunk < table_.entries ? begin + kChunk : table_.entries;
     const std::uint32_t first = table_.keys[begin], last = table_.keys[end - 1];
+    if constexpr (!kFirstLevel) {
+      // Most rows end in the chunk where they begin, so most chunks of a later level are empty.
+      if (!AnyFilled(begin, end)) return WriteNextEntries(chunk, first, last, false, false);
+    }
     const bool from_before = begin > 0 && table_.keys[begin - 1] == first;
     const bool goes_on = end < table_.entries && table_.keys[end] == last;
     bool head_filled = false, tail_filled = false;
@@ -133,12 +137,7 @@ class ChunkUpdate {
         any = false;
       }
     }
-    if (table_.next_keys != nullptr && group_.lane() == 0) {
-      table_.next_keys[2 * chunk] = first;
-      table_.next_keys[2 * chunk + 1] = last;
-      table_.next_filled[2 * chunk] = head_filled ? 1 : 0;
-      table_.next_filled[2 * chunk + 1] = tail_filled ? 1 : 0;
-    }
+    WriteNextEntries(chunk, first, last, head_filled, tail_filled);
   }
 
  private:
@@ -157,6 +156,25 @@ class ChunkUpdate {
     float state;
     bool filled;
   };
+
+  // Whether one of the entries has a partial sum. All are loaded at once: one trip to memory.
+  NS_DEVICE_CODE bool AnyFilled(std::int64_t begin, std::int64_t end) const {
+    std::uint8_t any = 0;
+    NS_UNROLL
+    for (int i = 0; i < kChunk; ++i) {
+      if (begin + i < end) any |= table_.filled[begin + i];
+    }
+    return any != 0;
+  }
+
+  NS_DEVICE_CODE void WriteNextEntries(std::int64_t chunk, std::uint32_t first, std::uint32_t last,
+                                       bool head_filled, bool tail_filled) const {
+    if (table_.next_keys == nullptr || group_.lane() != 0) return;
+    table_.next_keys[2 * chunk] = first;
+    table_.next_keys[2 * chunk + 1] = last;
+    table_.next_filled[2 * chunk] = head_filled ? 1 : 0;
+    table_.next_filled[2 * chunk + 1] = tail_filled ? 1 : 0;
+  }
 
   template <typename Visit>
   NS_DEVICE_CODE void ForVectors(Visit visit) const {

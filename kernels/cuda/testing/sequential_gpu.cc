@@ -148,9 +148,9 @@ void SequentialGpu::MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* k
                                 void* occurrences, bool scaled) {
   ForEachThread(batch, [&](const KeyTable& table, std::int64_t block, int thread) {
     if (scaled) {
-      MakeKeys(table, keys, static_cast<ScaledOccurrence*>(occurrences), block, thread);
+      MakeKeys(table, keys, static_cast<ScaledOccurrence*>(occurrences), block, thread, BagOf);
     } else {
-      MakeKeys(table, keys, static_cast<PlainOccurrence*>(occurrences), block, thread);
+      MakeKeys(table, keys, static_cast<PlainOccurrence*>(occurrences), block, thread, BagOf);
     }
   });
 }
