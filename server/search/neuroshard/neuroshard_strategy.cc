@@ -13,6 +13,7 @@
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/neuroshard/split_sequence.h"
 #include "server/search/packing/find_packing.h"
+#include "server/search/refine/merge_shards.h"
 
 namespace neuroshard {
 namespace {
@@ -37,6 +38,18 @@ class NeuroShardSearch {
         base_(MakeSequence(WholeTables(context.request()), shard_table_)) {}
 
   Status Run() {
+    NS_RETURN_IF_ERROR(FindCheapest());
+    return TakeFewestCuts();
+  }
+
+ private:
+  // A plan that was the cheapest when it was found.
+  struct Found {
+    double cost_ms;
+    Placement placement;
+  };
+
+  Status FindCheapest() {
     NS_RETURN_IF_ERROR(AnswerLargeRequestsAtOnce());
     const std::vector<double> caps = DimCapFactors(options_.search_steps);
     const double level_share = 1.0 / (options_.max_length + 1);
@@ -50,7 +63,22 @@ class NeuroShardSearch {
     return Beam(std::move(starts), {kNoCap}, {0.5, 1.0}).status();
   }
 
- private:
+  // Of plans that differ by less than the model can tell, the one with the fewest shards, merged.
+  Status TakeFewestCuts() {
+    if (found_.empty() || context_.ShouldStop()) return absl::OkStatus();
+    const double most_ms = MostMsAlike(context_);
+    if (most_ms <= context_.best_cost_ms()) return absl::OkStatus();
+    const Found* fewest = &found_.back();
+    for (const Found& found : found_) {
+      if (found.cost_ms <= most_ms &&
+          found.placement.pieces.size() < fewest->placement.pieces.size()) {
+        fewest = &found;
+      }
+    }
+    if (fewest != &found_.back()) NS_RETURN_IF_ERROR(context_.Improve(fewest->placement));
+    return MergeShards(context_);
+  }
+
   // A split to be made: the sequence in the beam and the piece to halve.
   struct Child {
     std::size_t parent;
@@ -102,7 +130,8 @@ class NeuroShardSearch {
   Status ImproveWith(const SplitSequence& sequence, const GridResult& result) {
     if (!(result.cost_ms < best_cost_ms_)) return absl::OkStatus();
     best_cost_ms_ = result.cost_ms;
-    return context_.Improve({sequence.pieces, result.rank_of_piece});
+    found_.push_back({result.cost_ms, {sequence.pieces, result.rank_of_piece}});
+    return context_.Improve(found_.back().placement);
   }
 
   // The outer search; whether any sequence beyond `beam` has a plan.
@@ -175,6 +204,7 @@ class NeuroShardSearch {
   GreedyGrid grid_;
   const SplitSequence base_;
   double best_cost_ms_ = std::numeric_limits<double>::infinity();
+  std::vector<Found> found_;  // each cheaper than the ones before
 };
 
 }  // namespace

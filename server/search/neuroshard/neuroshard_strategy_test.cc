@@ -9,19 +9,23 @@
 #include "server/search/testing/exhaustive_search.h"
 #include "server/search/testing/reference_search.h"
 #include "tests/support/concave_cost_model.h"
+#include "tests/support/fake_cost_model.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/trials.h"
+#include "tests/support/unsure_cost_model.h"
 
 namespace neuroshard {
 namespace {
 
 using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::neuroshard::testing::RandomRequestShape;
 using ::neuroshard::testing::StatusIs;
+using ::neuroshard::testing::UnsureCostModel;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -88,6 +92,40 @@ TEST(NeuroShardStrategyTest, SplitsNeverMakeItWorse) {
     request.search.max_length = 0;
     EXPECT_LE(with_splits_ms, Cost(request, model) * (1 + 1e-6)) << "instance " << i;
   }
+}
+
+std::size_t NumShards(const Plan& plan) {
+  std::size_t shards = 0;
+  for (const TablePlan& table : plan.tables) shards += table.shards.size();
+  return shards;
+}
+
+// The same prices, once with an error that the model states.
+TEST(NeuroShardStrategyTest, CutsThatPayLessThanTheModelCanTellAreNotMade) {
+  Random random(17);
+  int fewer = 0;
+  for (int i = 0; i < testing::Trials(400); ++i) {
+    PlanRequest request = RandomPlanRequest(random, {.max_tables = 12, .dims = {8, 16, 32, 64}});
+    request.search.strategy = "neuroshard";
+    request.search.max_length = 6;
+    const bool is_compared = i % 4 == 0;  // with the original's plans
+    request.memory.rule = is_compared ? MemoryRule::kWeightsOnly : MemoryRule::kFull;
+    const auto sure = RunSearch(request, BoundTo(request, FakeCostModel()), NeverStop(), nullptr);
+    const auto unsure =
+        RunSearch(request, BoundTo(request, UnsureCostModel()), NeverStop(), nullptr);
+    ASSERT_EQ(sure.ok(), unsure.ok()) << "instance " << i;
+    if (!sure.ok()) continue;
+    if (is_compared) {
+      EXPECT_EQ(unsure->plan, sure->plan) << "instance " << i;
+      continue;
+    }
+    EXPECT_THAT(CheckPlan(request, unsure->plan), IsEmpty()) << "instance " << i;
+    EXPECT_LE(unsure->cost.embedding_cost_ms, sure->cost.embedding_cost_ms * (1.005 + 1e-6))
+        << "instance " << i;
+    ASSERT_LE(NumShards(unsure->plan), NumShards(sure->plan)) << "instance " << i;
+    fewer += NumShards(unsure->plan) < NumShards(sure->plan) ? 1 : 0;
+  }
+  EXPECT_GT(fewer, testing::Trials(10));
 }
 
 TEST(NeuroShardStrategyTest, NeverBeatsTheOptimum) {

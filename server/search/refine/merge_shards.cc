@@ -60,11 +60,6 @@ bool StatesItsError(const SearchContext& context) {
   return !context.model().ComputeIntervals(ranks, compute, kinds).empty();
 }
 
-double MostMs(const SearchContext& context) {
-  const bool is_compared = context.request().memory.rule == MemoryRule::kWeightsOnly;
-  return context.best_cost_ms() * (is_compared || !StatesItsError(context) ? 1 : 1 + kNoModelTells);
-}
-
 // Whether the plan is legal and costs no more than `most_ms`.
 StatusOr<bool> WillDo(const SearchContext& context, const Plan& plan, double most_ms) {
   if (!CheckPlan(context.request(), plan).empty()) return false;
@@ -73,6 +68,11 @@ StatusOr<bool> WillDo(const SearchContext& context, const Plan& plan, double mos
 }
 
 }  // namespace
+
+double MostMsAlike(const SearchContext& context) {
+  const bool is_compared = context.request().memory.rule == MemoryRule::kWeightsOnly;
+  return context.best_cost_ms() * (is_compared || !StatesItsError(context) ? 1 : 1 + kNoModelTells);
+}
 
 Status MergeShards(SearchContext& context) {
   if (!context.has_plan() || context.request().migration.has_value()) return absl::OkStatus();
@@ -84,7 +84,7 @@ Status MergeShards(SearchContext& context) {
     if (auto table = MergedOnRanks(plan.tables[t])) merged.emplace_back(t, *std::move(table));
   }
   if (merged.empty() || context.ShouldStop()) return absl::OkStatus();
-  const double most_ms = MostMs(context);
+  const double most_ms = MostMsAlike(context);
   Plan all = plan;
   for (const auto& [t, table] : merged) all.tables[t] = table;
   NS_ASSIGN_OR_RETURN(const bool all_will_do, WillDo(context, all, most_ms));

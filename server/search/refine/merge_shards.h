@@ -17,4 +17,8 @@ namespace neuroshard {
 // Prices at most 65 plans. Deterministic.
 Status MergeShards(SearchContext& context);
 
+// The most that a plan may cost which is no dearer than the best one as far as the model can tell:
+// what the best one costs where MergeShards tolerates nothing.
+double MostMsAlike(const SearchContext& context);
+
 }  // namespace neuroshard
