@@ -436,6 +436,33 @@ explanations:
               AllOf(HasSubstr("\n\033[1m   0 "), HasSubstr("\n\033[31m   1 ")));
 }
 
+std::string BoundLinesOf(const std::string& limit) {
+  v1::ShardPlanResponse response;
+  EXPECT_THAT(ParseMessageText("lower_bound: {cost_ms: 12, kind: certified, gap_percent: 4.17, "
+                               "limit: " +
+                                   limit + "}\n",
+                               TextFormat::kYaml, &response),
+              IsOk());
+  const std::string table = PlanAsTable(response);
+  return table.substr(table.find("what holds the bound"));
+}
+
+TEST(PlanOutputTest, WhatHoldsTheBoundIsSaidWithWhatItIsWithout) {
+  EXPECT_EQ(BoundLinesOf("{table: b, rank: 3, shard_ms: 4, every_rank_ms: 8, every_rank_tables: 2, "
+                         "rules: [{path: constraints.column_rule, text: one width}], "
+                         "bound_without_ms: 9, cost_without_ms: 10}"),
+            "what holds the bound: a shard of b costs 4.000 ms at least, beside 8.000 ms on\n"
+            "  every rank (2 tables); on rank 3\n"
+            "without constraints.column_rule (one width) the bound is 9.000 ms, and a plan\n"
+            "  costs 10.000 ms\n");
+  EXPECT_EQ(BoundLinesOf("{table: b, shard_ms: 12}"),
+            "what holds the bound: a shard of b costs 12.000 ms at least; it cannot be cut\n"
+            "  further\n");
+  EXPECT_EQ(BoundLinesOf("{rules: [{path: p, text: t}, {path: q, text: u}], bound_without_ms: 9}"),
+            "what holds the bound: all tables together\n"
+            "without p (t) and q (u) the bound is 9.000 ms\n");
+}
+
 // Rank 0 receives twice as many ids.
 std::string TableWithInputDist(double total_0, double total_1) {
   v1::ShardPlanResponse response;

@@ -61,6 +61,37 @@ std::string CountsOf(std::initializer_list<ComputeKernel> kernels, const v1::Pla
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+constexpr int kNamedRules = 3;
+
+std::string LimitLine(const v1::CostLimit& limit) {
+  std::string line = "what holds the bound: ";
+  if (limit.table().empty()) {
+    line += "all tables together";
+  } else {
+    line += fmt::format("a shard of {} costs {:.3f} ms at least", limit.table(), limit.shard_ms());
+    if (limit.every_rank_tables() > 0) {
+      line += fmt::format(", beside {:.3f} ms on every rank ({} tables)", limit.every_rank_ms(),
+                          limit.every_rank_tables());
+    }
+    if (limit.has_rank()) line += fmt::format("; on rank {}", limit.rank());
+  }
+  if (limit.rules().empty()) return line + "; it cannot be cut further\n";
+  line += "\nwithout ";
+  for (int i = 0; i < limit.rules_size(); ++i) {
+    const v1::CostLimitRule& rule = limit.rules(i);
+    if (i == kNamedRules) {
+      line += fmt::format(" and {} more", limit.rules_size() - i);
+      break;
+    }
+    line += fmt::format("{}{} ({})", i > 0 ? " and " : "", rule.path(), rule.text());
+  }
+  line += fmt::format(" the bound is {:.3f} ms", limit.bound_without_ms());
+  if (limit.has_cost_without_ms()) {
+    line += fmt::format(", and a plan costs {:.3f} ms", limit.cost_without_ms());
+  }
+  return line + '\n';
+}
+
 }  // namespace
 
 std::string BatchText(std::int64_t global_batch_size, int num_ranks) {
@@ -131,8 +162,9 @@ std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
                 : fmt::format(", the plan costs {:.1f}% less", -bound.gap_percent());
   }
   // README.md explains the two kinds.
-  if (detail == Detail::kShort) return line + (certified ? " (certified)\n" : " (no bound)\n");
-  return line + fmt::format(" ({}: {})\n", bound.kind(), bound.scope());
+  line += detail == Detail::kShort ? (certified ? " (certified)\n" : " (no bound)\n")
+                                   : fmt::format(" ({}: {})\n", bound.kind(), bound.scope());
+  return bound.has_limit() ? line + LimitLine(bound.limit()) : line;
 }
 
 std::string AnalyticLine(double cost_ms, const v1::MeasuredWith& measured_with) {

@@ -76,6 +76,31 @@ inline constexpr std::array kWords<BoundKind> = {
     Word<BoundKind>{BoundKind::kCertified, "certified"},
     Word<BoundKind>{BoundKind::kReference, "reference"}};
 
+// A demand of a request: where it is, and what it demands.
+struct CostLimitRule {
+  std::string path;
+  std::string text;
+
+  bool operator==(const CostLimitRule&) const = default;
+};
+
+// What keeps a lower bound as high as it is.
+struct CostLimit {
+  // The table whose smallest largest shard has no room below the bound, as in TableExplanation;
+  // empty: no single table.
+  std::string table;
+  std::optional<int> rank;    // of the plan, the costliest one with the table
+  double shard_ms = 0;        // what that shard costs at least
+  double every_rank_ms = 0;   // what every rank holds beside it
+  int every_rank_tables = 0;  // of so many tables
+  // A smallest set of demands without which the bound is lower; empty: there is none.
+  std::vector<CostLimitRule> rules;
+  std::optional<double> bound_without_ms;  // where there are rules
+  std::optional<double> cost_without_ms;   // of a plan without them, where one was searched for
+
+  bool operator==(const CostLimit&) const = default;
+};
+
 // The least that a plan can cost (kCertified), or what an even spread would cost (kReference), in
 // ms.
 struct LowerBound {
@@ -84,6 +109,8 @@ struct LowerBound {
   std::string scope;  // for a person: which plans, e.g. "all plans of the allowed sharding types"
   // Of PlanCost::mean_of_max_ms, not of embedding_cost_ms.
   bool of_mean_of_max = false;
+  // None: the work of all tables together, which no demand makes larger.
+  std::optional<CostLimit> limit = {};
 
   // What of a plan's cost it bounds.
   double BoundedMs(const PlanCost& cost) const {

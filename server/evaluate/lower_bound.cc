@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "common/base/positions.h"
+#include "common/domain/table_names.h"
 #include "server/cost/shard_features.h"
 #include "server/evaluate/cost_floor.h"
 #include "server/evaluate/memory_choices.h"
@@ -84,10 +86,22 @@ class CostCheck {
     FindRankSets(rules, model);
   }
 
+  // What is in the way of a lower cost; no table: all of them together.
+  struct Obstacle {
+    std::optional<std::size_t> table;  // in `tables`
+    double shard_ms = 0;
+    double every_rank_ms = 0;  // beside the shard
+    int every_rank_tables = 0;
+  };
+
   // The smallest cost that they can be on the ranks at.
   double SmallestCost() {
     double low_ms = 0;
-    for (const BoundedTable& of : tables_) low_ms = std::max(low_ms, of.least_peak_ms());
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      const double peak_ms = tables_[i].least_peak_ms();
+      if (peak_ms > low_ms) obstacle_ = {i, peak_ms};
+      low_ms = std::max(low_ms, peak_ms);
+    }
     low_ms /= speeds_.fastest;
     if (!Fits(low_ms)) {
       double high_ms = 2 * low_ms;
@@ -99,9 +113,13 @@ class CostCheck {
         const double cost_ms = low_ms + (high_ms - low_ms) / 2;
         (Fits(cost_ms) ? high_ms : low_ms) = cost_ms;
       }
+      FindObstacle(low_ms, high_ms);
     }
     return low_ms;
   }
+
+  // Below the smallest cost.
+  const Obstacle& obstacle() const { return obstacle_; }
 
  private:
   // Places, ranks or hosts, and tables each of which has one where every rank pays its smallest peak.
@@ -154,6 +172,7 @@ class CostCheck {
 
   bool Fits(double cost_ms) {
     const double room_ms = cost_ms * speeds_.fastest;
+    too_large_.reset();
     // What every rank holds. A table that has no room beside that on some ranks alone is on all.
     double held_ms = 0;
     std::fill(takes_every_rank_.begin(), takes_every_rank_.end(), false);
@@ -168,7 +187,10 @@ class CostCheck {
       const BoundedTable& of = tables_[i];
       const double own_ms = takes_every_rank_[i] ? of.every_rank_ms : 0;
       const double peak_ms = room_ms - (held_ms - own_ms);
-      if (of.least_peak_ms() > peak_ms) return false;
+      if (of.least_peak_ms() > peak_ms) {
+        too_large_ = i;
+        return false;
+      }
       total_ms_[i] = TotalWithin(of.floors, peak_ms);
       total_ms += total_ms_[i];
       if (!of.priced_floors.empty()) priced_ms += TotalWithin(of.priced_floors, peak_ms);
@@ -188,6 +210,31 @@ class CostCheck {
       }
     }
     return true;
+  }
+
+  // At the highest cost at which they do not fit, and the lowest at which they do. Where a table has
+  // no room beside what every rank holds, it is counted as part of that, and others after it: the
+  // first one is the obstacle.
+  void FindObstacle(double low_ms, double high_ms) {
+    Fits(high_ms);
+    const std::vector<bool> on_every_rank = takes_every_rank_;
+    Fits(low_ms);
+    const auto pushed =
+        std::find_if(by_other_peak_.begin(), by_other_peak_.end(),
+                     [&](std::size_t i) { return takes_every_rank_[i] && !on_every_rank[i]; });
+    obstacle_ = {};
+    if (pushed != by_other_peak_.end()) {
+      obstacle_ = {*pushed, tables_[*pushed].some_ranks_peak_ms};
+    } else if (too_large_) {
+      obstacle_ = {too_large_, tables_[*too_large_].least_peak_ms()};
+    } else {
+      return;
+    }
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      if (!on_every_rank[i] || i == *obstacle_.table) continue;
+      obstacle_.every_rank_ms += tables_[i].every_rank_ms;
+      ++obstacle_.every_rank_tables;
+    }
   }
 
   // Of k x count + 1 tables some place has k + 1.
@@ -216,6 +263,8 @@ class CostCheck {
   // Of the cost that is being looked at.
   std::vector<bool> takes_every_rank_;
   std::vector<double> total_ms_;
+  std::optional<std::size_t> too_large_;  // for what is beside it
+  Obstacle obstacle_;
 };
 
 LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
@@ -242,8 +291,17 @@ LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
                     : "",
       counts_memory ? "the limits of single devices together" : "memory limits together");
   if (request.has_unpooled_tables()) scope += ", with TorchRec's blocks of unpooled tables";
-  CostCheck check(std::move(tables), rules, model, price * row_capacity_bytes);
-  return {check.SmallestCost(), BoundKind::kCertified, std::move(scope)};
+  CostCheck check(tables, rules, model, price * row_capacity_bytes);
+  LowerBound bound = {check.SmallestCost(), BoundKind::kCertified, std::move(scope)};
+  const CostCheck::Obstacle& obstacle = check.obstacle();
+  if (obstacle.table) {
+    CostLimit& limit = bound.limit.emplace();
+    limit.table = TableNames(request.tables).ReferenceTo(tables[*obstacle.table].table);
+    limit.shard_ms = obstacle.shard_ms;
+    limit.every_rank_ms = obstacle.every_rank_ms;
+    limit.every_rank_tables = obstacle.every_rank_tables;
+  }
+  return bound;
 }
 
 // What all ranks hold together with each table in one shard, or, where its rules leave it no type

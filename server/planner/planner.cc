@@ -6,9 +6,11 @@
 
 #include "common/base/failure_reason.h"
 #include "common/devices/device_table.h"
+#include "common/domain/table_names.h"
 #include "server/cost/fabric/fabric_cost_model.h"
 #include "server/evaluate/batch_imbalance.h"
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/cost_limit.h"
 #include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/migration_report.h"
@@ -287,6 +289,41 @@ Status AddMeanOfMax(const PlanRequest& request, const Plan& plan, const BoundCos
   return absl::OkStatus();
 }
 
+// The costliest rank of those that have shards of the table.
+std::optional<int> CostliestRankOf(const PlanRequest& request, const Plan& plan,
+                                   const PlanCost& cost, const std::string& table) {
+  const int index = TableNames(request.tables).Resolve(table);
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  std::optional<int> costliest;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (table_of[t] != index) continue;
+    for (const Shard& shard : plan.tables[t].shards) {
+      const auto total_ms = [&](int rank) {
+        return cost.ranks[static_cast<std::size_t>(rank)].total_ms();
+      };
+      if (!costliest || total_ms(shard.rank) > total_ms(*costliest)) costliest = shard.rank;
+    }
+  }
+  return costliest;
+}
+
+// The plan's limit, without what a plan costs where it is lifted. Returns the request without it,
+// if it is a rule's.
+template <typename Answer>
+std::optional<PlanRequest> AddLimit(const PlanRequest& request, const Plan& plan,
+                                    const BoundCostModel& model, const PlanCost& cost,
+                                    const StopSignal& stop, Answer& answer) {
+  if (!answer.lower_bound) return std::nullopt;
+  std::optional<LiftedRules> lifted = CostLimitOf(request, model, *answer.lower_bound, stop);
+  answer.lower_bound->limit.reset();
+  if (!lifted) return std::nullopt;
+  if (!lifted->limit.table.empty()) {
+    lifted->limit.rank = CostliestRankOf(request, plan, cost, lifted->limit.table);
+  }
+  answer.lower_bound->limit = std::move(lifted->limit);
+  return std::move(lifted->without);
+}
+
 }  // namespace
 
 Status CheckDigest(const CostModelRef& asked, const CostModelInfo& model) {
@@ -317,6 +354,8 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
   answer.model = RefOf(*pricing.model);
   // Improvements have no mean, and so no bound of it.
   if (!AsksForMeanOfMax(request)) answer.lower_bound = LowerBoundOf(request, bound);
+  std::optional<CostLimit> obstacle;  // improvements do not know which rules hold it
+  if (answer.lower_bound) obstacle = std::exchange(answer.lower_bound->limit, std::nullopt);
   BudgetStop budget(stop, clock_, request.search.time_budget);
   Watcher watcher(request, pricing, clock_, std::move(answer), budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, bound, budget, &watcher));
@@ -333,12 +372,26 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
       AddMeanOfMax(request, final_answer.plan, bound, stop, final_answer.cost, final_answer));
   AddAnalyticCost(request, pricing, final_answer.plan, final_answer.cost, find_model_,
                   final_answer);
+  std::optional<PlanRequest> without_rules;
+  if (!AsksForMeanOfMax(request) && !stop.ShouldStop()) {
+    final_answer.lower_bound->limit = std::move(obstacle);
+    without_rules =
+        AddLimit(request, final_answer.plan, bound, final_answer.cost, stop, final_answer);
+  }
   if (!request.search.explain) return final_answer;
   if (stop.ShouldStop()) {
     final_answer.warnings.push_back("there was no time left to explain the plan");
     return final_answer;
   }
   NS_ASSIGN_OR_RETURN(final_answer.explanations, ExplainPlan(request, final_answer.plan, bound));
+  // A plan in place binds the search to more than the bound knows of.
+  if (without_rules && !request.migration.has_value()) {
+    BudgetStop of_search(stop, clock_, without_rules->search.time_budget);
+    const auto found = search_(*without_rules, bound, of_search, nullptr);
+    if (found.ok()) {
+      final_answer.lower_bound->limit->cost_without_ms = found->cost.embedding_cost_ms;
+    }
+  }
   return final_answer;
 }
 
@@ -363,7 +416,10 @@ StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& asked, const
     NS_RETURN_IF_ERROR(AddMeanOfMax(request, plan, bound, NeverStop(), *answer.cost, answer));
     AddAnalyticCost(request, pricing, plan, *answer.cost, find_model_, answer);
     answer.migration = ReportOn(request, plan);
-    if (!AsksForMeanOfMax(request)) answer.lower_bound = LowerBoundOf(request, bound);
+    if (!AsksForMeanOfMax(request)) {
+      answer.lower_bound = LowerBoundOf(request, bound);
+      AddLimit(request, plan, bound, *answer.cost, NeverStop(), answer);
+    }
     if (request.search.explain) {
       NS_ASSIGN_OR_RETURN(answer.explanations, ExplainPlan(request, plan, bound));
     }

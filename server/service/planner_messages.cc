@@ -43,6 +43,23 @@ v1::PriceBasis EncodePriceBasis(const PriceBasis& basis) {
   return message;
 }
 
+v1::CostLimit EncodeCostLimit(const CostLimit& limit) {
+  v1::CostLimit message;
+  message.set_table(limit.table);
+  if (limit.rank) message.set_rank(*limit.rank);
+  message.set_shard_ms(limit.shard_ms);
+  message.set_every_rank_ms(limit.every_rank_ms);
+  message.set_every_rank_tables(limit.every_rank_tables);
+  for (const CostLimitRule& rule : limit.rules) {
+    v1::CostLimitRule& demand = *message.add_rules();
+    demand.set_path(rule.path);
+    demand.set_text(rule.text);
+  }
+  if (limit.bound_without_ms) message.set_bound_without_ms(*limit.bound_without_ms);
+  if (limit.cost_without_ms) message.set_cost_without_ms(*limit.cost_without_ms);
+  return message;
+}
+
 v1::LowerBound EncodeLowerBound(const LowerBound& bound, const PlanCost& cost) {
   const double plan_cost_ms = bound.BoundedMs(cost);
   v1::LowerBound message;
@@ -56,6 +73,7 @@ v1::LowerBound EncodeLowerBound(const LowerBound& bound, const PlanCost& cost) {
     message.set_gap_percent(bound.kind == BoundKind::kCertified ? std::max(gap_percent, 0.0)
                                                                 : gap_percent);
   }
+  if (bound.limit) *message.mutable_limit() = EncodeCostLimit(*bound.limit);
   return message;
 }
 

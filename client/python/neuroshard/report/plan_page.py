@@ -13,7 +13,7 @@ from neuroshard.report.bars import MANY_ROWS, BarChart, BarRow
 from neuroshard.report.markup import Markup, printable, tag
 from neuroshard.report.page import details, facts, listing, notes, page, section
 from neuroshard.report.units import UNKNOWN, change, count, decimals_for, number, number_ranges, percent, plural, size, whole_percent
-from neuroshard.v1 import cost_pb2
+from neuroshard.v1 import cost_pb2, report_pb2
 
 MAX_RANKS = 1024
 MAX_TABLES = 4000
@@ -168,7 +168,25 @@ def _bound_text(answer: Answer) -> str:
     if answer.bound is None:
         return "The cost model allows no lower bound."
     kind = "Lower bound" if answer.bound.kind == "certified" else "Even spread"
-    return f"{kind}: {ms(answer.bound.cost_ms, answer)} ({printable(answer.bound.kind, 40)}: {printable(answer.bound.scope, 300)})."
+    text = f"{kind}: {ms(answer.bound.cost_ms, answer)} ({printable(answer.bound.kind, 40)}: {printable(answer.bound.scope, 300)})."
+    return f"{text} {_limit_text(answer.bound.limit, answer)}" if answer.bound.HasField("limit") else text
+
+
+def _limit_text(limit: report_pb2.CostLimit, answer: Answer) -> str:
+    """What keeps the bound as high as it is, and what it would be without."""
+    text = "What holds it: all tables together"
+    if limit.table:
+        text = f"What holds it: a shard of {printable(limit.table, MAX_NAME)} costs {ms(limit.shard_ms, answer)} at least"
+        if limit.every_rank_tables > 0:
+            text += f", beside {ms(limit.every_rank_ms, answer)} that every rank has of {plural(limit.every_rank_tables, 'other table')}"
+        if limit.HasField("rank"):
+            text += f"; it is on rank {limit.rank}"
+    if not limit.rules:
+        return f"{text}. It cannot be cut further."
+    rules = " and ".join(f"{printable(rule.path, MAX_NAME)} ({printable(rule.text, 120)})" for rule in limit.rules[:_MAX_NAMED])
+    rest = f" and {len(limit.rules) - _MAX_NAMED} more" if len(limit.rules) > _MAX_NAMED else ""
+    text += f". Without {rules}{rest} the bound is {ms(limit.bound_without_ms, answer)}"
+    return text + (f", and a plan costs {ms(limit.cost_without_ms, answer)}." if limit.HasField("cost_without_ms") else ".")
 
 
 def _interval(rank: cost_pb2.RankCost, stage: str, decimals: int) -> str:

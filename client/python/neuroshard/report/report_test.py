@@ -189,11 +189,23 @@ class PlanTest(Files):
             for said in ("Prices rest on measurements on AMD EPYC.", "something was assumed", "column_wise", "37.5 %", "certified", "one host", "90 % within", "f" * 64):
                 self.assertIn(said, text)
 
+    def test_what_holds_the_bound_is_said(self):
+        message = response(3, 2)
+        limit = message.lower_bound.limit
+        limit.table, limit.rank, limit.shard_ms, limit.every_rank_ms, limit.every_rank_tables = "table_1", 1, 0.8, 1, 2
+        self.assertIn("a shard of table_1 costs 0.800 ms at least, beside 1.000 ms that every rank has of 2 other tables; it is on rank 1. It cannot be cut further.",
+                      text_of(self.page(self.write_plan("plan.json", message))))
+        limit.rules.add(path="constraints.column_rule", text="one width")
+        limit.bound_without_ms, limit.cost_without_ms = 1.5, 1.7
+        self.assertIn("Without constraints.column_rule (one width) the bound is 1.500 ms, and a plan costs 1.700 ms.", text_of(self.page(self.write_plan("plan.json", message))))
+
     def test_text_of_files_is_never_markup(self):
         message = response(3, 2, HOSTILE + "{}")
         message.warnings.append(HOSTILE)
         message.cost_model.name = HOSTILE
         message.lower_bound.kind = message.lower_bound.scope = message.price_basis.text = HOSTILE
+        message.lower_bound.limit.table = HOSTILE
+        message.lower_bound.limit.rules.add(path=HOSTILE, text=HOSTILE)
         for table in message.plan.tables:
             table.sharding_type = table.module = HOSTILE
         for explanation in message.explanations:

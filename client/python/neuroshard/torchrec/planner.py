@@ -383,6 +383,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         source = f"{response.cost.embedding_cost_ms:.3f} ms by {_model_text(model)}"
         if response.HasField("analytic_cost_ms"):
             source += f", {response.analytic_cost_ms:.4g} ms by TorchRec's formulas"
+        limit = response.lower_bound.limit
+        if limit.rules:
+            rules = " and ".join(rule.path for rule in limit.rules[:MOST_NAMES])
+            source += f" (lower bound {response.lower_bound.cost_ms:.4g} ms, {limit.bound_without_ms:.4g} without {rules})"
         source += ", from the service"
         if response.cost_model.digest:
             model += f"@{response.cost_model.digest}"

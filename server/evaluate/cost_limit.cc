@@ -1,0 +1,90 @@
+#include "server/evaluate/cost_limit.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "common/base/positions.h"
+#include "server/evaluate/lower_bound.h"
+#include "server/evaluate/rules/demands.h"
+#include "server/evaluate/rules/minimal_set.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::size_t kMostTriedAlone = 16;
+constexpr int kMostBounds = 64;
+// A bound that is lower by less than this share is the same: it is found by bisection, and nobody
+// changes a request for so little.
+constexpr double kSameBound = 1e-4;
+
+using DemandList = std::vector<std::size_t>;
+
+// The request with fewer demands.
+PlanRequest WithDemands(const PlanRequest& request, const Demands& demands,
+                        const DemandList& dropped) {
+  DemandList kept;
+  const DemandList all = Positions(demands.size());
+  std::set_difference(all.begin(), all.end(), dropped.begin(), dropped.end(),
+                      std::back_inserter(kept));
+  PlanRequest demanding = demands.With(kept);
+  PlanRequest with = request;
+  with.topology = std::move(demanding.topology);
+  with.memory = demanding.memory;
+  with.constraints = std::move(demanding.constraints);
+  with.migration = std::move(demanding.migration);
+  return with;
+}
+
+// The smallest set without which the bound is below `most_ms`; empty: there is none.
+DemandList HoldingDemands(const Demands& demands, double most_ms,
+                          const std::function<double(const DemandList&)>& bound_without_ms) {
+  const DemandList all = Positions(demands.size());
+  if (bound_without_ms(all) >= most_ms) return {};
+  if (demands.size() <= kMostTriedAlone) {
+    DemandList lowest;
+    double lowest_ms = most_ms;
+    for (const std::size_t demand : all) {
+      const double ms = bound_without_ms({demand});
+      if (ms >= lowest_ms) continue;
+      lowest = {demand};
+      lowest_ms = ms;
+    }
+    if (!lowest.empty()) return lowest;
+  }
+  return MinimalSet(demands.size(),
+                    [&](const DemandList& dropped) { return bound_without_ms(dropped) < most_ms; });
+}
+
+}  // namespace
+
+std::optional<LiftedRules> CostLimitOf(const PlanRequest& request, const BoundCostModel& model,
+                                       const LowerBound& bound, const StopSignal& stop) {
+  if (bound.kind != BoundKind::kCertified || bound.of_mean_of_max) return std::nullopt;
+  const Demands demands(request, TypeSet(model.sharding_types()));
+  int bounds = 0;
+  const auto bound_without_ms = [&](const DemandList& dropped) {
+    // As if they changed nothing.
+    if (stop.ShouldStop() || ++bounds > kMostBounds) return bound.cost_ms;
+    return LowerBoundOf(WithDemands(request, demands, dropped), model).cost_ms;
+  };
+  const DemandList holding =
+      HoldingDemands(demands, bound.cost_ms * (1 - kSameBound), bound_without_ms);
+  if (stop.ShouldStop() || (holding.empty() && !bound.limit)) return std::nullopt;
+  LiftedRules lifted;
+  lifted.limit = bound.limit.value_or(CostLimit{});
+  if (holding.empty()) return lifted;
+  for (const std::size_t demand : holding) {
+    lifted.limit.rules.push_back({demands.Path(demand), demands.Says(demand)});
+  }
+  lifted.without = WithDemands(request, demands, holding);
+  lifted.without->search.strategy = "refine";
+  lifted.without->search.explain = false;
+  lifted.limit.bound_without_ms = LowerBoundOf(*lifted.without, model).cost_ms;
+  return lifted;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,29 @@
+// Cost limits: which demands of a request keep its lower bound as high as it is.
+#pragma once
+
+#include <optional>
+
+#include "common/base/stop_signal.h"
+#include "common/domain/plan_report.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+
+namespace neuroshard {
+
+// What a request is without the demands that hold its bound.
+struct LiftedRules {
+  CostLimit limit;  // without `rank` and `cost_without_ms`
+  // The request without the demands, for the strategy `refine`; none where none holds the bound.
+  std::optional<PlanRequest> without;
+};
+
+// Of a certified bound; nothing for a reference, and where it is the work of all tables together,
+// which no demand makes larger. Up to 16 demands are each looked at alone, and the one without which
+// the bound is lowest is named; of more, and where none does alone, some smallest set, or a larger
+// one where that takes more than 64 bounds. The bound is computed anew for each. `bound` is
+// LowerBoundOf(request, model). Nothing, too, where `stop` says so before the end.
+std::optional<LiftedRules> CostLimitOf(const PlanRequest& request, const BoundCostModel& model,
+                                       const LowerBound& bound,
+                                       const StopSignal& stop = NeverStop());
+
+}  // namespace neuroshard
