@@ -164,6 +164,9 @@ optimizer: rowwise_adagrad
 topology:
   hosts:
     - {{count: {}, num_devices: {}{}}}
+# Links that differ from the device's: bytes per second of a rank within its host, of a network card,
+# and how many ranks of a host share a card.
+#  bandwidths: {{intra_host_bytes_per_s: 300e9, nic_bytes_per_s: 50e9, ranks_per_nic: {}}}
 
 # What a device's memory must hold: full (weights, optimizer state, ids, activations), weights_only,
 # or torchrec (TorchRec's estimate). Besides, a share that is kept free.
@@ -184,7 +187,7 @@ tables:
 #constraints: {{sharding_types: [table_wise, column_wise, row_wise]}}
 )",
       request.num_hosts, request.devices_per_host, DeviceFields(request),
-      request.tables.empty() ? kSomeTables : request.tables);
+      std::min(2, request.devices_per_host), request.tables.empty() ? kSomeTables : request.tables);
 }
 
 }  // namespace neuroshard

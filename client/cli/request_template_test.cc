@@ -29,17 +29,19 @@ TEST(RequestTemplateTest, IsALegalRequestWithAndWithoutItsOptions) {
   EXPECT_EQ(request->topology.devices.size(), 8u);
   EXPECT_EQ(request->tables.size(), 2u);
 
-  // Without the # of lines that are a field, not a comment: "#name: value".
+  // Without the # of lines that are a field, not a comment: "#name: value", or "#  name: value".
   std::string with_options;
   for (std::size_t i = 0; i < yaml.size(); ++i) {
     const bool at_line = i > 0 && yaml[i - 1] == '\n' && yaml[i] == '#';
-    if (at_line && i + 1 < yaml.size() && yaml[i + 1] != ' ') continue;
+    const bool is_prose = i + 1 < yaml.size() && yaml[i + 1] == ' ' && yaml[i + 2] != ' ';
+    if (at_line && !is_prose) continue;
     with_options += yaml[i];
   }
   EXPECT_NE(with_options, yaml);
   const auto all = Decoded(with_options);
   ASSERT_THAT(all, IsOk());
   EXPECT_EQ(all->cost_model.name, "analytic");
+  EXPECT_EQ(all->topology.bandwidths.inter_host_bytes_per_s, 25e9);
   EXPECT_FALSE(all->constraints.sharding_types.empty());
 }
 
