@@ -853,12 +853,16 @@ class PlansTest(Case):
                 lines.append(planner.summary)
                 cost = f"{planner.response.cost.embedding_cost_ms:.3f} ms" if planner.response else cost
                 model = planner.response.cost_model if planner.response else model
+                bound = planner.response.lower_bound if planner.response else bound
             self.assertEqual(service.calls.count("ShardPlan"), 1)
+        # Whole tables, where four ranks could share them.
+        self.assertTrue(all(rule.path.endswith(".sharding_types") for rule in bound.limit.rules) and bound.limit.rules, bound)
+        held = f" (lower bound {bound.cost_ms:.4g} ms, {bound.limit.bound_without_ms:.4g} without {' and '.join(rule.path for rule in bound.limit.rules)})"
         moved = service.requests[0].tables[0].name  # the service answers in the request's order
-        for line, origin in zip(lines, ("from the service", "from the cache")):
+        for line, origin in zip(lines, (f"{held}, from the service", ", from the cache")):
             self.assertEqual(
                 line,
-                f"plan of 3 tables on 4 ranks (cuda), batch 128 a rank and 512 in all: {cost} by cost model {model.name} version {model.version}, {origin}; "
+                f"plan of 3 tables on 4 ranks (cuda), batch 128 a rank and 512 in all: {cost} by cost model {model.name} version {model.version}{origin}; "
                 f"1 table in host memory: ebc.{moved}",
             )
 
