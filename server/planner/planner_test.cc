@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/failure_reason.h"
+#include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/run_search.h"
@@ -119,6 +120,38 @@ class PlannerTest : public ::testing::Test {
   std::shared_ptr<const CostModel> formulas_;             // null: there are none
   NeverStop never_;
 };
+
+TEST_F(PlannerTest, WhatHoldsTheCostIsNamedAndUnderExplainPlannedWithout) {
+  model_ = MakeAnalyticCostModel();
+  PlanRequest request = TwoTablesOnTwoRanks();
+  request.tables[0].embedding_dim = 256;
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  const Planner planner = MakePlanner(RunSearch);
+  Recorder recorder;
+  auto answer = planner.MakePlan(request, never_, &recorder);
+  ASSERT_THAT(answer, IsOk());
+  ASSERT_TRUE(answer->lower_bound && answer->lower_bound->limit);
+  const CostLimit limit = *answer->lower_bound->limit;
+  EXPECT_EQ(limit.table, "a");
+  EXPECT_EQ(limit.rank, answer->plan.tables[0].shards[0].rank);
+  EXPECT_THAT(limit.rules,
+              ElementsAre(CostLimitRule{"constraints.sharding_types", "only table_wise"}));
+  EXPECT_LT(*limit.bound_without_ms, answer->lower_bound->cost_ms);
+  EXPECT_FALSE(limit.cost_without_ms.has_value());
+  ASSERT_FALSE(recorder.answers.empty());
+  EXPECT_FALSE(recorder.answers[0].lower_bound->limit.has_value());
+
+  const auto evaluation = planner.EvaluatePlan(request, answer->plan);
+  ASSERT_THAT(evaluation, IsOk());
+  EXPECT_EQ(evaluation->lower_bound, answer->lower_bound);
+
+  request.search.explain = true;
+  answer = planner.MakePlan(request, never_, nullptr);
+  ASSERT_THAT(answer, IsOk());
+  const double without_ms = answer->lower_bound->limit->cost_without_ms.value();
+  EXPECT_LT(without_ms, answer->cost.embedding_cost_ms);
+  EXPECT_GE(without_ms, *limit.bound_without_ms * (1 - 1e-6));
+}
 
 TEST_F(PlannerTest, ReturnsTheSearchsPlanWithModelTimeAndWarnings) {
   CostModelInfo info;
