@@ -108,6 +108,9 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextSty
   table.AddRow({"device", summary.device()});
   table.AddRow({"backend", summary.backend()});
   table.AddRow({"collective_backend", summary.collective_backend()});
+  if (!summary.collective_cadence().empty()) {
+    table.AddRow({"collective_cadence", summary.collective_cadence()});
+  }
   table.AddRow({"ranks", RankCounts(summary)});
   table.AddRow({"sharding_types", fmt::format("{}", fmt::join(response.sharding_types(), " "))});
   if (response.global_batch_size() > 0)

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/cli/store_option.h"
+#include "common/domain/rank_networks.h"
 #include "common/store/profile_store.h"
 #include "common/store/store_maintenance.h"
 
@@ -47,6 +49,14 @@ std::string_view KindOf(const SweepStatistics& sweep) {
   return sweep.kind == SweepKind::kCompute ? "compute" : "comm";
 }
 
+// Of an environment's collectives, where it has any; records of before there were others do not say.
+std::string CadenceWord(const EnvironmentUse& use) {
+  if (use.comm_records == 0) return "";
+  const auto& properties = use.environment.properties;
+  const auto found = properties.find(std::string(kCadenceProperty));
+  return found == properties.end() ? std::string(ToText(Cadence::kBarrier)) : found->second;
+}
+
 std::string ContentAsText(const std::string& store, const StoreContent& content,
                           const TextStyle& style) {
   constexpr auto kLeft = TextTable::Align::kLeft;
@@ -65,19 +75,32 @@ std::string ContentAsText(const std::string& store, const StoreContent& content,
                    std::to_string(sweep.out_of_memory), std::to_string(sweep.pending()),
                    sweep.name + (sweep.imported ? " (imported)" : "")});
   }
-  TextTable environments({{"compute"},
-                          {"ranks"},
-                          {"from", kLeft},
-                          {"until", kLeft},
-                          {"backend", kLeft},
-                          {"host", kLeft},
-                          {"version", kLeft},
-                          {"device", kLeft}});
+  std::vector<TextTable::Column> columns = {{"compute"},        {"ranks"},          {"from", kLeft},
+                                            {"until", kLeft},   {"backend", kLeft}, {"host", kLeft},
+                                            {"version", kLeft}, {"device", kLeft}};
+  // Only where a record says so: others have nothing in them.
+  const auto shows = [&](const auto& says) {
+    return std::any_of(content.environments.begin(), content.environments.end(), says);
+  };
+  const bool networks =
+      shows([](const EnvironmentUse& use) { return NetworkOf(use.environment).stated(); });
+  const bool cadences = shows(
+      [](const EnvironmentUse& use) { return CadenceWord(use) == ToText(Cadence::kBackToBack); });
+  if (networks) columns.push_back({"network", kLeft});
+  if (cadences) columns.push_back({"cadence", kLeft});
+  TextTable environments(std::move(columns));
   for (const EnvironmentUse& use : content.environments) {
-    environments.AddRow({std::to_string(use.compute_records), std::to_string(use.comm_records),
-                         DayOf(use.first_unix_ms), DayOf(use.last_unix_ms), use.environment.backend,
-                         use.environment.hostname, use.environment.worker_version,
-                         use.environment.device});
+    std::vector<std::string> row = {std::to_string(use.compute_records),
+                                    std::to_string(use.comm_records),
+                                    DayOf(use.first_unix_ms),
+                                    DayOf(use.last_unix_ms),
+                                    use.environment.backend,
+                                    use.environment.hostname,
+                                    use.environment.worker_version,
+                                    use.environment.device};
+    if (networks) row.push_back(NetworkOf(use.environment).ToText());
+    if (cadences) row.push_back(CadenceWord(use));
+    environments.AddRow(std::move(row));
   }
   std::string text = fmt::format("{}: {} sweeps, {} measured samples, {} environments, {}\n", store,
                                  content.sweeps.size(), measured, content.environments.size(),

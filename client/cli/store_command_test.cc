@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using testing::CommandLineTest;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class StoreCommandTest : public CommandLineTest {
  protected:
@@ -110,8 +111,9 @@ TEST(RecordsAsCsvTest, ADistributionOfIdsHasItsOwnFieldsAndNoneOfCollectives) {
   const std::string csv = RecordsAsCsv({record});
   EXPECT_THAT(
       csv, AllOf(HasSubstr(",dim_sum,start_offset_ms,cost_ms,imported,"),
-                 HasSubstr(",whole_features,whole_ids,cut_features,cut_ids,weighted,wire_dtype\n"),
-                 HasSubstr("\nm0,2,3,,input_dist,768,,,2.5,3,1,,,,,,,,2,4,5,2.5,1,\n")));
+                 HasSubstr(",whole_features,whole_ids,cut_features,cut_ids,weighted,wire_dtype,"
+                           "cadence,network_interface,network_address,network\n"),
+                 HasSubstr("\nm0,2,3,,input_dist,768,,,2.5,3,1,,,,,,,,2,4,5,2.5,1,,barrier,,,\n")));
   std::istringstream lines(csv);
   std::string header;
   std::string line;
@@ -119,6 +121,29 @@ TEST(RecordsAsCsvTest, ADistributionOfIdsHasItsOwnFieldsAndNoneOfCollectives) {
   std::getline(lines, line);
   EXPECT_EQ(std::count(header.begin(), header.end(), ','),
             std::count(line.begin(), line.end(), ','));
+}
+
+TEST_F(StoreCommandTest, SaysOverWhatRanksMetAndInWhatCadence) {
+  ASSERT_EQ(Run({"store", "info", "--store", store_}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(Not(HasSubstr("network")), Not(HasSubstr("cadence"))));
+  {
+    const auto store = ProfileStore::Open(store_, StoreMode::kReadWrite);
+    CommSample sample = MakeCommSample(1);
+    sample.cadence = Cadence::kBackToBack;
+    const auto sweep = (*store)->BeginCommSweep({"rows", "of rows", ""}, {sample});
+    auto records = CommResults("m1");
+    for (CommMeasurement& record : records) {
+      record.environment.properties.insert({{"cadence", "back_to_back"},
+                                            {"network_interface", "eth0"},
+                                            {"network_address", "10.0.0.7"},
+                                            {"network", "10.0.0.0/24"}});
+    }
+    ASSERT_TRUE((*store)->AddCommMeasurements(*sweep, "m1", records).ok());
+  }
+  ASSERT_EQ(Run({"store", "info", "--store", store_}), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("eth0 10.0.0.0/24  back_to_back"), HasSubstr("  barrier")));
+  ASSERT_EQ(Run({"store", "export", "--store", store_, "--kind", "comm"}), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr(",fp32,back_to_back,eth0,10.0.0.7,10.0.0.0/24\n"));
 }
 
 TEST_F(StoreCommandTest, WhoWantsParquetLearnsWhoWritesIt) {

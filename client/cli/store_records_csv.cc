@@ -85,8 +85,10 @@ std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
   std::string csv =
       "sample_id,rank,num_ranks,direction,collective,batch_size,element_bytes,dim_sum,"
       "start_offset_ms,cost_ms";
-  csv += fmt::format("{},whole_features,whole_ids,cut_features,cut_ids,weighted,wire_dtype\n",
-                     kEnvironmentColumns);
+  csv += fmt::format(
+      "{},whole_features,whole_ids,cut_features,cut_ids,weighted,wire_dtype,"
+      "cadence,network_interface,network_address,network\n",
+      kEnvironmentColumns);
   for (const CommRecord& record : records) {
     const CommSample& sample = record.sample;
     const bool embeddings = !sample.input_dist;
@@ -98,10 +100,16 @@ std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
           embeddings ? std::to_string(sample.dim_sums[rank]) : "",
           Number(sample.start_offsets_ms.empty() ? 0.0 : sample.start_offsets_ms[rank]),
           Number(record.cost_ms[rank]));
-      csv += EnvironmentFields(
-          record.imported ? MeasurementEnvironment() : record.environments[rank], record.imported);
-      csv += fmt::format("{},{}\n", InputDistFields(sample, rank),
-                         embeddings ? ToText(sample.wire_dtype) : "");
+      const MeasurementEnvironment environment =
+          record.imported ? MeasurementEnvironment() : record.environments[rank];
+      csv += EnvironmentFields(environment, record.imported);
+      csv += fmt::format("{},{},{}", InputDistFields(sample, rank),
+                         embeddings ? ToText(sample.wire_dtype) : "", ToText(sample.cadence));
+      for (const auto property : {kInterfaceProperty, kAddressProperty, kNetworkProperty}) {
+        const auto found = environment.properties.find(std::string(property));
+        csv += ',' + (found == environment.properties.end() ? "" : Field(found->second));
+      }
+      csv += '\n';
     }
   }
   return csv;

@@ -13,7 +13,8 @@ namespace neuroshard {
 std::string RecordsAsCsv(const std::vector<ComputeRecord>& records);
 
 // A line a rank of a sample. A distribution of ids has no direction, element_bytes, dim_sum and
-// wire_dtype, the last column; the five before that are its own.
+// wire_dtype; the five columns before that are its own. The last four are the cadence and over what
+// the rank met its peers, empty where the record does not say.
 std::string RecordsAsCsv(const std::vector<CommRecord>& records);
 
 }  // namespace neuroshard

@@ -85,6 +85,9 @@ std::string Canonical(const CommSweepConfig& config) {
     text += fmt::format(" input_dist pooling_factors={} weighted={}",
                         config.input_dist->pooling_factors, config.input_dist->weighted_share);
   }
+  if (config.cadence != CommSweepConfig().cadence) {
+    text += fmt::format(" cadence={}", ToText(config.cadence));
+  }
   return text;
 }
 

@@ -7,20 +7,27 @@
 namespace neuroshard {
 namespace {
 
-// A worker from before there were other collectives, or casts, measures an all-to-all without them
+// A worker from before there were other collectives, casts or cadences measures without them
 // whatever it is asked for; later ones write down what they measured.
-Status CheckCollective(const CommSample& sample, const std::vector<CommMeasurement>& records) {
-  const bool casts = sample.casts();
-  const std::string_view word = casts ? ToText(sample.wire_dtype) : CollectiveWord(sample);
-  if (word == ToText(Collective::kAllToAll)) return absl::OkStatus();
-  const std::string property(casts ? kWireDtypeProperty : "collective");
+Status CheckWhatWasMeasured(const CommSample& sample, const std::vector<CommMeasurement>& records) {
+  std::vector<std::pair<std::string, std::string_view>> expected;
+  if (sample.casts()) {
+    expected.emplace_back(kWireDtypeProperty, ToText(sample.wire_dtype));
+  } else if (CollectiveWord(sample) != ToText(Collective::kAllToAll)) {
+    expected.emplace_back("collective", CollectiveWord(sample));
+  }
+  if (sample.cadence != Cadence::kBarrier) {
+    expected.emplace_back(kCadenceProperty, ToText(sample.cadence));
+  }
   for (const CommMeasurement& record : records) {
     const auto& properties = record.environment.properties;
-    const auto measured = properties.find(property);
-    if (measured != properties.end() && measured->second == word) continue;
-    return FailedPrecondition("the worker of rank {} ({}, version {}) does not know {}: update it",
-                              record.rank, record.environment.hostname,
-                              record.environment.worker_version, word);
+    for (const auto& [property, word] : expected) {
+      const auto measured = properties.find(property);
+      if (measured != properties.end() && measured->second == word) continue;
+      return FailedPrecondition(
+          "the worker of rank {} ({}, version {}) does not know {}: update it", record.rank,
+          record.environment.hostname, record.environment.worker_version, word);
+    }
   }
   return absl::OkStatus();
 }
@@ -95,7 +102,7 @@ StatusOr<std::vector<CommMeasurement>> CommGroup::Profile(const MeasurementSetti
         "group {}: the workers did not answer sample {} with one record for each of {} ranks",
         group_id_, sample.sample_id, placement_.size());
   }
-  NS_RETURN_IF_ERROR(CheckCollective(sample, all));
+  NS_RETURN_IF_ERROR(CheckWhatWasMeasured(sample, all));
   return all;
 }
 

@@ -33,7 +33,7 @@ class CommGroup {
   int world_size() const { return static_cast<int>(placement_.size()); }
 
   // The records of all ranks, in rank order. After an error the group cannot be used any more.
-  // FAILED_PRECONDITION: a worker is too old for the sample's collective.
+  // FAILED_PRECONDITION: a worker is too old for the sample's collective or cadence.
   StatusOr<std::vector<CommMeasurement>> Profile(const MeasurementSettings& settings,
                                                  const CommSample& sample,
                                                  std::chrono::milliseconds deadline);

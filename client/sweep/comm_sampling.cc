@@ -173,6 +173,10 @@ std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
       }
     }
   }
+  for (CommSample& sample : samples) {
+    sample.cadence = config.cadence;
+    if (config.cadence != Cadence::kBarrier) sample.start_offsets_ms.clear();
+  }
   return InPasses(std::move(samples), config.repeats);
 }
 

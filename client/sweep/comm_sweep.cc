@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "client/stub/backoff.h"
@@ -15,6 +16,7 @@
 #include "client/sweep/rank_placement.h"
 #include "client/sweep/stop_latch.h"
 #include "client/sweep/sweep_tally.h"
+#include "common/domain/rank_networks.h"
 
 namespace neuroshard {
 namespace {
@@ -156,6 +158,7 @@ class CommSweep {
     const auto measurements =
         group.Profile(run_.settings, queue.front().sample, run_.fleet.sample_deadline);
     if (!measurements.ok()) return HandleFailure(measurements.status(), queue);
+    WarnOfNetworks(*measurements);
     const Status stored = run_.store.AddCommMeasurements(
         run_.sweep_id, queue.front().sample.sample_id, *measurements);
     const bool by_a_second_client = stored.code() == absl::StatusCode::kAlreadyExists;
@@ -170,6 +173,13 @@ class CommSweep {
       out_of_memory |= rank.outcome == Outcome::kOutOfMemory;
     tally_.Recorded(out_of_memory);
     return {};
+  }
+
+  // Once a pair of networks: such records are slow, or fast, for another reason than their samples.
+  void WarnOfNetworks(const std::vector<CommMeasurement>& ranks) {
+    const std::string different = DifferentNetworks(ranks);
+    if (different.empty() || !warned_of_.insert(different).second) return;
+    run_.display.Note("warning: " + different);
   }
 
   StepResult HandleFailure(const Status& status, CommQueue& queue) {
@@ -195,6 +205,7 @@ class CommSweep {
   std::map<int, CommQueue> queues_;  // by number of ranks
   // Workers that the last group was made without, and why.
   std::map<std::string, std::string> away_;
+  std::set<std::string> warned_of_;
 };
 
 }  // namespace

@@ -164,6 +164,29 @@ TEST_F(CommSweepTest, AnOldWorkersAllToAllIsNotTakenForAnotherCollective) {
   EXPECT_THAT(report.given_up[0].reason, HasSubstr("does not know all_gather"));
 }
 
+TEST_F(CommSweepTest, AnOldWorkersBarrierIsNotTakenForBackToBack) {
+  FakeWorker a, b, old({.knows_all_to_all_only = true});
+  std::vector<CommSample> samples = SomeSamples(2, 2);
+  samples[1].cadence = Cadence::kBackToBack;
+  const SweepReport report = Sweep(samples, QuickFleet({a.address(), old.address()}));
+  EXPECT_EQ(report.recorded, 1);
+  ASSERT_EQ(report.given_up.size(), 1u);
+  EXPECT_THAT(report.given_up[0].reason, HasSubstr("does not know back_to_back"));
+  EXPECT_EQ(Sweep(samples, QuickFleet({a.address(), b.address()})).recorded, 1);
+  EXPECT_EQ((*store_->ReadCommRecords())[1].sample, samples[1]);
+}
+
+TEST_F(CommSweepTest, RanksOnDifferentNetworksAreWarnedOfOnce) {
+  FakeWorker a({.network_interface = "eth0"});
+  FakeWorker b({.network_interface = "ib0"});
+  EXPECT_EQ(Sweep(SomeSamples(3, 2), QuickFleet({a.address(), b.address()})).recorded, 3);
+  const std::string said = messages_.str();
+  const std::string warning =
+      "warning: the ranks of the group use different networks: 0 over eth0; 1 over ib0";
+  EXPECT_THAT(said, HasSubstr(warning));
+  EXPECT_EQ(said.find(warning), said.rfind(warning));
+}
+
 TEST_F(CommSweepTest, AStopCancelsWhatIsInFlightAndKeepsWhatIsDone) {
   FakeWorker a({.hangs = {"m000002b"}});
   FakeWorker b;

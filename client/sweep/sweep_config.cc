@@ -280,6 +280,11 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   }
   ReadWireDtypes(reader, &config.wire_dtypes);
   ReadInputDist(reader, config.max_tables, &config.input_dist);
+  reader.ReadWord("cadence", &config.cadence);
+  for (const char* key : {"max_start_offset", "start_offset_unit_ms"}) {
+    if (config.cadence == Cadence::kBarrier || !reader.Has(key) || config.input_dist) continue;
+    reader.AddViolation(key, fmt::format("does not go with cadence {}", ToText(config.cadence)));
+  }
   ReadSettings(reader.Section("settings"), &config.settings);
   return config;
 }

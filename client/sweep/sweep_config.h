@@ -89,6 +89,7 @@ struct CommSweepConfig {
   // A placement draws one for its all-to-alls: fp32, or one that values are cast to (IsWireCast).
   std::vector<DataType> wire_dtypes = {DataType::kFp32};
   std::optional<InputDistSweepConfig> input_dist;
+  Cadence cadence = Cadence::kBarrier;  // kBackToBack: without start offsets
   MeasurementSettings settings;
 
   bool operator==(const CommSweepConfig&) const = default;

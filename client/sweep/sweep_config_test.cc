@@ -127,6 +127,30 @@ TEST(SweepConfigTest, WireTypesAreThoseThatWorkersCastTo) {
   EXPECT_THAT(Message(faults), HasSubstr("wire_dtypes: does not go with input_dist"));
 }
 
+TEST(SweepConfigTest, ACadenceWithoutBarriersHasNoStartOffsets) {
+  const std::string text = "kind: comm\nnum_samples: 3\nnum_ranks: [2]\n";
+  const auto barrier = ParseSweepConfig(text + "cadence: barrier\nmax_start_offset: 3\n", "m.yaml");
+  ASSERT_THAT(barrier, IsOk());
+  const auto in_rows = ParseSweepConfig(text + "cadence: back_to_back\n", "m.yaml");
+  ASSERT_THAT(in_rows, IsOk());
+  CommSweepConfig same = std::get<CommSweepConfig>(*in_rows);
+  const std::vector<CommSample> samples = MakeCommSamples(same);
+  same.cadence = Cadence::kBarrier;
+  std::vector<CommSample> alone = MakeCommSamples(same);
+  ASSERT_EQ(alone.size(), samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    alone[i].cadence = Cadence::kBackToBack;
+    alone[i].start_offsets_ms.clear();
+    EXPECT_EQ(samples[i], alone[i]) << "the same placements";
+  }
+  EXPECT_NE(SweepHash(*in_rows, ""), SweepHash(same, ""));
+  EXPECT_EQ(SweepHash(*ParseSweepConfig(text, "m.yaml"), ""), SweepHash(same, ""));
+  const Status faults =
+      ParseSweepConfig(text + "cadence: back_to_back\nmax_start_offset: 3\n", "m.yaml").status();
+  EXPECT_THAT(Message(faults),
+              HasSubstr("max_start_offset: does not go with cadence back_to_back"));
+}
+
 TEST(SweepConfigTest, FaultsOfConditionsHaveTheirPaths) {
   const auto config = ParseSweepConfig(R"(
 kind: compute

@@ -18,6 +18,7 @@
 #include "client/validate/plan_collectives.h"
 #include "common/base/mutex.h"
 #include "common/domain/backend_names.h"
+#include "common/domain/rank_networks.h"
 
 namespace neuroshard {
 namespace {
@@ -336,6 +337,11 @@ class Validation {
     NS_ASSIGN_OR_RETURN(const auto measurements,
                         group.Profile(options_.settings, sample, options_.sample_deadline));
     report_.comm.push_back({sample, measurements});
+    if (const std::string different = DifferentNetworks(measurements);
+        !different.empty() &&
+        std::find(report_.notes.begin(), report_.notes.end(), different) == report_.notes.end()) {
+      report_.notes.push_back(different);
+    }
     for (const CommMeasurement& measurement : measurements) {
       MeasuredRank& measured = report_.ranks[static_cast<std::size_t>(measurement.rank)];
       if (measurement.outcome == Outcome::kOk) {

@@ -198,6 +198,17 @@ TEST_F(ValidationTest, AWorkerThatDoesNotKnowACollectiveIsNamed) {
                                                         HasSubstr("does not know all_gather")));
 }
 
+TEST_F(ValidationTest, RanksThatMeetOverDifferentNetworksAreNamedOnce) {
+  FakeWorker a({.network_interface = "eth0"});
+  FakeWorker b({.network_interface = "ib0"});
+  const auto report = Run({a.address(), b.address()});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(
+      report->notes,
+      ::testing::Contains("the ranks of the group use different networks: 0 over eth0; 1 over ib0")
+          .Times(1));
+}
+
 TEST_F(ValidationTest, WhatWasMeasuredIsRecordedOnce) {
   FakeWorker a({.out_of_memory = {"rank-0"}});
   FakeWorker b;

@@ -298,6 +298,9 @@ v1::CommSample EncodeCommSample(const CommSample& sample) {
   message.mutable_dim_sums()->Add(sample.dim_sums.begin(), sample.dim_sums.end());
   message.set_batch_size(sample.batch_size);
   message.set_collective(std::string(CollectiveWord(sample)));
+  if (sample.cadence != Cadence::kBarrier) {
+    message.set_cadence(std::string(ToText(sample.cadence)));
+  }
   if (sample.input_dist) {
     *message.mutable_input_distribution() = EncodeInputDist(*sample.input_dist);
     return message;
@@ -373,6 +376,12 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
                            ToText(sample.collective), sample.element_bytes));
   }
   DecodeWireDtype(message, all_to_all, check, sample);
+  sample.cadence = check.WordOrDefault("cadence", message.cadence(), Cadence::kBarrier);
+  if (sample.cadence != Cadence::kBarrier && message.start_offsets_ms_size() != 0) {
+    check.Fail("start_offsets_ms", fmt::format("must be empty for cadence {}, which has no barrier "
+                                               "to count from",
+                                               ToText(sample.cadence)));
+  }
   if (distributes) DecodeDistribution(message, check, violations, sample);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;

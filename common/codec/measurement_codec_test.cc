@@ -241,6 +241,21 @@ TEST(MeasurementCodecTest, CastsAreOfAllToAllsInTwoBytes) {
               HasSubstr("wire_dtype: must be fp32, fp16 or bf16, got fp8"));
 }
 
+// The default is not on the wire: workers of before there was the field are sent what they were.
+TEST(MeasurementCodecTest, ACadenceComesBackAndHasNoStartOffsets) {
+  EXPECT_TRUE(EncodeCommSample(SomeCommSample()).cadence().empty());
+  CommSample sample = SomeCommSample();
+  sample.cadence = Cadence::kBackToBack;
+  sample.start_offsets_ms.clear();
+  v1::CommSample message = EncodeCommSample(sample);
+  EXPECT_EQ(*DecodeCommSample(message), sample);
+  for (int i = 0; i < message.dim_sums_size(); ++i) message.add_start_offsets_ms(1);
+  EXPECT_THAT(Message(DecodeCommSample(message).status()),
+              HasSubstr("start_offsets_ms: must be empty for cadence back_to_back"));
+  message.set_cadence("stream");
+  EXPECT_THAT(Message(DecodeCommSample(message).status()), HasSubstr("cadence: must be one of"));
+}
+
 // What a client of before the field sends.
 TEST(MeasurementCodecTest, ACollectiveThatIsAbsentIsAnAllToAll) {
   v1::CommSample message = EncodeCommSample(SomeCommSample());

@@ -64,6 +64,14 @@ inline constexpr double kMaxDistributedIds = 1e6;
 // The word for it where messages and records name collectives.
 inline constexpr std::string_view kInputDistWord = "input_dist";
 
+// How timed collectives follow each other: each behind a barrier of all ranks, and so measured
+// alone, or several in a row, each begun as soon as the rank's previous one has ended.
+enum class Cadence { kBarrier, kBackToBack };
+
+template <>
+inline constexpr std::array kWords<Cadence> = {Word<Cadence>{Cadence::kBarrier, "barrier"},
+                                               Word<Cadence>{Cadence::kBackToBack, "back_to_back"}};
+
 // One exchange of pooled embeddings or of their gradients between n ranks, for a global batch of B.
 // - all_to_all: rank r holds dim_sums[r] columns for the whole batch. Forward: it sends them for
 //   B / n samples to each rank; backward: it receives them.
@@ -85,6 +93,7 @@ struct CommSample {
   // Of an all-to-all: what fp32 values are cast to before they are sent, and back when they came,
   // within the time; IsWireCast, element_bytes 2 then. fp32: no casts.
   DataType wire_dtype = DataType::kFp32;
+  Cadence cadence = Cadence::kBarrier;  // start_offsets_ms are for kBarrier alone
 
   bool casts() const { return wire_dtype != DataType::kFp32; }
 
@@ -163,6 +172,13 @@ inline constexpr std::array kPropertiesOfOneRecord = {kCachedRowsProperty, kMiss
 
 // The property of a collective's record that says whose collective was timed.
 inline constexpr std::string_view kCollectiveBackendProperty = "collective_backend";
+
+// Those that say what cadence was measured, and over what a rank met its peers: its own address,
+// the network of that, and the interface that has it. Not stated where the collectives do not know.
+inline constexpr std::string_view kCadenceProperty = "cadence";
+inline constexpr std::string_view kInterfaceProperty = "network_interface";
+inline constexpr std::string_view kAddressProperty = "network_address";
+inline constexpr std::string_view kNetworkProperty = "network";
 
 // The circumstances of a measurement: build, host, device, libraries, time.
 struct MeasurementEnvironment {

@@ -69,6 +69,7 @@ struct MeasuredWith {
   std::string device;
   std::string backend;
   std::string collective_backend;
+  std::string collective_cadence = {};  // a word of Cadence; empty: no collectives were measured
 
   bool operator==(const MeasuredWith&) const = default;
 };

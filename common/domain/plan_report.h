@@ -63,6 +63,7 @@ struct PriceBasis {
   // Those that the request has, in the order of CostStage: communication and distribution of ids of
   // several ranks, the latter where it is priced.
   std::vector<StagePriceBasis> stages = {};
+  std::string collective_cadence = {};  // a word of Cadence; empty: no measured collectives in it
 
   bool operator==(const PriceBasis&) const = default;
 };

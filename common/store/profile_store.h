@@ -79,7 +79,7 @@ struct SweepStatistics {
 // opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file is damaged.
 class ProfileStore {
  public:
-  static constexpr int kSchemaVersion = 4;
+  static constexpr int kSchemaVersion = 5;
   static constexpr int kBusyTimeoutMs = 10'000;
 
   // `name` is a file, or postgresql://user@host:port/database (no password: PGPASSFILE,

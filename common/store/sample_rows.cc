@@ -45,6 +45,9 @@ std::string FaultOf(const CommSample& sample) {
       sample.start_offsets_ms.size() != sample.dim_sums.size()) {
     return "has start offsets for another number of ranks";
   }
+  if (sample.cadence != Cadence::kBarrier && !sample.start_offsets_ms.empty()) {
+    return "has start offsets without a barrier to count from";
+  }
   if (const auto& input = sample.input_dist) {
     if (input->whole_features.size() != sample.dim_sums.size() ||
         input->whole_ids.size() != sample.dim_sums.size()) {
@@ -264,7 +267,7 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
   RowInserter insert(database,
                      "comm_samples (sweep_id, position, sample_id, direction, num_ranks, dim_sums, "
                      "start_offsets_ms, batch_size, element_bytes, collective, input_dist, "
-                     "wire_dtype)");
+                     "wire_dtype, cadence)");
   std::int64_t position = 0;
   for (const CommSample& sample : samples) {
     insert.Bind(sweep_id)
@@ -278,7 +281,8 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
         .Bind(sample.element_bytes)
         .Bind(std::string(CollectiveWord(sample)))
         .Bind(InputDistToText(sample.input_dist))
-        .Bind(std::string(ToText(sample.wire_dtype)));
+        .Bind(std::string(ToText(sample.wire_dtype)))
+        .Bind(std::string(ToText(sample.cadence)));
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
   NS_RETURN_IF_ERROR(insert.Flush());
@@ -324,7 +328,7 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
       const auto rows,
       database.Prepare(SelectFrom(
           "direction, dim_sums, start_offsets_ms, element_bytes, collective, input_dist, "
-          "wire_dtype",
+          "wire_dtype, cadence",
           "comm", filter)));
   rows->Bind(sweep_id);
   std::vector<StoredSample<CommSample>> samples;
@@ -344,6 +348,7 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
       NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
     }
     NS_ASSIGN_OR_RETURN(stored.sample.wire_dtype, WordFromText<DataType>(rows->Text(9)));
+    NS_ASSIGN_OR_RETURN(stored.sample.cadence, WordFromText<Cadence>(rows->Text(10)));
     NS_RETURN_IF_ERROR(CheckStored(stored.sample));
   }
 }

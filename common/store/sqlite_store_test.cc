@@ -92,9 +92,9 @@ TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {
   EXPECT_EQ(std::filesystem::file_size(foreign), size);
 
   MustOpen().reset();
-  ExecuteSql(Path(), "PRAGMA user_version = 5");
-  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 5, written by a newer program"));
-  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 5"));
+  ExecuteSql(Path(), "PRAGMA user_version = 6");
+  EXPECT_THAT(Message(OpenStatus(Path())), HasSubstr("version 6, written by a newer program"));
+  EXPECT_THAT(Message(OpenStatus(Path(), StoreMode::kReadOnly)), HasSubstr("version 6"));
 }
 
 // What the program of version 1 left: its tables, with a sample that is measured and one that is
@@ -108,6 +108,7 @@ std::int64_t MakeVersion1(const std::string& path) {
              "ALTER TABLE comm_samples DROP COLUMN collective;"
              "ALTER TABLE comm_samples DROP COLUMN input_dist;"
              "ALTER TABLE comm_samples DROP COLUMN wire_dtype;"
+             "ALTER TABLE comm_samples DROP COLUMN cadence;"
              "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 1");
   return sweep;
 }
@@ -144,17 +145,40 @@ TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   EXPECT_THAT(*reader->PendingCommSamples(*other), ::testing::ElementsAre(gather));
 }
 
+TEST_F(SqliteStoreTest, AStoreOfVersion4IsReadAsItIsAndGoesOnAsOneOfToday) {
+  const std::vector<CommSample> old = CommSamples(5);
+  {
+    const auto store = MustOpen();
+    ASSERT_TRUE(store->BeginCommSweep(Info("old"), old).ok());
+    ASSERT_TRUE(store->AddCommMeasurements(1, "m2", CommResults("m2")).ok());
+  }
+  ExecuteSql(Path(), "ALTER TABLE comm_samples DROP COLUMN cadence; PRAGMA user_version = 4");
+  const auto reader = MustOpen(StoreMode::kReadOnly);
+  EXPECT_EQ(reader->ReadCommRecords()->front().sample, old[2]);
+  EXPECT_EQ(VersionOf(Path()), 4);
+  const auto writer = MustOpen();
+  EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
+  EXPECT_EQ(writer->ReadCommRecords()->front().sample, old[2]);
+  CommSample in_rows = MakeCommSample(5);
+  ASSERT_EQ(in_rows.cadence, Cadence::kBackToBack);
+  ASSERT_TRUE(writer->BeginCommSweep(Info("new"), {in_rows}).ok());
+  EXPECT_THAT(*reader->PendingCommSamples(2), ::testing::ElementsAre(in_rows));
+}
+
 // Samples that a store of before there were casts knows.
 std::vector<CommSample> SamplesWithoutCasts(int n) {
   std::vector<CommSample> samples = CommSamples(n);
-  std::erase_if(samples, [](const CommSample& s) { return s.casts(); });
+  std::erase_if(samples,
+                [](const CommSample& s) { return s.casts() || s.cadence != Cadence::kBarrier; });
   return samples;
 }
 
 TEST_F(SqliteStoreTest, AStoreOfVersion3IsReadAsItIsAndGoesOnAsOneOfToday) {
   const std::vector<CommSample> old = SamplesWithoutCasts(6);
   ASSERT_TRUE(MustOpen()->BeginCommSweep(Info("old"), old).ok());
-  ExecuteSql(Path(), "ALTER TABLE comm_samples DROP COLUMN wire_dtype; PRAGMA user_version = 3");
+  ExecuteSql(Path(),
+             "ALTER TABLE comm_samples DROP COLUMN wire_dtype;"
+             "ALTER TABLE comm_samples DROP COLUMN cadence; PRAGMA user_version = 3");
   const auto reader = MustOpen(StoreMode::kReadOnly);
   EXPECT_EQ(*reader->PendingCommSamples(1), old);
   EXPECT_EQ(VersionOf(Path()), 3);
@@ -179,6 +203,7 @@ TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
   ExecuteSql(Path(),
              "ALTER TABLE comm_samples DROP COLUMN input_dist;"
              "ALTER TABLE comm_samples DROP COLUMN wire_dtype;"
+             "ALTER TABLE comm_samples DROP COLUMN cadence;"
              "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 2");
   const auto reader = MustOpen(StoreMode::kReadOnly);
   EXPECT_EQ(*reader->PendingCommSamples(1), old);

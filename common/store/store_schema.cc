@@ -101,6 +101,8 @@ constexpr const char* kMigrations[] = {
     "ALTER TABLE comm_samples ADD COLUMN input_dist TEXT NOT NULL DEFAULT ''",
     // 4: exchanges with casts.
     "ALTER TABLE comm_samples ADD COLUMN wire_dtype TEXT NOT NULL DEFAULT 'fp32'",
+    // 5: collectives that are issued back to back.
+    "ALTER TABLE comm_samples ADD COLUMN cadence TEXT NOT NULL DEFAULT 'barrier'",
 };
 constexpr int kVersion = 1 + static_cast<int>(std::size(kMigrations));
 static_assert(kVersion == ProfileStore::kSchemaVersion);
@@ -112,14 +114,17 @@ static_assert(kVersion == ProfileStore::kSchemaVersion);
 constexpr const char* kViews[] = {
     "PRAGMA temp_store = MEMORY;"
     "CREATE TEMP VIEW comm_samples AS SELECT *, 'all_to_all' AS collective, '' AS input_dist, "
-    "'fp32' AS wire_dtype FROM main.comm_samples;"
+    "'fp32' AS wire_dtype, 'barrier' AS cadence FROM main.comm_samples;"
     "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples",
     "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS SELECT *, '' AS input_dist, 'fp32' AS wire_dtype FROM "
-    "main.comm_samples;"
+    "CREATE TEMP VIEW comm_samples AS SELECT *, '' AS input_dist, 'fp32' AS wire_dtype, 'barrier' "
+    "AS cadence FROM main.comm_samples;"
     "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples",
     "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS SELECT *, 'fp32' AS wire_dtype FROM main.comm_samples"};
+    "CREATE TEMP VIEW comm_samples AS SELECT *, 'fp32' AS wire_dtype, 'barrier' AS cadence FROM "
+    "main.comm_samples",
+    "PRAGMA temp_store = MEMORY;"
+    "CREATE TEMP VIEW comm_samples AS SELECT *, 'barrier' AS cadence FROM main.comm_samples"};
 static_assert(std::size(kViews) + 1 == kVersion);
 
 struct Header {

@@ -56,6 +56,7 @@ inline CommSample MakeCommSample(int i) {
     sample.wire_dtype = DataType::kFp16;
     sample.element_bytes = 2;
   }
+  if (i == 5) sample.cadence = Cadence::kBackToBack;
   if (i >= 3) sample.collective = kWords<Collective>[i % kWords<Collective>.size()].value;
   return sample;
 }

@@ -65,6 +65,10 @@ class Communicator {
   // completion; none where the device has no such clock and the caller's has to do.
   virtual std::optional<double> LastExchangeMs() const { return std::nullopt; }
 
+  // Over what this rank meets its peers, as properties of records (common/domain/measurement.h);
+  // empty where the backend does not know.
+  virtual std::map<std::string, std::string> Network() const { return {}; }
+
   virtual Status Barrier() = 0;
   // Waits until all ranks have come. The moment that they count their start offsets from, up to
   // some milliseconds ahead: the same one on ranks that can agree on it, else when this rank came

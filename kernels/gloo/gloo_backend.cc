@@ -86,8 +86,8 @@ StatusOr<std::unique_ptr<PendingCommunicator>> GlooBackend::Open(
       return Unavailable("cannot listen on {}: {}", where, Message(opened.status()));
     sockets = *std::move(opened);
   }
-  return std::make_unique<PendingGlooCommunicator>(
-      std::make_shared<GlooMesh>(spec.rank, spec.world_size, std::move(sockets), spec.timeout));
+  return std::make_unique<PendingGlooCommunicator>(std::make_shared<GlooMesh>(
+      spec.rank, spec.world_size, std::move(sockets), spec.timeout, NetworkProperties(*local)));
 }
 
 }  // namespace neuroshard

@@ -67,6 +67,14 @@ void ExchangeAndCheck(Group& group, const Matrix& bytes, int round) {
   });
 }
 
+TEST(GlooBackendTest, EveryRankSaysOverWhatItMetItsPeers) {
+  Group group(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(group[rank].Network().at("network_address"), "127.0.0.1");
+    EXPECT_EQ(group[rank].Network().at("network_interface"), "lo");
+  }
+}
+
 TEST(GlooAllToAllTest, UnevenCountsArriveByteForByte) {
   Group group(4);
   const Matrix bytes = {{5, 0, 300000, 1}, {0, 0, 0, 0}, {77, 4096, 0, 65537}, {1, 2, 3, 4}};

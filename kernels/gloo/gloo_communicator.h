@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -32,6 +34,7 @@ class GlooCommunicator final : public Communicator {
   Status AllToAll(const AllToAllCounts& counts) override;
   Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override;
   Status RunBlocks(Collective collective, std::int64_t block_bytes) override;
+  std::map<std::string, std::string> Network() const override { return mesh_->network(); }
   Status Barrier() override;
   StatusOr<double> Max(double value) override;
   void Abort() override;

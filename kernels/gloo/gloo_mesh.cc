@@ -83,10 +83,11 @@ std::shared_ptr<tcp::Device> MakeDevice() {
 }  // namespace
 
 GlooMesh::GlooMesh(int mesh_rank, int mesh_size, std::unique_ptr<RankSockets> sockets,
-                   std::chrono::milliseconds timeout)
+                   std::chrono::milliseconds timeout, std::map<std::string, std::string> network)
     : ::gloo::Context(mesh_rank, mesh_size),
       sockets_(std::move(sockets)),
-      address_(sockets_ == nullptr ? "" : sockets_->address()) {
+      address_(sockets_ == nullptr ? "" : sockets_->address()),
+      network_(std::move(network)) {
   setTimeout(timeout);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,8 +22,11 @@ namespace neuroshard {
 class GlooMesh final : public ::gloo::Context {
  public:
   // `sockets` are none where there is no peer. The timeout bounds the connection and each exchange.
+  // `network` is what Communicator::Network says.
   GlooMesh(int mesh_rank, int mesh_size, std::unique_ptr<RankSockets> sockets,
-           std::chrono::milliseconds timeout);
+           std::chrono::milliseconds timeout, std::map<std::string, std::string> network);
+
+  const std::map<std::string, std::string>& network() const { return network_; }
 
   // Where the peers reach this rank; empty when there is no peer.
   const std::string& address() const { return address_; }
@@ -37,6 +41,7 @@ class GlooMesh final : public ::gloo::Context {
  private:
   std::unique_ptr<RankSockets> sockets_;  // until connected
   const std::string address_;
+  const std::map<std::string, std::string> network_;
   ManualStop aborted_;
   std::atomic<bool> connected_{false};
 };

@@ -9,6 +9,9 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
+
+#include "common/domain/measurement.h"
 
 namespace neuroshard {
 namespace {
@@ -30,30 +33,6 @@ Interfaces AllInterfaces() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) first = nullptr;
   return {first, &freeifaddrs};
-}
-
-// The address with the network and the name of its interface.
-LocalAddress Place(const SocketAddress& address) {
-  sockaddr_in6 all{};
-  std::memset(&all, 0xff, sizeof all);
-  all.sin6_family = AF_INET6;
-  LocalAddress place{address,
-                     *IpNetwork::Around(address.get(), reinterpret_cast<const sockaddr&>(all)), ""};
-  const IpNetwork ipv4_loopback = *IpNetwork::Parse("127.0.0.0/8");
-  const bool loopback = ipv4_loopback.Contains(address.get());
-  const Interfaces interfaces = AllInterfaces();
-  for (const ifaddrs* one = interfaces.get(); one != nullptr; one = one->ifa_next) {
-    if (!IsIp(one->ifa_addr) || one->ifa_netmask == nullptr) continue;
-    const bool here =
-        loopback ? ipv4_loopback.Contains(*one->ifa_addr) : place.network.Contains(*one->ifa_addr);
-    if (!here) continue;
-    place.interface = one->ifa_name;
-    const auto network = IpNetwork::Around(*one->ifa_addr, *one->ifa_netmask);
-    if (network.ok()) place.network = *network;
-    break;
-  }
-  if (loopback) place.network = ipv4_loopback;
-  return place;
 }
 
 StatusOr<SocketAddress> OfInterface(const std::string& name) {
@@ -86,10 +65,44 @@ StatusOr<SocketAddress> OfHost(const std::string& host) {
 
 }  // namespace
 
+LocalAddress PlaceOf(const SocketAddress& address) {
+  sockaddr_in6 all{};
+  std::memset(&all, 0xff, sizeof all);
+  all.sin6_family = AF_INET6;
+  LocalAddress place{address,
+                     *IpNetwork::Around(address.get(), reinterpret_cast<const sockaddr&>(all)), ""};
+  const IpNetwork ipv4_loopback = *IpNetwork::Parse("127.0.0.0/8");
+  const bool loopback = ipv4_loopback.Contains(address.get());
+  const Interfaces interfaces = AllInterfaces();
+  for (const ifaddrs* one = interfaces.get(); one != nullptr; one = one->ifa_next) {
+    if (!IsIp(one->ifa_addr) || one->ifa_netmask == nullptr) continue;
+    const bool here =
+        loopback ? ipv4_loopback.Contains(*one->ifa_addr) : place.network.Contains(*one->ifa_addr);
+    if (!here) continue;
+    place.interface = one->ifa_name;
+    const auto network = IpNetwork::Around(*one->ifa_addr, *one->ifa_netmask);
+    if (network.ok()) place.network = *network;
+    break;
+  }
+  if (loopback) place.network = ipv4_loopback;
+  return place;
+}
+
+std::map<std::string, std::string> NetworkProperties(const LocalAddress& local) {
+  const std::string with_port = ToText(local.address);  // "10.0.0.1:0" or "[fd00::1]:0"
+  std::string address = with_port.substr(0, with_port.rfind(':'));
+  if (address.starts_with('[')) address = address.substr(1, address.size() - 2);
+  std::map<std::string, std::string> properties = {
+      {std::string(kAddressProperty), std::move(address)},
+      {std::string(kNetworkProperty), local.network.ToText()}};
+  if (!local.interface.empty()) properties[std::string(kInterfaceProperty)] = local.interface;
+  return properties;
+}
+
 StatusOr<LocalAddress> FindLocalAddress(const std::string& host, const std::string& interface) {
   NS_ASSIGN_OR_RETURN(const SocketAddress address,
                       interface.empty() ? OfHost(host) : OfInterface(interface));
-  return Place(address);
+  return PlaceOf(address);
 }
 
 }  // namespace neuroshard

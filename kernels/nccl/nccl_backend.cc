@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/machine/local_address.h"
 #include "kernels/nccl/nccl_communicator.h"
 #include "kernels/nccl/unique_id_text.h"
 
@@ -39,6 +40,9 @@ class PendingNcclCommunicator final : public PendingCommunicator {
     NS_RETURN_IF_ERROR(CheckAddress(addresses[0]));
     std::unique_ptr<NcclCommunicator> communicator = std::move(communicator_);
     NS_RETURN_IF_ERROR(communicator->Connect(id, clock_));
+    if (const auto own = AddressInUniqueId(id.internal); own && rank_->spec().rank == 0) {
+      communicator->set_network(NetworkProperties(PlaceOf(*own)));
+    }
     return communicator;
   }
 

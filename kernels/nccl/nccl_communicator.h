@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ class NcclCommunicator final : public Communicator {
   // Before the others; allocates nothing. `clock`: ranks with equal ones read the same steady
   // clock; empty: unknown.
   Status Connect(const ncclUniqueId& id, std::string_view clock);
+  // What Network says: NCCL tells nobody over what it sends, but rank 0's address is in the id.
+  void set_network(std::map<std::string, std::string> network) { network_ = std::move(network); }
   ~NcclCommunicator() override;
 
   int rank() const override { return rank_->spec().rank; }
@@ -43,6 +46,7 @@ class NcclCommunicator final : public Communicator {
   Status AllToAll(const AllToAllCounts& counts) override;
   Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override;
   Status RunBlocks(Collective collective, std::int64_t block_bytes) override;
+  std::map<std::string, std::string> Network() const override { return network_; }
   Status Barrier() override { return Max(0).status(); }
   // Ranks that share a clock agree on one moment: they leave a barrier tens of microseconds after
   // each other, which the exchange of the first would be charged for.
@@ -91,6 +95,7 @@ class NcclCommunicator final : public Communicator {
   Hold hold_;
   bool one_clock_ = false;  // all ranks have it
   std::string last_kind_;
+  std::map<std::string, std::string> network_;
   std::optional<double> last_exchange_ms_;
 };
 

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,20 @@ inline bool HexToBytes(std::string_view text, std::span<char> bytes) {
     bytes[i] = static_cast<char>(high << 4 | low);
   }
   return true;
+}
+
+// The socket in a unique id, which is rank 0's. NCCL keeps it behind a random number of 8 bytes
+// (bootstrap.h, ncclBootstrapHandle), before 2.16 at the beginning.
+inline std::optional<SocketAddress> AddressInUniqueId(std::span<const char> bytes) {
+  for (const std::size_t offset : {std::size_t{8}, std::size_t{0}}) {
+    SocketAddress address;
+    if (bytes.size() < offset + sizeof(sockaddr_in6)) continue;
+    std::memcpy(&address.storage, bytes.data() + offset, sizeof(sockaddr_in6));
+    const int family = address.storage.ss_family;
+    address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (family == AF_INET || family == AF_INET6) return address;
+  }
+  return std::nullopt;
 }
 
 // Whether the socket in a unique id, which all ranks connect to, is in one of the networks:

@@ -10,7 +10,8 @@ CostModelInfo InfoOfManifest(const ModelManifest& manifest) {
   info.name = manifest.name;
   info.version = manifest.version;
   info.digest = manifest.digest;
-  info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend};
+  info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend,
+                        CadenceOf(manifest)};
   info.coverage.global_batch_size = manifest.global_batch_size;
   info.coverage.weight_dtype = manifest.weight_dtype;
   info.coverage.optimizer = manifest.optimizer;

@@ -239,6 +239,7 @@ void ReadIdentity(ConfigReader& root, ModelManifest& manifest) {
     manifest.device = ReadText(*hardware, "device");
     manifest.backend = ReadText(*hardware, "backend");
     manifest.collective_backend = ReadText(*hardware, "collective_backend");
+    manifest.collective_cadence = ReadOptionalWord<Cadence>(*hardware, "collective_cadence");
   }
   if (auto conditions = root.SectionIfGiven("conditions")) {
     conditions->Read("global_batch_size", &manifest.global_batch_size, {1, INT64_MAX});
@@ -261,6 +262,14 @@ void UseBackendNamesOfToday(ModelManifest& manifest) {
 }
 
 }  // namespace
+
+std::string CadenceOf(const ModelManifest& manifest) {
+  const bool measured =
+      manifest.comm || !manifest.forward_comm.empty() || !manifest.backward_comm.empty();
+  if (!measured) return "";
+  return manifest.collective_cadence.empty() ? std::string(ToText(Cadence::kBarrier))
+                                             : manifest.collective_cadence;
+}
 
 StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml) {
   NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));

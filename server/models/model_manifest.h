@@ -49,6 +49,7 @@ struct ModelManifest {
   std::string device;  // hardware; empty: not stated
   std::string backend;             // whose kernels were timed (backend_names.h); empty: not stated
   std::string collective_backend;  // whose collectives; empty: not stated, or not measured
+  std::string collective_cadence;  // a word of Cadence; empty: kBarrier, where it was measured
   std::int64_t global_batch_size = 0;             // conditions; 0: not stated
   std::string weight_dtype;                       // a word of DataType; empty: not stated
   std::string optimizer;                          // a word of Optimizer; empty: not stated
@@ -75,6 +76,9 @@ struct ModelManifest {
 
   bool operator==(const ModelManifest&) const = default;
 };
+
+// How the collectives were measured that the model learned from, a word of Cadence; empty: none was.
+std::string CadenceOf(const ModelManifest& manifest);
 
 // Every fault of the text, each with the path of its key ("compute.table_layers[0]"), as the
 // Violations of an INVALID_ARGUMENT. Lists of networks come back sorted by num_devices.

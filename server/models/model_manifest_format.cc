@@ -89,11 +89,12 @@ void EmitComm(YAML::Emitter& out, const std::string& key,
 
 void EmitHardwareAndConditions(YAML::Emitter& out, const ModelManifest& manifest) {
   if (!manifest.device.empty() || !manifest.backend.empty() ||
-      !manifest.collective_backend.empty()) {
+      !manifest.collective_backend.empty() || !manifest.collective_cadence.empty()) {
     out << YAML::Key << "hardware" << YAML::Value << YAML::BeginMap;
     EmitText(out, "device", manifest.device);
     EmitText(out, "backend", manifest.backend);
     EmitText(out, "collective_backend", manifest.collective_backend);
+    EmitText(out, "collective_cadence", manifest.collective_cadence);
     out << YAML::EndMap;
   }
   if (manifest.global_batch_size != 0 || !manifest.weight_dtype.empty() ||

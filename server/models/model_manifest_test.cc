@@ -114,6 +114,21 @@ TEST(ModelManifestTest, ReadsEveryKey) {
               ElementsAre(Pair("compute.kendall_tau", "0.97"), Pair("compute.mse", "0.01")));
 }
 
+// Manifests of before there was the key are of collectives behind a barrier.
+TEST(ModelManifestTest, TheCadenceIsABarrierWhereItIsNotStated) {
+  EXPECT_EQ(CadenceOf(*ParseModelManifest(kWhole)), "barrier");
+  const std::string text = Replaced("  collective_backend: nccl\n",
+                                    "  collective_backend: nccl\n"
+                                    "  collective_cadence: back_to_back\n");
+  const auto manifest = ParseModelManifest(text);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(CadenceOf(*manifest), "back_to_back");
+  EXPECT_THAT(*FormatModelManifest(*manifest), HasSubstr("collective_cadence: back_to_back"));
+  EXPECT_EQ(CadenceOf(ModelManifest()), "") << "no collectives were measured";
+  EXPECT_THAT(Fault(Replaced("nccl\n", "nccl\n  collective_cadence: stream\n")),
+              HasSubstr("hardware.collective_cadence: must be one of barrier, back_to_back"));
+}
+
 TEST(ModelManifestTest, ModelsTrainedOnRecordsFromBeforeHaveTheBackendNamesOfToday) {
   const auto trained = [](std::string_view backend, std::string_view more) {
     std::string text = Replaced("  backend: fbgemm-cuda\n  collective_backend: nccl\n",

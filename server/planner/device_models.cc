@@ -83,6 +83,7 @@ StatusOr<BoundDevices> BindDevices(
 CostModelInfo ComputeInfo(const CostModelInfo& info) {
   CostModelInfo compute = info;
   compute.measured_with.collective_backend.clear();
+  compute.measured_with.collective_cadence.clear();
   compute.coverage.comm_fabric.clear();
   compute.coverage.ranges.min_ranks = 0;
   compute.coverage.ranges.max_ranks = 0;

@@ -119,6 +119,12 @@ PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool
   basis.measured_until = MeasuredUntil(model);
   if (model.coverage.comm_fabric.empty() || !communicates) {
     basis.text = "prices rest on measurements" + MeasurementText(model);
+    if (!communicates) return basis;
+    basis.collective_cadence = model.measured_with.collective_cadence;
+    // Behind a barrier is what an answer of before there was another cadence leaves unsaid.
+    if (basis.collective_cadence == ToText(Cadence::kBackToBack)) {
+      basis.text += ", collectives issued back to back";
+    }
     return basis;
   }
   basis.text = fmt::format(

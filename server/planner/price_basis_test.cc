@@ -62,6 +62,23 @@ TEST(PriceBasisTest, SaysWhatWasMeasuredAndUntilWhen) {
       AllOf(HasSubstr("a device that the model does not state"), HasSubstr("when is not stated")));
 }
 
+TEST(PriceBasisTest, SaysHowCollectivesFollowedEachOtherWhereTheyPrice) {
+  CostModelInfo info = MeasuredModel("NVIDIA H200", "neuroshard-cuda");
+  info.measured_with.collective_cadence = "barrier";
+  const PriceBasis alone = PriceBasisOf(BasisRequest("h200-sxm"), info);
+  EXPECT_EQ(alone.collective_cadence, "barrier");
+  EXPECT_THAT(alone.text, Not(HasSubstr("back to back")));
+  info.measured_with.collective_cadence = "back_to_back";
+  const PriceBasis in_rows = PriceBasisOf(BasisRequest("h200-sxm"), info);
+  EXPECT_EQ(in_rows.collective_cadence, "back_to_back");
+  EXPECT_THAT(in_rows.text, HasSubstr(", collectives issued back to back"));
+
+  PlanRequest of_one_rank = BasisRequest("h200-sxm");
+  of_one_rank.topology.devices.pop_back();
+  EXPECT_EQ(PriceBasisOf(of_one_rank, info).collective_cadence, "");
+  EXPECT_EQ(PriceBasisOf(BasisRequest(), Formulas()).collective_cadence, "");
+}
+
 TEST(PriceBasisTest, SaysInWhatTheRequestDiffers) {
   CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
   info.coverage.global_batch_size = 512;

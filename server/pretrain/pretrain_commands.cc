@@ -223,6 +223,7 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   NS_ASSIGN_OR_RETURN(const std::optional<Fabric> fabric, ChosenFabric(command, *selected));
 
   ConsoleProgress progress(context.err, context.progress, context.clock);
+  for (const std::string& warning : selected->warnings) progress.OnWarning(warning);
   // Hidden, so that a planner that watches the repository does not take it for a version.
   CheckpointFolder checkpoints(
       location.directory.parent_path() / fmt::format(".training-{}", location.version),
@@ -235,6 +236,10 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   if (!trained.ok()) return trained.status();
   TrainingOutcome outcome = *std::move(trained);
   if (fabric) UseFabric(*fabric, progress, outcome);
+  for (const std::string& warning : selected->warnings) outcome.remarks.push_back(warning);
+  if (const std::string cadence = CadenceOf(outcome.manifest); !cadence.empty()) {
+    outcome.remarks.push_back(fmt::format("Collectives were measured with cadence {}.", cadence));
+  }
   outcome.manifest.unusable_reason = UnusableReason(outcome, config.min_compute_tau);
   if (!outcome.manifest.unusable_reason.empty()) {
     progress.OnWarning(

@@ -83,6 +83,39 @@ TEST_F(PretrainCommandsTest, AFabricStandsInForCommunicationThatNobodyMeasured) 
   EXPECT_THAT(Read("models/cpu/2/model.yaml"), HasSubstr("name: h100-nvlink4_ndr"));
 }
 
+// The report, the manifest and what goes on from it say which cadence was learned.
+TEST_F(PretrainCommandsTest, AModelIsOfOneCadenceAndSaysWhich) {
+  auto comm = SyntheticCommRecords(120, 2);
+  for (std::size_t i = 0; i < 50; ++i) {
+    comm[i].sample.cadence = Cadence::kBackToBack;
+    comm[i].sample.start_offsets_ms.clear();
+  }
+  FillStore(SyntheticComputeRecords(60), comm);
+  const std::string quick = "max_epochs: 2, comm: {max_epochs: 2}, min_compute_tau: -1";
+  Configure(quick);
+  Output(RunTrain, train_);
+  EXPECT_THAT(Written(err_), HasSubstr("50 communication samples were measured with cadence "
+                                       "back_to_back and are left out"));
+  EXPECT_THAT(Read("models/cpu/1/model.yaml"), HasSubstr("collective_cadence: barrier"));
+  EXPECT_THAT(Read("models/cpu/1/REPORT.md"),
+              AllOf(HasSubstr("Collectives were measured with cadence barrier."),
+                    HasSubstr("50 communication samples")));
+  Configure(quick + ", records: {cadence: back_to_back}");
+  TrainCommand in_rows = train_;
+  in_rows.resume_from = train_.model_directory;
+  in_rows.model_directory = Path("models/cpu/2");
+  EXPECT_THAT(Message(RunTrain(in_rows, context_)),
+              HasSubstr("measurements are of back_to_back, the model to go on from is of barrier"));
+  in_rows.resume_from.clear();
+  Output(RunTrain, in_rows);
+  EXPECT_THAT(Read("models/cpu/2/model.yaml"), HasSubstr("collective_cadence: back_to_back"));
+
+  const EvaluateCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
+  Output(RunEvaluate, evaluate);
+  EXPECT_THAT(Written(err_),
+              HasSubstr("the model is for cadence barrier, the store also has back_to_back"));
+}
+
 TEST_F(PretrainCommandsTest, AFabricIsRefusedWhereThereAreMeasurements) {
   FillStore(SyntheticComputeRecords(60), SyntheticCommRecords(20, 2));
   train_.fabric = NEUROSHARD_SOURCE_DIR "/configs/fabrics/h100-nvlink4_ndr.yaml";

@@ -70,6 +70,8 @@ void ReadFilter(ConfigReader reader, RecordFilter* filter) {
     reader.Read("device", &device);
     filter->device = device;
   }
+  if (reader.Has("network")) reader.Read("network", &filter->network.emplace());
+  reader.ReadWord("cadence", &filter->cadence);
 }
 
 void ReadOptimization(ConfigReader& reader, OptimizationConfig* optimization) {
@@ -222,6 +224,8 @@ std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& 
   if (records.compute_kernel) values["records.compute_kernel"] = *records.compute_kernel;
   if (records.weighted) values["records.weighted"] = fmt::format("{}", *records.weighted);
   if (records.device) values["records.device"] = *records.device;
+  if (records.network) values["records.network"] = *records.network;
+  values["records.cadence"] = std::string(ToText(records.cadence));
   return values;
 }
 

@@ -78,7 +78,8 @@ struct OptimizationConfig {
   bool operator==(const OptimizationConfig&) const = default;
 };
 
-// Which records of the store to learn from. Absent: all, which must then agree.
+// Which records of the store to learn from. Absent: all, which must then agree; of collectives those
+// of one cadence.
 struct RecordFilter {
   std::optional<std::int64_t> batch_size;
   std::optional<std::string> weight_dtype;
@@ -87,6 +88,8 @@ struct RecordFilter {
   std::optional<std::string> compute_kernel;
   std::optional<bool> weighted;
   std::optional<std::string> device;
+  std::optional<std::string> network;  // of all ranks: an interface, address or network
+  Cadence cadence = Cadence::kBarrier;
 
   bool operator==(const RecordFilter&) const = default;
 };

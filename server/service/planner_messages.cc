@@ -40,6 +40,7 @@ v1::PriceBasis EncodePriceBasis(const PriceBasis& basis) {
     stage.set_stage(std::string(ToText(of.stage)));
     stage.set_kind(std::string(ToText(of.kind)));
   }
+  message.set_collective_cadence(basis.collective_cadence);
   return message;
 }
 
@@ -243,6 +244,7 @@ v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_defau
   summary.set_device(info.measured_with.device);
   summary.set_backend(info.measured_with.backend);
   summary.set_collective_backend(info.measured_with.collective_backend);
+  summary.set_collective_cadence(info.measured_with.collective_cadence);
   for (const int count : info.coverage.num_devices) summary.add_num_devices(count);
   summary.set_max_num_devices(info.coverage.max_ranks);
   summary.set_share(share);

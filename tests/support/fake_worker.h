@@ -32,6 +32,7 @@ struct FakeWorkerScript {
   bool knows_all_to_all_only = false;  // as workers of before there were other collectives
   std::vector<std::string> compute_kernels = {};  // none: as workers of before there were others
   std::string collective_backend = "";            // as devices state it
+  std::string network_interface = "";             // as records state it
 };
 
 // Answers each sample with 1 ms forward and 2 ms backward. Thread-safe.
@@ -170,6 +171,13 @@ class FakeWorker final : public v1::WorkerService::Service {
       comm->set_outcome(measurement.outcome());
       comm->set_detail(measurement.detail());
       if (measurement.has_forward()) *comm->mutable_series() = measurement.forward();
+      auto& properties = *comm->mutable_environment()->mutable_properties();
+      if (!script_.network_interface.empty()) {
+        properties["network_interface"] = script_.network_interface;
+      }
+      if (!script_.knows_all_to_all_only && !request->sample().cadence().empty()) {
+        properties["cadence"] = request->sample().cadence();
+      }
       (*comm->mutable_environment()->mutable_properties())["collective_backend"] = "fake-rings";
       if (!script_.knows_all_to_all_only) {
         (*comm->mutable_environment()->mutable_properties())["collective"] =

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "common/base/bytes.h"
 #include "kernels/stats/statistics.h"
@@ -21,6 +22,8 @@
 
 namespace neuroshard {
 namespace {
+
+using namespace std::chrono_literals;
 
 // What a rank wants to do at an iteration boundary. The group does the largest wish of all ranks.
 enum class Wish { kDone = 0, kContinue = 1, kOutOfTime = 2, kStop = 3 };
@@ -45,6 +48,7 @@ double Fingerprint(const CommSample& sample, const MeasurementSettings& settings
                         fmt::join(input->whole_features, ","), fmt::join(input->whole_ids, ","),
                         input->cut_features, input->cut_ids, input->weighted, input->seed);
   }
+  if (sample.cadence != Cadence::kBarrier) text += fmt::format("|{}", ToText(sample.cadence));
   if (sample.casts()) text += fmt::format("|{}", ToText(sample.wire_dtype));
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
@@ -125,6 +129,10 @@ Status ReserveIds(const Communicator& communicator, InputDistribution& input_dis
   }
 }
 
+// As many iterations of cadence back_to_back as a trainer has collectives in a pass; more would make
+// a stop wait.
+constexpr int kRowIterations = 8;
+
 StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample& sample,
                                     const std::function<Status()>& step,
                                     const MeasurementSettings& settings, const Timekeeper& time,
@@ -143,27 +151,34 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
     return enough && spent_ms >= static_cast<double>(settings.max_time_ms) ? Wish::kOutOfTime
                                                                            : Wish::kContinue;
   };
-  for (int i = 0;; ++i) {
+  const bool in_rows = sample.cadence == Cadence::kBackToBack;
+  for (int i = 0;;) {
     NS_ASSIGN_OR_RETURN(const Wish agreed, Agree(communicator, wish()));
     if (agreed == Wish::kStop) return absl::CancelledError("stopped while measuring");
     if (agreed != Wish::kContinue) break;
 
     NS_ASSIGN_OR_RETURN(const TimePoint together, communicator.Meet(time));
-    TimePoint start = together;
-    communicator.StartNextWhen(together + offset - time.Now(), [&] {
-      time.WaitUntil(together + offset, stop);
-      start = time.Now();
-    });
-    NS_RETURN_IF_ERROR(step());
-    const TimePoint end = time.Now();
-    if (i < settings.warmup_iterations) continue;
+    const int left = settings.warmup_iterations + settings.max_iterations - i;
+    const int end_of_row = i + (in_rows ? std::clamp(left, 1, kRowIterations) : 1);
+    TimePoint before = together;
+    for (bool first = true; i < end_of_row; first = false) {
+      TimePoint start = before;
+      communicator.StartNextWhen(first ? together + offset - time.Now() : 0ns, [&] {
+        if (first) time.WaitUntil(together + offset, stop);
+        start = time.Now();
+      });
+      NS_RETURN_IF_ERROR(step());
+      const TimePoint end = time.Now();
+      const double took_ms = MillisecondsBetween(std::exchange(before, end), end);
+      if ((in_rows && first) || i++ < settings.warmup_iterations) continue;
 
-    NS_RETURN_IF_ERROR(rule.AddMeasurementMs(
-        communicator.LastExchangeMs().value_or(MillisecondsBetween(start, end))));
-    spent_ms += MillisecondsBetween(together, end);
-    if (!satisfied && rule.Finished()) {
-      satisfied = true;
-      reason = rule.reason();
+      NS_RETURN_IF_ERROR(rule.AddMeasurementMs(
+          communicator.LastExchangeMs().value_or(MillisecondsBetween(start, end))));
+      spent_ms += took_ms;
+      if (!satisfied && rule.Finished()) {
+        satisfied = true;
+        reason = rule.reason();
+      }
     }
   }
   return Summarize(rule.samples_ms(), reason, settings.warmup_iterations);
@@ -202,7 +217,9 @@ StatusOr<CommMeasurement> MeasureComm(Communicator& communicator, const DevicePr
   std::map<std::string, std::string> properties = {
       {"collective", std::string(CollectiveWord(sample))},
       {std::string(kCollectiveBackendProperty), device.collective_backend},
+      {std::string(kCadenceProperty), std::string(ToText(sample.cadence))},
       {"world_size", std::to_string(communicator.world_size())}};
+  properties.merge(communicator.Network());
   if (steps.quantized) {
     properties.emplace(kWireDtypeProperty, ToText(sample.wire_dtype));
     const std::span<const double> casts_ms = steps.quantized->casts_ms();

@@ -18,6 +18,11 @@ namespace neuroshard {
 // enters early is charged for waiting for the last. Caches are not flushed: in training, too, the
 // lookup has just written what is sent.
 //
+// With cadence back_to_back an iteration is one of up to 8 exchanges in a row, each of which a rank
+// begins as soon as its own previous one has ended. They follow another one that began at the
+// barrier and does not count; the ranks agree between rows. On a device that can hold back enqueued
+// work, enqueueing is not part of their time either.
+//
 // All ranks run the same number of iterations: the group stops when every rank's stopping rule is
 // satisfied, or when any rank has spent max_time_ms in timed iterations, start offsets included
 // (after min_iterations), or when any rank's `stop` stops.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_device_backend.h"
 #include "tests/support/status_matchers.h"
@@ -88,6 +91,32 @@ TEST_F(CommMeasurementTest, TimesOwnCompletionMinusOwnStart) {
   NS_ASSERT_OK_AND_ASSIGN(const CommMeasurement held, Measure(sample));
   EXPECT_THAT(held.series.samples_ms, Each(7));
   EXPECT_DOUBLE_EQ(time_.waited_ms(), 2 * 3 * (2 + 5));
+}
+
+// In rows of 8 behind an exchange that does not count, with no barrier within a row.
+TEST_F(CommMeasurementTest, BackToBackMeetsOnceARowAndDoesNotTimeWhatBeganThere) {
+  settings_.min_iterations = settings_.max_iterations = 20;
+  CommSample sample = Sample();
+  sample.cadence = Cadence::kBackToBack;
+  int exchange = 0;
+  const std::vector<int> at_barriers = {0, 9, 18};
+  script_.on_all_to_all = [&] {
+    const bool first =
+        std::find(at_barriers.begin(), at_barriers.end(), exchange++) != at_barriers.end();
+    time_.Advance(std::chrono::milliseconds(first ? 1000 : 7));
+  };
+  for (const bool holds : {false, true}) {
+    exchange = 0;
+    script_.holds_exchanges = holds;
+    NS_ASSERT_OK_AND_ASSIGN(const CommMeasurement record, Measure(sample));
+    EXPECT_THAT(record.series.samples_ms, SizeIs(20));
+    EXPECT_THAT(record.series.samples_ms, Each(7));
+    EXPECT_EQ(exchange, 2 + 20 + 3);
+    EXPECT_EQ(record.environment.properties.at("cadence"), "back_to_back");
+  }
+  EXPECT_EQ(log_.Count("barrier"), 2U * 3U);
+  NS_ASSERT_OK_AND_ASSIGN(const CommMeasurement alone, Measure(Sample()));
+  EXPECT_EQ(alone.environment.properties.at("cadence"), "barrier");
 }
 
 TEST_F(CommMeasurementTest, RunsTheCollectiveOfTheSample) {

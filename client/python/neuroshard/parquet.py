@@ -20,8 +20,8 @@ except ImportError:
     raise SystemExit("neuroshard-parquet: needs pyarrow (pip install neuroshard[parquet])") from None
 
 TYPES = {
-    **dict.fromkeys(("sample_id", "optimizer", "shards", "direction", "collective", "wire_dtype"), string()),
-    **dict.fromkeys(("hostname", "device", "backend", "collective_backend", "worker_version", "git_commit"), string()),
+    **dict.fromkeys(("sample_id", "optimizer", "shards", "direction", "collective", "wire_dtype", "cadence"), string()),
+    **dict.fromkeys(("hostname", "device", "backend", "collective_backend", "worker_version", "git_commit", "network_interface", "network_address", "network"), string()),
     **dict.fromkeys(("forward_ms", "backward_ms", "total_ms", "start_offset_ms", "cost_ms", "whole_ids", "cut_ids"), float64()),
     **dict.fromkeys(("batch_size", "rank", "num_ranks", "element_bytes", "dim_sum", "whole_features", "cut_features", "measured_at_unix_ms"), int64()),
     **dict.fromkeys(("imported", "weighted"), bool_()),

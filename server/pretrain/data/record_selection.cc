@@ -1,7 +1,10 @@
 #include "server/pretrain/data/record_selection.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -9,6 +12,7 @@
 #include <utility>
 
 #include "common/domain/backend_names.h"
+#include "common/domain/rank_networks.h"
 
 namespace neuroshard {
 namespace {
@@ -51,20 +55,24 @@ Conditions ConditionsOf(const ComputeRecord& record) {
 Conditions ConditionsOf(const CommRecord& record) {
   std::set<std::string> devices;
   std::set<std::string> backends;
+  std::set<std::string> networks;
   for (const MeasurementEnvironment& environment : record.environments) {
     devices.insert(environment.device);
     backends.insert(CollectiveBackendOf(environment));
+    if (const RankNetwork of = NetworkOf(environment); of.stated()) networks.insert(of.ToText());
   }
   return {
       {"batch_size", std::to_string(record.sample.batch_size)},
       {"element_bytes", std::to_string(record.sample.element_bytes)},
+      {"cadence", std::string(ToText(record.sample.cadence))},
       {"device", Joined(devices)},
       {"collective backend", Joined(backends)},
+      {"network", Joined(networks)},
   };
 }
 
 Conditions Wanted(const RecordFilter& filter) {
-  Conditions wanted;
+  Conditions wanted = {{"cadence", std::string(ToText(filter.cadence))}};
   if (filter.batch_size) wanted["batch_size"] = std::to_string(*filter.batch_size);
   if (filter.weight_dtype) wanted["weight_dtype"] = *filter.weight_dtype;
   if (filter.optimizer) wanted["optimizer"] = *filter.optimizer;
@@ -119,12 +127,124 @@ class Census {
 
 // Those that a model must have one value of.
 Conditions MustAgree(Conditions conditions, ConditionSupport support) {
+  conditions.erase("network");  // WarnOfNetworks
   if (support == ConditionSupport::kAny) {
     std::erase_if(conditions, [](const auto& condition) {
       return condition.first != "device" && !condition.first.ends_with("backend");
     });
   }
   return conditions;
+}
+
+bool RanOver(const MeasurementEnvironment& environment, const std::string& network) {
+  for (const auto property : {kInterfaceProperty, kAddressProperty, kNetworkProperty}) {
+    const auto found = environment.properties.find(std::string(property));
+    if (found != environment.properties.end() && found->second == network) return true;
+  }
+  return false;
+}
+
+bool PassesNetwork(const ComputeRecord& /*record*/, const RecordFilter& /*filter*/) { return true; }
+
+// Collectives that do not say over what they ran do not pass.
+bool PassesNetwork(const CommRecord& record, const RecordFilter& filter) {
+  if (!filter.network) return true;
+  return !record.environments.empty() &&
+         std::all_of(record.environments.begin(), record.environments.end(),
+                     [&](const auto& rank) { return RanOver(rank, *filter.network); });
+}
+
+double MedianOf(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// What collectives of one network cost.
+struct NetworkFigures {
+  std::vector<double> cost_ms;  // of the slowest rank
+  std::vector<double> gb_per_s;
+
+  void Add(const CommRecord& record) {
+    const CommSample& sample = record.sample;
+    cost_ms.push_back(*std::max_element(record.cost_ms.begin(), record.cost_ms.end()));
+    const std::int64_t columns = *std::max_element(sample.dim_sums.begin(), sample.dim_sums.end());
+    const double bytes = static_cast<double>(columns) *
+                         static_cast<double>(sample.batch_size * sample.element_bytes);
+    // A distribution of ids has no columns.
+    if (cost_ms.back() > 0 && bytes > 0) gb_per_s.push_back(bytes / cost_ms.back() / 1e6);
+  }
+
+  std::string Text() const {
+    return fmt::format("{} samples, median {:.3g} ms at {:.3g} GB/s of the largest rank",
+                       cost_ms.size(), MedianOf(cost_ms), MedianOf(gb_per_s));
+  }
+};
+
+bool IsOfOneHost(const CommRecord& record) {
+  return std::all_of(record.environments.begin(), record.environments.end(),
+                     [&](const MeasurementEnvironment& rank) {
+                       return rank.hostname == record.environments.front().hostname;
+                     });
+}
+
+// Collectives within one host do not use what those between hosts do, so the two are compared among
+// themselves.
+void WarnOfNetworks(const std::vector<CommRecord>& comm, std::vector<std::string>& warnings) {
+  std::map<std::string, std::int64_t> different_ranks;
+  for (const bool one_host : {true, false}) {
+    const auto counts = [&](const CommRecord& record) {
+      return !record.environments.empty() && IsOfOneHost(record) == one_host;
+    };
+    std::set<RankNetwork> networks;
+    for (const CommRecord& record : comm) {
+      if (!counts(record)) continue;
+      for (const auto& rank : record.environments) networks.insert(NetworkOf(rank));
+    }
+    const auto groups = GroupNetworks(networks);
+    if (groups.size() < 2) continue;
+    std::map<std::string, NetworkFigures> figures;
+    for (const CommRecord& record : comm) {
+      if (!counts(record)) continue;
+      std::set<std::string> used;
+      for (const std::set<RankNetwork>& group : groups) {
+        for (const auto& rank : record.environments) {
+          if (group.contains(NetworkOf(rank))) used.insert(group.begin()->ToText());
+        }
+      }
+      if (used.empty()) continue;
+      if (used.size() > 1) ++different_ranks[DifferentNetworks(record.environments)];
+      figures[fmt::format("{}", fmt::join(used, " and "))].Add(record);
+    }
+    if (figures.size() < 2) continue;
+    std::vector<std::string> parts;
+    for (const auto& [network, of] : figures) {
+      parts.push_back(fmt::format("{} ({})", network, of.Text()));
+    }
+    warnings.push_back(
+        fmt::format("Collectives {} ran over different networks, which the model cannot tell "
+                    "apart: {}. `records: {{network: ...}}` in the config chooses one by its "
+                    "interface, address or network.",
+                    one_host ? "within one host" : "between hosts", fmt::join(parts, "; ")));
+  }
+  for (const auto& [different, samples] : different_ranks) {
+    warnings.push_back(fmt::format("In {} samples {}.", samples, different));
+  }
+}
+
+void WarnOfOtherCadences(const RecordFilter& filter, const std::vector<CommRecord>& comm,
+                         std::vector<std::string>& warnings) {
+  const std::int64_t others = std::count_if(
+      comm.begin(), comm.end(),
+      [&](const CommRecord& record) { return record.sample.cadence != filter.cadence; });
+  if (others == 0) return;
+  const Cadence other =
+      filter.cadence == Cadence::kBarrier ? Cadence::kBackToBack : Cadence::kBarrier;
+  warnings.push_back(
+      fmt::format("{} communication samples were measured with cadence {} and are left out; "
+                  "`records: {{cadence: {}}}` in the config trains on them instead.",
+                  others, ToText(other), ToText(other)));
 }
 
 bool IsCost(double ms) { return std::isfinite(ms) && ms >= 0; }
@@ -143,14 +263,15 @@ bool HasGoodCosts(const CommRecord& record) {
 }
 
 template <typename Record>
-std::vector<Record> Keep(std::vector<Record> records, const Conditions& wanted,
+std::vector<Record> Keep(std::vector<Record> records, const RecordFilter& filter,
                          ConditionSupport support, Census& before, Census& after,
                          std::vector<std::string>& bad) {
+  const Conditions wanted = Wanted(filter);
   std::vector<Record> kept;
   for (Record& record : records) {
     const Conditions conditions = ConditionsOf(record);
     before.Add(conditions);
-    if (!Passes(conditions, wanted)) continue;
+    if (!Passes(conditions, wanted) || !PassesNetwork(record, filter)) continue;
     after.Add(MustAgree(conditions, support));
     if (!HasGoodCosts(record)) bad.push_back(record.sample.sample_id);
     kept.push_back(std::move(record));
@@ -170,13 +291,13 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
     });
   }
   if (all == 0) return FailedPrecondition("the store has no usable measurement");
-  const Conditions wanted = Wanted(filter);
+  SelectedRecords selected;
+  WarnOfOtherCadences(filter, comm, selected.warnings);
   Census before;
   Census after;
   std::vector<std::string> bad;
-  SelectedRecords selected;
-  selected.compute = Keep(std::move(compute), wanted, support, before, after, bad);
-  selected.comm = Keep(std::move(comm), wanted, support, before, after, bad);
+  selected.compute = Keep(std::move(compute), filter, support, before, after, bad);
+  selected.comm = Keep(std::move(comm), filter, support, before, after, bad);
   selected.filtered_out =
       static_cast<std::int64_t>(all - selected.compute.size() - selected.comm.size());
   if (selected.compute.empty() && selected.comm.empty()) {
@@ -207,6 +328,7 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
         "device's memory (compute_kernel fused); the preset universal learns of both",
         kernel);
   }
+  WarnOfNetworks(selected.comm, selected.warnings);
   const auto distributions =
       std::stable_partition(selected.comm.begin(), selected.comm.end(),
                             [](const CommRecord& record) { return !record.sample.input_dist; });
@@ -219,7 +341,8 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                          after.Only("optimizer"),
                          after.Only("device"),
                          after.Only("compute backend"),
-                         after.Only("collective backend")};
+                         after.Only("collective backend"),
+                         selected.comm.empty() ? "" : std::string(ToText(filter.cadence))};
   return selected;
 }
 

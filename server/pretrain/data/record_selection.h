@@ -20,6 +20,7 @@ struct MeasuredConditions {
   std::string device;
   std::string backend;
   std::string collective_backend;
+  std::string collective_cadence;  // empty: no collectives
 
   bool operator==(const MeasuredConditions&) const = default;
 };
@@ -30,6 +31,9 @@ struct SelectedRecords {
   std::vector<CommRecord> input_dist;  // distributions of ids
   MeasuredConditions conditions;
   std::int64_t filtered_out = 0;
+  // Sentences on collectives of another cadence, which were filtered out, and on networks: ranks of
+  // one group on different ones, samples of one fabric over different ones.
+  std::vector<std::string> warnings;
 };
 
 // Conditions that a model's features tell apart.

@@ -5,12 +5,14 @@
 
 #include <limits>
 
+#include "common/domain/rank_networks.h"
 #include "server/pretrain/testing/synthetic_records.h"
 
 namespace neuroshard {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -20,8 +22,10 @@ TEST(RecordSelectionTest, RecordsOfOneKindPassWithTheirConditions) {
   ASSERT_TRUE(selected.ok()) << selected.status();
   EXPECT_EQ(selected->compute.size(), 5u);
   EXPECT_EQ(selected->comm.size(), 4u);
-  EXPECT_EQ(selected->conditions, (MeasuredConditions{512, "fp32", "sgd", "Some CPU",
-                                                      "neuroshard-cpu", "neuroshard-tcp"}));
+  EXPECT_EQ(selected->conditions,
+            (MeasuredConditions{512, "fp32", "sgd", "Some CPU", "neuroshard-cpu", "neuroshard-tcp",
+                                "barrier"}));
+  EXPECT_TRUE(selected->warnings.empty());
 }
 
 TEST(RecordSelectionTest, MixedConditionsAreListedWithTheWayToChoose) {
@@ -54,6 +58,88 @@ TEST(RecordSelectionTest, ComputeAndCommunicationMustAgreeOnTheBatchSize) {
   for (CommRecord& record : comm) record.sample.batch_size = 1024;
   const auto mixed = SelectRecords(SyntheticComputeRecords(4), comm, RecordFilter());
   EXPECT_THAT(Message(mixed.status()), HasSubstr("batch_size: 1024 (4 records), 512 (4 records)"));
+}
+
+// Neither is taken for the other: back to back, collectives take up to 2.6 times as long.
+TEST(RecordSelectionTest, OneCadenceIsLearnedAndTheOtherNamed) {
+  auto comm = SyntheticCommRecords(10, 2);
+  for (std::size_t i = 0; i < 3; ++i) comm[i].sample.cadence = Cadence::kBackToBack;
+  for (const auto support : {ConditionSupport::kOne, ConditionSupport::kAny}) {
+    RecordFilter filter;
+    const auto alone = SelectRecords({}, comm, filter, support);
+    ASSERT_TRUE(alone.ok()) << alone.status();
+    EXPECT_EQ(alone->comm.size(), 7u);
+    EXPECT_EQ(alone->filtered_out, 3);
+    EXPECT_EQ(alone->conditions.collective_cadence, "barrier");
+    EXPECT_THAT(alone->warnings,
+                ElementsAre(AllOf(HasSubstr("3 communication samples"), HasSubstr("back_to_back"),
+                                  HasSubstr("records: {cadence: back_to_back}"))));
+    filter.cadence = Cadence::kBackToBack;
+    const auto in_rows = SelectRecords({}, comm, filter, support);
+    ASSERT_TRUE(in_rows.ok()) << in_rows.status();
+    EXPECT_EQ(in_rows->comm.size(), 3u);
+    EXPECT_EQ(in_rows->conditions.collective_cadence, "back_to_back");
+  }
+}
+
+void RunOver(CommRecord& record, std::vector<RankNetwork> networks) {
+  for (std::size_t rank = 0; rank < networks.size(); ++rank) {
+    auto& properties = record.environments[rank].properties;
+    properties["network_interface"] = networks[rank].interface;
+    properties["network"] = networks[rank].network;
+  }
+}
+
+TEST(RecordSelectionTest, SamplesOverDifferentNetworksAreNamedWithTheirFigures) {
+  const RankNetwork fast{"ib0", "192.168.0.0/16"}, slow{"eth0", "10.0.0.0/24"};
+  auto comm = SyntheticCommRecords(6, 2);
+  for (std::size_t i = 0; i < 6; ++i) {
+    RunOver(comm[i], i < 2 ? std::vector{slow, slow} : std::vector{fast, fast});
+    comm[i].cost_ms.assign(2, i < 2 ? 24200 : 260);
+  }
+  RecordFilter filter;
+  const auto mixed = SelectRecords({}, comm, filter);
+  ASSERT_TRUE(mixed.ok()) << mixed.status();
+  EXPECT_THAT(
+      mixed->warnings,
+      ElementsAre(AllOf(HasSubstr("within one host"), HasSubstr("eth0 10.0.0.0/24 (2 samples"),
+                        HasSubstr("median 2.42e+04 ms"), HasSubstr("ib0 192.168.0.0/16 (4 samples"),
+                        HasSubstr("median 260 ms"), HasSubstr("records: {network: ...}"))));
+  for (const char* chosen : {"ib0", "192.168.0.0/16"}) {
+    filter.network = chosen;
+    const auto one = SelectRecords({}, comm, filter);
+    ASSERT_TRUE(one.ok()) << one.status();
+    EXPECT_EQ(one->comm.size(), 4u);
+    EXPECT_EQ(one->filtered_out, 2);
+    EXPECT_TRUE(one->warnings.empty());
+  }
+  filter.network = "eth7";
+  EXPECT_THAT(Message(SelectRecords({}, comm, filter).status()),
+              HasSubstr("network: eth0 10.0.0.0/24 (2 records), ib0 192.168.0.0/16 (4 records)"));
+}
+
+TEST(RecordSelectionTest, RanksOfOneGroupOnDifferentNetworksAreNamed) {
+  auto comm = SyntheticCommRecords(4, 2);
+  for (CommRecord& record : comm)
+    RunOver(record, {{"eth0", "10.0.0.0/24"}, {"ib0", "10.1.0.0/16"}});
+  const auto selected = SelectRecords({}, comm, RecordFilter());
+  ASSERT_TRUE(selected.ok()) << selected.status();
+  EXPECT_THAT(selected->warnings,
+              ElementsAre(AllOf(HasSubstr("In 4 samples the ranks of the group use different"),
+                                HasSubstr("0 over eth0 10.0.0.0/24; 1 over ib0 10.1.0.0/16"))));
+}
+
+// Hosts whose networks are routed have interfaces of one name; the loopback is no network of hosts.
+TEST(RecordSelectionTest, OneFabricIsNotTakenForTwo) {
+  auto comm = SyntheticCommRecords(4, 2);
+  RunOver(comm[0], {{"lo", "127.0.0.0/8"}, {"lo", "127.0.0.0/8"}});
+  for (std::size_t i = 1; i < 4; ++i) {
+    comm[i].environments[1].hostname = "another";
+    RunOver(comm[i], {{"eth0", "10.0.0.0/24"}, {"eth0", "10.0.1.0/24"}});
+  }
+  const auto selected = SelectRecords({}, comm, RecordFilter());
+  ASSERT_TRUE(selected.ok()) << selected.status();
+  EXPECT_TRUE(selected->warnings.empty());
 }
 
 TEST(RecordSelectionTest, KernelsAndCollectivesMustAgree) {

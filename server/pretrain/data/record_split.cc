@@ -55,6 +55,7 @@ std::string ContentOf(const CommRecord& record) {
                                  sample.batch_size, sample.element_bytes);
   for (const auto dim_sum : sample.dim_sums) text += fmt::format("|{}", dim_sum);
   for (const double offset : sample.start_offsets_ms) text += fmt::format("|{}", offset);
+  if (sample.cadence != Cadence::kBarrier) text += fmt::format("|{}", ToText(sample.cadence));
   if (sample.casts()) text += fmt::format("|{}", ToText(sample.wire_dtype));
   if (const auto& input = sample.input_dist) {
     text += fmt::format("|{}|{}|{}|{}|{}|{}", fmt::join(input->whole_features, ","),

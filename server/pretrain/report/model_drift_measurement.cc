@@ -74,6 +74,10 @@ DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord>
         AreOthers(with.collective_backend, CollectiveBackendOf(record.environments.front()))) {
       why = "other collectives";
     }
+    if (why.empty() &&
+        AreOthers(with.collective_cadence, std::string(ToText(record.sample.cadence)))) {
+      why = "another cadence";
+    }
     return leaves_out(why);
   });
   std::vector<StageDrift>& drift = result.stages;

@@ -56,11 +56,13 @@ TEST(ModelDriftMeasurementTest, AModelOfOneBatchSizeIsComparedAtThatAlone) {
 TEST(ModelDriftMeasurementTest, MeasurementsOfOtherKernelsAndCollectivesSayNothing) {
   CostModelInfo info;
   info.coverage.max_ranks = 8;
-  info.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp"};
+  info.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp", "barrier"};
   std::vector<ComputeRecord> compute = {LookupsTaking(2, 64), LookupsTaking(9, 64)};
   compute[0].environment.backend = "neuroshard-cpu";
   compute[1].environment.backend = "fbgemm-cpu";
-  std::vector<CommRecord> comm = {AllReduceTaking(3, 64), AllReduceTaking(9, 64)};
+  std::vector<CommRecord> comm = {AllReduceTaking(3, 64), AllReduceTaking(9, 64),
+                                  AllReduceTaking(9, 64)};
+  comm[2].sample.cadence = Cadence::kBackToBack;
   comm[0].environments[0].properties["collective_backend"] = "neuroshard-tcp";
   comm[1].environments[0].properties["collective_backend"] = "torch-gloo";
   const auto drift = MeasureDrift(testing::FakeCostModel(info), compute, comm, 1000).stages;

@@ -48,6 +48,7 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
   std::set<std::string> devices;
   std::set<std::string> backends;
   std::set<std::string> collective_backends;
+  std::set<std::string> cadences;
   for (const ComputeRecord& record : compute) {
     batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
     optimizers.insert(std::string(ToText(record.sample.optimizer)));
@@ -59,6 +60,7 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
   }
   for (const CommRecord& record : comm) {
     batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
+    cadences.insert(std::string(ToText(record.sample.cadence)));
     for (const MeasurementEnvironment& environment : record.environments) {
       collective_backends.insert(CollectiveBackendOf(environment));
     }
@@ -81,6 +83,7 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
   compare("device", info.measured_with.device, std::move(devices));
   compare("backend", info.measured_with.backend, std::move(backends));
   compare("collectives", info.measured_with.collective_backend, std::move(collective_backends));
+  compare("cadence", info.measured_with.collective_cadence, std::move(cadences));
   return mismatches;
 }
 

@@ -144,6 +144,7 @@ StatusOr<TrainingOutcome> TrainCostModel(const SelectedRecords& records,
         "request names by their published links");
   } else {
     manifest.collective_backend = records.conditions.collective_backend;
+    manifest.collective_cadence = records.conditions.collective_cadence;
   }
   return outcome;
 }

@@ -114,6 +114,8 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                       InCommon(records.conditions.backend, before.backend));
   NS_ASSIGN_OR_RETURN(const std::string collective_backend,
                       InCommon(records.conditions.collective_backend, before.collective_backend));
+  NS_ASSIGN_OR_RETURN(const std::string collective_cadence,
+                      InCommon(records.conditions.collective_cadence, CadenceOf(before)));
   const SelectedRecords none;
   const SelectedRecords& replay = start == nullptr ? none : start->replay;
   const MergedRecords<ComputeRecord> merged =
@@ -169,7 +171,10 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
     NS_RETURN_IF_ERROR(
         TrainInputDist(MergeRepeats(all, config.cost_of_series), config, context, outcome));
   }
-  if (outcome.manifest.comm) outcome.manifest.collective_backend = collective_backend;
+  if (outcome.manifest.comm) {
+    outcome.manifest.collective_backend = collective_backend;
+    outcome.manifest.collective_cadence = collective_cadence;
+  }
   outcome.manifest.trained_on = TrainedOn(compute, comm, start);
   return outcome;
 }

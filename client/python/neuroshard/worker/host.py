@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.metadata
+import ipaddress
 import os
 import pathlib
 import platform
 import socket
-from typing import Dict, Optional
+import struct
+from typing import Dict, Iterator, Optional, Tuple, Union
+
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 
 _CGROUPS = (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"))
@@ -84,3 +90,26 @@ def environment() -> Dict[str, str]:
 
 def hostname() -> str:
     return socket.gethostname()
+
+
+def _interfaces() -> Iterator[Tuple[str, Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]]]:
+    """Their names, addresses and networks."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with contextlib.suppress(OSError):  # it has no IPv4 address
+                address, mask = (socket.inet_ntoa(fcntl.ioctl(asking, code, request)[20:24]) for code in (_SIOCGIFADDR, _SIOCGIFNETMASK))
+                yield name, ipaddress.IPv4Interface(f"{address}/{mask}")
+    for line in _read("/proc/net/if_inet6").splitlines():
+        address, _, bits, _, _, name = line.split()
+        yield name, ipaddress.IPv6Interface((int(address, 16), int(bits, 16)))
+
+
+def network_of(address: str) -> Dict[str, str]:
+    """Of an IP address of this host, as properties of records: itself, and its network and interface as far as they are known."""
+    own = ipaddress.ip_address(address)
+    loopback = own.version == 4 and own.is_loopback
+    for name, interface in _interfaces():
+        if interface.ip == own or (loopback and interface.ip.is_loopback and interface.version == 4):
+            return {"network_interface": name, "network_address": address, "network": str(interface.network)}
+    return {"network_address": address, "network": str(ipaddress.ip_network(own))}

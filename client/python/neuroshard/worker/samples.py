@@ -26,6 +26,7 @@ _MAX_START_OFFSET_MS = 60_000
 POOLING_MODES = ("sum", "mean", "none")
 WEIGHT_DTYPES = ("fp32", "fp16", "bf16")
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb", "lars_sgd")
+CADENCES = ("barrier", "back_to_back")
 WIRE_DTYPES = ("fp32", "fp16", "bf16")  # that pooled vectors are cast to
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
 DIRECTIONS = ("forward", "backward")
@@ -186,6 +187,10 @@ def decode_comm_sample(message: v1.CommSample) -> v1.CommSample:
     reduces = sample.collective in ("reduce_scatter", "all_reduce")
     if check.in_range("element_bytes", sample.element_bytes, 1, 16) and reduces and sample.element_bytes != 4:
         check.fail("element_bytes", f"must be 4 for {sample.collective}, which adds fp32 numbers, got {sample.element_bytes}")
+    cadence = check.word("cadence", sample.cadence, CADENCES, "barrier")
+    sample.cadence = "" if cadence == "barrier" else cadence  # ranks of workers of before there was the field agree on a barrier
+    if sample.cadence and sample.start_offsets_ms:
+        check.fail("start_offsets_ms", f"must be empty for cadence {cadence}, which has no barrier to count from")
     if sample.wire_dtype != "fp32":
         if not all_to_all:
             check.fail("wire_dtype", f"goes with collective all_to_all alone, got {sample.collective}")

@@ -128,6 +128,13 @@ class CommSampleTest(Case):
         self.assertEqual(self.faults_of(decode_comm_sample, comm_sample(start_offsets_ms=[1.0])),
                          ["start_offsets_ms: must have none or as many entries as dim_sums, 2, got 1"])
 
+    def test_a_cadence_without_barriers_has_no_start_offsets(self) -> None:
+        self.assertEqual(decode_comm_sample(comm_sample(cadence="back_to_back")).cadence, "back_to_back")
+        self.assertEqual(decode_comm_sample(comm_sample(cadence="barrier")), decode_comm_sample(comm_sample()))
+        self.assertEqual(self.faults_of(decode_comm_sample, comm_sample(cadence="back_to_back", start_offsets_ms=[0, 1])),
+                         ["start_offsets_ms: must be empty for cadence back_to_back, which has no barrier to count from"])
+        self.assertEqual(self.faults_of(decode_comm_sample, comm_sample(cadence="stream")), ['cadence: must be one of barrier, back_to_back, got "stream"'])
+
     def test_casts_are_of_an_all_to_all_in_two_bytes(self) -> None:
         self.assertEqual(decode_comm_sample(comm_sample(wire_dtype="bf16")).element_bytes, 2)
         self.assertEqual(self.faults_of(decode_comm_sample, comm_sample(wire_dtype="fp16", element_bytes=4, collective="all_gather", dim_sums=[8, 8])), [

@@ -133,7 +133,7 @@ class WorkerService(WorkerServiceServicer):
                 response = v1.ProfileCommResponse()
                 for (rank, device), answer in zip(spec.local_ranks, answers):
                     record = response.measurements.add(sample_id=sample.sample_id, rank=rank)
-                    properties = {"collective": sample.collective, "world_size": str(spec.world_size)}
+                    properties = {"collective": sample.collective, "cadence": sample.cadence or "barrier", "world_size": str(spec.world_size)}
                     self._fill(record, self._inventory.devices[device], settings, answer, properties)
                 outcome.set(response.measurements[0].outcome)
             return response

@@ -223,10 +223,16 @@ class WorkerTest(unittest.TestCase):
                 self.assertEqual([(r.rank, r.outcome, len(r.series.samples_ms)) for r in records], [(0, "ok", 3), (1, "ok", 3)])
                 self.assertEqual(records[0].environment.properties["collective"], collective)
                 self.assertEqual(records[0].environment.properties["collective_backend"], "torch-gloo")
+                self.assertEqual(records[0].environment.properties["cadence"], "barrier")
         for wire_dtype in ("fp16", "bf16"):
             record = group.profile(wire_dtype=wire_dtype)[1].measurements[0]
             self.assertEqual(record.environment.properties["wire_dtype"], wire_dtype)
             self.assertTrue(0 < float(record.environment.properties["casts_ms"]) < record.series.median_ms)
+        in_rows = [answer.measurements[0] for answer in group.profile(cadence="back_to_back")]
+        self.assertEqual([(r.outcome, len(r.series.samples_ms)) for r in in_rows], [("ok", 3)] * 2)
+        properties = in_rows[1].environment.properties
+        self.assertEqual([properties[key] for key in ("cadence", "network_interface", "network_address", "network")],
+                         ["back_to_back", "lo", "127.0.0.1", "127.0.0.0/8"])
         for direction in ("forward", "backward"):
             self.assertEqual([a.measurements[0].outcome for a in group.profile(direction=direction, dim_sums=[0, 24])], ["ok"] * 2)
         self.assertEqual(group.close(), [v1.CloseCommGroupResponse()] * 2)
