@@ -173,6 +173,9 @@ TEST(CheckUniqueIdTest, TheSocketMustBeInTheNetworks) {
   for (const std::size_t offset : {0, 8}) {
     EXPECT_TRUE(CheckUniqueId(UniqueIdOf("10.1.2.3:80", offset), networks).ok());
     EXPECT_TRUE(CheckUniqueId(UniqueIdOf("[fd00::1]:80", offset), networks).ok());
+    for (const char* address : {"10.1.2.3:80", "[fd00::1]:80"}) {
+      EXPECT_EQ(ToText(*AddressInUniqueId(UniqueIdOf(address, offset))), address);
+    }
     EXPECT_THAT(
         Message(CheckUniqueId(UniqueIdOf("192.0.2.1:80", offset), networks)),
         ::testing::AllOf(::testing::HasSubstr("192.0.2.1:80"), ::testing::HasSubstr("10.0.0.0/8")));
@@ -184,6 +187,7 @@ TEST(CheckUniqueIdTest, TheSocketMustBeInTheNetworks) {
   std::copy_n(forged.begin(), 8, both.begin());
   EXPECT_FALSE(CheckUniqueId(both, networks).ok());
   EXPECT_FALSE(CheckUniqueId(std::vector<char>(128), networks).ok());
+  EXPECT_EQ(AddressInUniqueId(std::vector<char>(128)), std::nullopt);
 }
 
 }  // namespace

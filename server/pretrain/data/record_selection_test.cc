@@ -60,7 +60,7 @@ TEST(RecordSelectionTest, ComputeAndCommunicationMustAgreeOnTheBatchSize) {
   EXPECT_THAT(Message(mixed.status()), HasSubstr("batch_size: 1024 (4 records), 512 (4 records)"));
 }
 
-// Neither is taken for the other: back to back, collectives take up to 2.6 times as long.
+// Neither is taken for the other: on a busy machine rows take more than twice as long.
 TEST(RecordSelectionTest, OneCadenceIsLearnedAndTheOtherNamed) {
   auto comm = SyntheticCommRecords(10, 2);
   for (std::size_t i = 0; i < 3; ++i) comm[i].sample.cadence = Cadence::kBackToBack;
