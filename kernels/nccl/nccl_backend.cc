@@ -1,5 +1,6 @@
 #include "kernels/nccl/nccl_backend.h"
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -40,15 +41,25 @@ class PendingNcclCommunicator final : public PendingCommunicator {
     NS_RETURN_IF_ERROR(CheckAddress(addresses[0]));
     std::unique_ptr<NcclCommunicator> communicator = std::move(communicator_);
     NS_RETURN_IF_ERROR(communicator->Connect(id, clock_));
-    if (const auto own = AddressInUniqueId(id.internal); own && rank_->spec().rank == 0) {
-      communicator->set_network(NetworkProperties(PlaceOf(*own)));
-    }
+    communicator->set_network(NetworkOfRank(id));
     return communicator;
   }
 
   void Abort() override { rank_->Abort(); }
 
  private:
+  // NCCL tells nobody what it chose. Known are the interface that it was told to use, if it was told
+  // one by its whole name, and rank 0's address.
+  std::map<std::string, std::string> NetworkOfRank(const ncclUniqueId& id) const {
+    if (const char* told = std::getenv("NCCL_SOCKET_IFNAME"); told != nullptr && *told != '\0') {
+      const auto local = FindLocalAddress("", *told == '=' ? told + 1 : told);
+      if (local.ok()) return NetworkProperties(*local);
+    }
+    const auto address = AddressInUniqueId(id.internal);
+    if (rank_->spec().rank != 0 || !address) return {};
+    return NetworkProperties(PlaceOf(*address));
+  }
+
   const std::shared_ptr<NcclRank> rank_;
   std::unique_ptr<NcclCommunicator> communicator_;  // null once Connect was called
   const std::string address_;

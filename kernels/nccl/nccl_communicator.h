@@ -35,7 +35,7 @@ class NcclCommunicator final : public Communicator {
   // Before the others; allocates nothing. `clock`: ranks with equal ones read the same steady
   // clock; empty: unknown.
   Status Connect(const ncclUniqueId& id, std::string_view clock);
-  // What Network says: NCCL tells nobody over what it sends, but rank 0's address is in the id.
+  // What Network says.
   void set_network(std::map<std::string, std::string> network) { network_ = std::move(network); }
   ~NcclCommunicator() override;
 
