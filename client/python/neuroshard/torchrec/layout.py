@@ -21,6 +21,7 @@ from neuroshard.torchrec.module_tables import (
     label,
     row_blocks,
 )
+from neuroshard.torchrec.separate_caches import separate_caches
 
 
 class ShardRect(NamedTuple):
@@ -261,4 +262,5 @@ def chosen_options(layout: Layout, tables: Sequence[ModuleTable], topology: Topo
         shards = found.shards or [ShardRect(0, table.rows, 0, table.cols, rank) for rank in range(topology.world_size)]
         parts = [Shard(size=[each.rows, each.cols], offset=[each.row_offset, each.col_offset], rank=each.rank) for each in _in_order(shards)]
         chosen.append(table.option(found.sharding_type, found.compute_kernel, found.cache_load_factor, parts, batch_size))
+    separate_caches(chosen)
     return chosen

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import torch
 from torch import nn
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.memory_stashing import MemoryStashingManager
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, _extract_constraints_for_param, _get_tower_index, get_partition_by_type
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
 from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
@@ -89,6 +90,8 @@ class ModuleTable:
     name: str
     module: nn.Module  # at `path`
     tensor: torch.Tensor
+    fused_params: Dict[str, Any]  # its sharder's
+    stashed: bool  # whether its weights leave the device during the dense part (memory stashing)
     types: List[str]  # sharding types that it may have with a kernel that the service plans, in the sharder's order
     kernels: List[str]  # kernels that it may have, with any of `types` but data_parallel, whose one kernel is dense
     runnable_types: List[str]  # those that its sharded module can run: a sharder for cpu offers fewer, and constraints allow fewer
@@ -374,6 +377,8 @@ class TableEnumerator(EmbeddingEnumerator):
             name=name,
             module=owner.module,
             tensor=tensor,
+            fused_params=owner.fused_params,
+            stashed=MemoryStashingManager.resolve_stash_weights(name, owner.configs.get(name)),
             types=[kind for kind in offers if kind == DATA_PARALLEL or kernels],
             kernels=kernels,
             runnable_types=[kind for kind in runnable if owner.runs(tensor, kind, self._compute_device)],

@@ -37,6 +37,7 @@ from neuroshard.torchrec.plan_cache import PlanCache
 from neuroshard.torchrec.plan_comparison import PlanComparison, costs_of
 from neuroshard.torchrec.plan_file import PathLike, read_layout
 from neuroshard.torchrec.plan_request import DraftRequest, check_base
+from neuroshard.torchrec.table_groups import TableGroup, cache_faults, table_groups
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -156,6 +157,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._previous = previous
         self._keep_optimizer_state = keep_optimizer_state
         self._options: List[ShardingOption] = []
+        self._groups: List[TableGroup] = []
         self._response: Optional[v1.ShardPlanResponse] = None
         self._summary = ""
         self._planned: Optional[Tuple[nn.Module, Sequence[ModuleSharder[nn.Module]], ShardingPlan]] = None
@@ -174,6 +176,11 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     def get_selected_options(self) -> List[ShardingOption]:
         """The last plan's options, with TorchRec's own estimates; empty on other ranks than 0, and after a failure."""
         return self._options
+
+    @property
+    def groups(self) -> List[TableGroup]:
+        """The last plan's groups by rank: a lookup kernel each, with its load factor and bytes of cache. Empty where get_selected_options is."""
+        return self._groups
 
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """A plan of all tables of `module` that `sharders` shard. PlannerError where there is none: its error_type and message say why."""
@@ -297,7 +304,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
         started = time.perf_counter()
-        self._options, self._response, self._summary = [], None, ""
+        self._options, self._groups, self._response, self._summary = [], [], None, ""
         tables = self._enumerator.tables(module, sharders, self._topology)
         draft = self._draft(module, sharders, tables)
         for warning in draft.unpriced:
@@ -313,7 +320,9 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._enumerator.populate_estimates(options)
         self._warn_of_other_estimates(options)
         plan = to_sharding_plan(options, self._topology)
-        self._options = options
+        self._options, self._groups = options, table_groups(plan, tables)
+        for fault in cache_faults(self._groups):
+            logger.warning("%s", fault)
         self._planned = (module, sharders, plan)
         self._summarise(len(tables), draft.device, source)
         self._log_stats(plan, sharders, time.perf_counter() - started)

@@ -154,15 +154,25 @@ def rows_in_host_memory():
     """A plan for CUDA devices; on CPUs TorchRec keeps all rows in the host's memory, and takes kernels and cache as they are."""
 
     def expect(tables, _):
-        assert [tables[name].compute_kernel for name in "abc"] == ["fused_uvm_caching", "fused_uvm", "fused"]
+        assert [tables[name].compute_kernel for name in "abcd"] == ["fused_uvm_caching", "fused_uvm", "fused", "fused_uvm_caching"]
         assert tables["a"].cache_params.load_factor == 0.25 and tables["b"].cache_params is None
+        assert (tables["a"].cache_params.reserved_memory, tables["d"].cache_params.reserved_memory) == (None, 1.0)  # a cache of its own
 
     last = dist.get_world_size() - 1
     from_file(
-        lambda: Model(ebc=bags(("a", 30, 8), ("b", 20, 8), ("c", 40, 16))),
-        {"sparse.ebc": {name: ("table_wise", [(0, 0, rows, cols, rank)]) for name, rows, cols, rank in (("a", 30, 8, 0), ("b", 20, 8, last), ("c", 40, 16, 0))}},
+        lambda: Model(ebc=bags(("a", 30, 8), ("b", 20, 8), ("c", 40, 16), ("d", 50, 16))),
+        {
+            "sparse.ebc": {
+                name: ("table_wise", [(0, 0, rows, cols, rank)])
+                for name, rows, cols, rank in (("a", 30, 8, 0), ("b", 20, 8, last), ("c", 40, 16, 0), ("d", 50, 16, 0))
+            }
+        },
         expect,
-        {"a": {"compute_kernel": "fused_uvm_caching", "cache_load_factor": 0.25}, "b": {"compute_kernel": "fused_uvm"}},
+        {
+            "a": {"compute_kernel": "fused_uvm_caching", "cache_load_factor": 0.25},
+            "b": {"compute_kernel": "fused_uvm"},
+            "d": {"compute_kernel": "fused_uvm_caching", "cache_load_factor": 0.5},
+        },
     )
 
 
