@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the compiler does not check: includes follow the direction of dependencies, generated messages and torch stay at their edges, and
-# targets stay in their folders, everything is formatted (where clang-format is installed).
+# targets stay in their folders, nothing grows without a reason (product_size.txt), everything is formatted (where clang-format is installed).
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -44,6 +44,9 @@ while IFS= read -r line; do fault "a target reaches into another folder: $line";
 # clang-format leaves comments as they are.
 while IFS= read -r line; do fault "a comment beyond 100 columns: $line"; done \
   < <(sources common kernels worker server client tests | xargs -r grep -nHE '^ *// .{101}' | grep -vE 'https?://')
+
+# Nothing grows unseen.
+while IFS= read -r line; do fault "$line"; done < <(python3 -B tests/product_size.py 2>&1)
 
 if command -v clang-format >/dev/null; then
   while IFS= read -r line; do fault "not formatted: $line"; done \
