@@ -29,8 +29,7 @@ std::int64_t LeastShardBytes(const PlanRequest& request, const CompiledRules& ru
     if (CutsRows(layout.type)) {
       const bool on_a_host =
           layout.type == ShardingType::kTableRowWise || layout.type == ShardingType::kGridShard;
-      layout.row_shards =
-          on_a_host ? request.topology.ranks_per_host() : request.topology.num_ranks();
+      layout.row_shards = on_a_host ? of.ranks->most_of_a_host() : request.topology.num_ranks();
     }
     std::int64_t cols = table.embedding_dim;
     if (CutsColumns(layout.type)) {

@@ -77,6 +77,17 @@ TEST(HostMemoryWarningsTest, AnyRuleThatKeepsTheTableWholeDoesIt) {
   }
 }
 
+TEST(HostMemoryWarningsTest, HostsOfSeveralSizesCutRowsOverTheLargest) {
+  PlanRequest request = Request();
+  request.topology.devices[3].host = 1;
+  request.topology.host_memory_bytes.push_back(0);
+  request.constraints.tables = {Rule({0}, {ShardingType::kTableRowWise})};
+  EXPECT_THAT(HostMemoryWarnings(request, kTypes, InHostMemory()), IsEmpty()) << "32 GiB on three";
+  request.constraints.tables[0].hosts = {1};
+  EXPECT_THAT(HostMemoryWarnings(request, kTypes, InHostMemory()),
+              ElementsAre(HasSubstr("96.00 GiB at least")));
+}
+
 TEST(HostMemoryWarningsTest, NothingWhereAShardFitsOrTheRequestAsksForIt) {
   PlanRequest request = Request();
   EXPECT_THAT(HostMemoryWarnings(request, kTypes, InHostMemory()), IsEmpty()) << "its own choice";
