@@ -294,6 +294,14 @@ TEST_F(FindConflictTest, SaysWhyNoTypeIsLeft) {
   EXPECT_EQ(reason(), "'a' may be in no memory: no kernel and load factor is left");
 }
 
+TEST_F(FindConflictTest, RanksMayLackEvenTheirReserve) {
+  request_.memory.rule = MemoryRule::kWeightsOnly;
+  for (Device& device : request_.topology.devices) device.memory_bytes = 1000;
+  request_.memory.reserve_bytes = 2000;
+  request_.topology.host_memory_bytes = {1 << 30, 1 << 30};
+  EXPECT_FALSE(FindConflict(request_, types_).has_value()) << "all may be in host memory";
+}
+
 TEST_F(FindConflictTest, OneDemandAloneSpeaksOfNoOthers) {
   for (Device& device : request_.topology.devices) device.memory_bytes = 1;
   const auto conflict = FindConflict(request_, types_);

@@ -319,7 +319,8 @@ class Prover {
 
   // Of shards larger than a third of the roomiest rank, say, no rank takes three.
   std::optional<Infeasibility> LargeShards() {
-    const std::int64_t roomiest = *std::max_element(available_.begin(), available_.end());
+    const std::int64_t roomiest =
+        std::max<std::int64_t>(0, *std::max_element(available_.begin(), available_.end()));
     for (int parts = 2; parts <= kMaxPartsOfARank; ++parts) {
       std::int64_t size = kMaxFlow;  // of the smallest of these shards
       for (const LeastDemand& least : least_) {
