@@ -22,7 +22,7 @@ struct RankNetwork {
   auto operator<=>(const RankNetwork&) const = default;
 };
 
-// As the record's properties say; not stated in records of before 2026-11-27, and by NCCL.
+// As the record's properties say. Most ranks of NCCL state none, nor do old records.
 RankNetwork NetworkOf(const MeasurementEnvironment& environment);
 
 // The given ones in groups of the same, as far as stated.

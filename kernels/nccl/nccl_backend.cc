@@ -55,9 +55,9 @@ class PendingNcclCommunicator final : public PendingCommunicator {
       const auto local = FindLocalAddress("", *told == '=' ? told + 1 : told);
       if (local.ok()) return NetworkProperties(*local);
     }
-    const auto address = AddressInUniqueId(id.internal);
-    if (rank_->spec().rank != 0 || !address) return {};
-    return NetworkProperties(PlaceOf(*address));
+    const std::vector<SocketAddress> addresses = AddressesInUniqueId(id.internal);
+    if (rank_->spec().rank != 0 || addresses.empty()) return {};
+    return NetworkProperties(PlaceOf(addresses.front()));
   }
 
   const std::shared_ptr<NcclRank> rank_;

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,39 +42,35 @@ inline bool HexToBytes(std::string_view text, std::span<char> bytes) {
   return true;
 }
 
-// The socket in a unique id, which is rank 0's. NCCL keeps it behind a random number of 8 bytes
-// (bootstrap.h, ncclBootstrapHandle), before 2.16 at the beginning.
-inline std::optional<SocketAddress> AddressInUniqueId(std::span<const char> bytes) {
-  for (const std::size_t offset : {std::size_t{8}, std::size_t{0}}) {
-    SocketAddress address;
-    if (bytes.size() < offset + sizeof(sockaddr_in6)) continue;
-    std::memcpy(&address.storage, bytes.data() + offset, sizeof(sockaddr_in6));
-    const int family = address.storage.ss_family;
-    address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    if (family == AF_INET || family == AF_INET6) return address;
-  }
-  return std::nullopt;
-}
-
-// Whether the socket in a unique id, which all ranks connect to, is in one of the networks:
-// INVALID_ARGUMENT quotes both. NCCL keeps it behind a random number of 8 bytes (bootstrap.h,
-// ncclBootstrapHandle), before 2.16 at the beginning. What could be either must be in them as both.
-inline Status CheckUniqueId(std::span<const char> bytes, const std::vector<IpNetwork>& networks) {
-  bool found = false;
+// What may be the socket in a unique id, which is rank 0's and which all ranks connect to. NCCL keeps
+// it behind a random number of 8 bytes (bootstrap.h, ncclBootstrapHandle), before 2.16 at the
+// beginning; the likelier first.
+inline std::vector<SocketAddress> AddressesInUniqueId(std::span<const char> bytes) {
+  std::vector<SocketAddress> found;
   for (const std::size_t offset : {std::size_t{8}, std::size_t{0}}) {
     SocketAddress address;
     if (bytes.size() < offset + sizeof(sockaddr_in6)) continue;
     std::memcpy(&address.storage, bytes.data() + offset, sizeof(sockaddr_in6));
     const int family = address.storage.ss_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    found = true;
+    address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    found.push_back(address);
+  }
+  return found;
+}
+
+// Whether the socket in a unique id is in one of the networks: INVALID_ARGUMENT quotes both. What
+// could be either must be in them as both.
+inline Status CheckUniqueId(std::span<const char> bytes, const std::vector<IpNetwork>& networks) {
+  const std::vector<SocketAddress> addresses = AddressesInUniqueId(bytes);
+  if (addresses.empty()) return InvalidArgument("no address is found in this unique id of NCCL");
+  for (const SocketAddress& address : addresses) {
     if (!AnyContains(networks, address.get())) {
       return InvalidArgument("{} is outside of the networks that this worker connects to: {}",
                              ToText(address), ToText(networks));
     }
   }
-  return found ? absl::OkStatus()
-               : InvalidArgument("no address is found in this unique id of NCCL");
+  return absl::OkStatus();
 }
 
 }  // namespace neuroshard

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "server/search/baselines/greedy_baseline.h"
+#include "server/search/core/merge_shards.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/neuroshard/split_sequence.h"
 #include "server/search/packing/find_packing.h"
-#include "server/search/refine/merge_shards.h"
 
 namespace neuroshard {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/search/refine/merge_shards.h"
+#include "server/search/core/merge_shards.h"
 
 #include <gmock/gmock.h>
 
