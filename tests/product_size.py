@@ -19,14 +19,19 @@ SLACK = {"lines": 50, "files": 0}
 LINE = re.compile(r"(?P<kind>lines|files) +(?P<name>\S+) +(?P<most>\d+)(?P<rest>.*)")
 
 
-def product():
-    """Folder and text of every file."""
+def sources():
+    """Every file of the product's C++."""
     for layer in LAYERS:
         for path in sorted((ROOT / layer).rglob("*")):
-            inside = path.relative_to(ROOT)
-            if path.suffix not in (".h", ".cc", ".cu") or path.name.endswith("_test.cc") or "testing" in inside.parts:
-                continue
-            yield "/".join(inside.parts[:2]) if len(inside.parts) > 2 else layer, path.read_text()
+            if path.suffix in (".h", ".cc", ".cu") and not path.name.endswith("_test.cc") and "testing" not in path.relative_to(ROOT).parts:
+                yield path
+
+
+def product():
+    """Folder and text of every file."""
+    for path in sources():
+        inside = path.relative_to(ROOT)
+        yield "/".join(inside.parts[:2]) if len(inside.parts) > 2 else inside.parts[0], path.read_text()
 
 
 def main():

@@ -2,12 +2,18 @@
 # Installs what is missing, builds, and runs every test, plain and under the sanitizers.
 #   tests/run.sh             all of dev, asan, tsan
 #   tests/run.sh dev asan    only these presets
+#   tests/run.sh dev -- -L ^server_search    only what ctest selects by these arguments
 #   tests/run.sh torchrec    the planner under real trainers: needs PyPI and 5 GB below build/ the first time; not among the first three
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-presets=("$@")
+presets=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  presets+=("$1")
+  shift
+done
+selection=("${@:2}")
 [ ${#presets[@]} -gt 0 ] || presets=(dev asan tsan)
 
 deploy/install_packages.sh
@@ -47,7 +53,7 @@ for i in "${!presets[@]}"; do
   fi
   echo "=== $preset: test"
   log="build/$preset.ctest.log"
-  ctest --preset "$preset" --parallel "$jobs" 2>&1 | tee "$log" | grep -vE '^ *Start |Passed|^Test project' || true
+  ctest --preset "$preset" --parallel "$jobs" "${selection[@]}" 2>&1 | tee "$log" | grep -vE '^ *Start |Passed|^Test project' || true
   grep -hs '^SKIPPED' "build/$preset/Testing/Temporary/LastTest.log" || true
   # ctest's own summary decides; a run without one is a failure.
   summary=$(grep -E 'tests passed, [0-9]+ tests failed out of [0-9]+' "$log" | tail -n 1)

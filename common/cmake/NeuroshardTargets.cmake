@@ -181,13 +181,14 @@ function(_neuroshard_tests_threads out srcs deps)
   set(${out} ${any} PARENT_SCOPE)
 endfunction()
 
-# neuroshard_test(NAME [SERIAL] SRCS a_test.cc ... DEPS ... [LABELS ...]): one binary a folder, one ctest entry a test case.
+# neuroshard_test(NAME_test [SERIAL] SRCS a_test.cc ... DEPS ... [LABEL label]): one binary a folder, one ctest entry a test case.
 #   SERIAL: its tests start several processes each; ctest runs nothing beside them.
+#   LABEL: what ctest -L finds them by; NAME where none is stated (`ctest -L ^server_search`).
 function(neuroshard_test name)
   if(NOT NEUROSHARD_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "SERIAL" "" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "LABEL" "SRCS;DEPS" ${ARGN})
   _neuroshard_layer(layer)
   _neuroshard_check_deps(${name} ${layer} FALSE ${ARG_DEPS})
   if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
@@ -203,9 +204,8 @@ function(neuroshard_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_compile_definitions(${name} PRIVATE NEUROSHARD_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     NEUROSHARD_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
-  set(properties RUN_SERIAL ${ARG_SERIAL})
-  if(ARG_LABELS)  # an empty value would make the next word the label
-    list(APPEND properties LABELS ${ARG_LABELS})
+  if(NOT ARG_LABEL)
+    string(REGEX REPLACE "_test$" "" ARG_LABEL ${name})
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES RUN_SERIAL ${ARG_SERIAL} LABELS ${ARG_LABEL})
 endfunction()

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "common/domain/plan_cost.h"
-#include "server/cost/analytic/comm_bandwidth.h"
+#include "server/cost/comm_bandwidth.h"
 #include "server/cost/interval_rule.h"
 #include "server/cost/measured_input_dist.h"
 #include "server/cost/pricing_conditions.h"

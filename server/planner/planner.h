@@ -21,8 +21,8 @@
 #include "server/cost/cost_model.h"
 #include "server/planner/compute_prediction.h"
 #include "server/planner/version_hint.h"
-#include "server/search/search_observer.h"
-#include "server/search/search_result.h"
+#include "server/search/core/search_observer.h"
+#include "server/search/core/search_result.h"
 
 namespace neuroshard {
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "server/search/job_runner.h"
+#include "server/search/core/job_runner.h"
 
 namespace neuroshard {
 

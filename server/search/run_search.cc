@@ -13,11 +13,11 @@
 #include "server/evaluate/rules/list_text.h"
 #include "server/search/baselines/greedy_baseline.h"
 #include "server/search/baselines/random_baseline.h"
+#include "server/search/core/search_context.h"
 #include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
 #include "server/search/hugectr/hugectr_strategy.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/refine/refine_strategy.h"
-#include "server/search/search_context.h"
 
 namespace neuroshard {
 namespace {

@@ -9,9 +9,9 @@
 #include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
-#include "server/search/job_runner.h"
-#include "server/search/search_observer.h"
-#include "server/search/search_result.h"
+#include "server/search/core/job_runner.h"
+#include "server/search/core/search_observer.h"
+#include "server/search/core/search_result.h"
 
 namespace neuroshard {
 

@@ -1,7 +1,7 @@
 // Sweeps and training, as their YAML files say them.
 #include "client/sweep/sweep_config.h"
 #include "client/sweep/sweep_hash.h"
-#include "server/pretrain/training_config.h"
+#include "server/pretrain/data/training_config.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace neuroshard::fuzz {

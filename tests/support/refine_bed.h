@@ -8,7 +8,7 @@
 
 #include "common/base/random.h"
 #include "common/base/stop_signal.h"
-#include "server/search/refine/plan_units.h"
+#include "server/search/refine/solution/plan_units.h"
 #include "server/search/refine/workbench.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"

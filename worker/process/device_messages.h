@@ -8,7 +8,7 @@
 #include "kernels/api/device_backend.h"
 #include "neuroshard/internal/device_process.pb.h"
 #include "worker/device/device_session.h"
-#include "worker/worker_options.h"
+#include "worker/options/worker_options.h"
 
 namespace neuroshard {
 

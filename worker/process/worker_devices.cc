@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "worker/device/local_device_session.h"
-#include "worker/device_specs.h"
+#include "worker/options/device_specs.h"
 #include "worker/process/device_messages.h"
 
 namespace neuroshard {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/options/worker_options.h"
 #include "worker/process/device_process.h"
-#include "worker/worker_options.h"
 
 namespace neuroshard {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/domain/plan_request.h"
-#include "server/cost/analytic/comm_bandwidth.h"
+#include "server/cost/comm_bandwidth.h"
 
 namespace neuroshard {
 

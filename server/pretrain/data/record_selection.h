@@ -8,7 +8,7 @@
 
 #include "common/base/status.h"
 #include "common/store/profile_store.h"
-#include "server/pretrain/training_config.h"
+#include "server/pretrain/data/training_config.h"
 
 namespace neuroshard {
 

@@ -9,8 +9,8 @@
 #include "common/domain/vocabulary.h"
 #include "common/store/profile_store.h"
 #include "server/cost/feature_columns.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

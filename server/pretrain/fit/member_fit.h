@@ -8,9 +8,9 @@
 
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
 #include "server/pretrain/fit/network_definition.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

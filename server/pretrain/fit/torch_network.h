@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
 #include "server/pretrain/fit/network_definition.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

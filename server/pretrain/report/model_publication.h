@@ -9,8 +9,8 @@
 
 #include "common/base/status.h"
 #include "server/pretrain/data/record_selection.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/report/training_outcome.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

@@ -4,9 +4,9 @@
 
 #include "common/base/status.h"
 #include "server/pretrain/data/record_selection.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/training_outcome.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

@@ -9,11 +9,11 @@
 
 #include "common/base/status.h"
 #include "server/models/safetensors.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/network_report.h"
 #include "server/pretrain/train/interval_calibration.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

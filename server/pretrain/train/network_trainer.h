@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/base/status.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/train/ensemble.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/train/universal_training.h"
-#include "server/pretrain/training_config.h"
 
 namespace neuroshard {
 

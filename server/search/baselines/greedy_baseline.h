@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "server/search/core/strategy.h"
 #include "server/search/placement/placement.h"
-#include "server/search/strategy.h"
 
 namespace neuroshard {
 

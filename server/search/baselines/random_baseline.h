@@ -1,7 +1,7 @@
 // NeuroShard's weakest baseline.
 #pragma once
 
-#include "server/search/strategy.h"
+#include "server/search/core/strategy.h"
 
 namespace neuroshard {
 

@@ -14,9 +14,9 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
 #include "server/search/conflict/find_conflict.h"
+#include "server/search/core/fixed_tables.h"
 #include "server/search/feasibility/find_feasible.h"
 #include "server/search/feasibility/migration_repair.h"
-#include "server/search/refine/fixed_tables.h"
 
 namespace neuroshard {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/search/core/rank_content.h"
-#include "server/search/search_context.h"
+#include "server/search/core/search_context.h"
 
 namespace neuroshard {
 

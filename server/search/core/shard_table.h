@@ -11,8 +11,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/domain/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/search_context.h"
 #include "server/search/core/spread.h"
-#include "server/search/search_context.h"
 
 namespace neuroshard {
 

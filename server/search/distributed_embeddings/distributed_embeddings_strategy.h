@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "server/search/core/strategy.h"
 #include "server/search/distributed_embeddings/slice_placement.h"
-#include "server/search/strategy.h"
 
 namespace neuroshard {
 

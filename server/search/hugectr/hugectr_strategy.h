@@ -1,7 +1,7 @@
 // `hugectr_auto`: the plan of HugeCTR's DLRM planner.
 #pragma once
 
-#include "server/search/strategy.h"
+#include "server/search/core/strategy.h"
 
 namespace neuroshard {
 

@@ -9,10 +9,10 @@
 
 #include "server/evaluate/placement_price.h"
 #include "server/search/core/rank_cost_cache.h"
+#include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/branch_table.h"
 #include "server/search/neuroshard/split_sequence.h"
-#include "server/search/search_context.h"
 
 namespace neuroshard {
 

@@ -1,7 +1,7 @@
 // NeuroShard's search (section 3.3): beam search over column splits outside, greedy grid inside.
 #pragma once
 
-#include "server/search/strategy.h"
+#include "server/search/core/strategy.h"
 
 namespace neuroshard {
 

@@ -17,7 +17,7 @@
 #include "server/evaluate/check_plan.h"
 #include "server/search/placement/placement.h"
 #include "server/search/refine/batch_prices.h"
-#include "server/search/refine/unit.h"
+#include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
 namespace {

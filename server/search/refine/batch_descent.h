@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/base/status.h"
-#include "server/search/search_context.h"
+#include "server/search/core/search_context.h"
 
 namespace neuroshard {
 

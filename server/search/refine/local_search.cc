@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "common/base/hash.h"
-#include "server/search/refine/plan_units.h"
+#include "server/search/refine/solution/plan_units.h"
 
 namespace neuroshard {
 namespace {

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "server/search/core/search_context.h"
 #include "server/search/refine/initial/initial_solutions.h"
-#include "server/search/refine/moves/move.h"
 #include "server/search/refine/moves/rank_moves.h"
 #include "server/search/refine/moves/residency_moves.h"
 #include "server/search/refine/moves/table_moves.h"
 #include "server/search/refine/objective/move_pricer.h"
-#include "server/search/refine/solution.h"
+#include "server/search/refine/solution/move.h"
+#include "server/search/refine/solution/solution.h"
 #include "server/search/refine/workbench.h"
-#include "server/search/search_context.h"
 
 namespace neuroshard {
 

@@ -12,15 +12,15 @@
 #include "server/evaluate/price_plan.h"
 #include "server/search/conflict/find_any_plan.h"
 #include "server/search/conflict/kept_tables.h"
+#include "server/search/core/fixed_tables.h"
 #include "server/search/core/merge_shards.h"
 #include "server/search/feasibility/migration_repair.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/placement/placement.h"
 #include "server/search/refine/batch_descent.h"
-#include "server/search/refine/fixed_tables.h"
 #include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/local_search.h"
-#include "server/search/refine/plan_units.h"
+#include "server/search/refine/solution/plan_units.h"
 #include "server/search/refine/workbench.h"
 
 namespace neuroshard {

@@ -1,7 +1,7 @@
 // `refine`: the best plan of the other strategies, improved by local search for as long as it may.
 #pragma once
 
-#include "server/search/strategy.h"
+#include "server/search/core/strategy.h"
 
 namespace neuroshard {
 

@@ -1,6 +1,6 @@
 #include "server/search/refine/workbench.h"
 
-#include "server/search/refine/plan_units.h"
+#include "server/search/refine/solution/plan_units.h"
 
 namespace neuroshard {
 

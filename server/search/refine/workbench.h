@@ -3,14 +3,14 @@
 
 #include "common/domain/plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/fixed_tables.h"
+#include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/fixed_tables.h"
 #include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/objective/rank_costs.h"
-#include "server/search/refine/solution.h"
-#include "server/search/search_context.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

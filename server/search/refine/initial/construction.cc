@@ -9,7 +9,7 @@
 #include "common/base/positions.h"
 #include "common/domain/host_memory.h"
 #include "common/domain/memory_use.h"
-#include "server/search/refine/lowest_place.h"
+#include "server/search/refine/solution/lowest_place.h"
 
 namespace neuroshard {
 namespace {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/objective/comm_surrogate.h"
-#include "server/search/refine/solution.h"
-#include "server/search/search_context.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

@@ -11,7 +11,7 @@
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/packing/find_packing.h"
 #include "server/search/placement/placement.h"
-#include "server/search/refine/plan_units.h"
+#include "server/search/refine/solution/plan_units.h"
 
 namespace neuroshard {
 namespace {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "server/search/core/search_context.h"
 #include "server/search/refine/initial/construction.h"
 #include "server/search/refine/initial/memory_knapsack.h"
 #include "server/search/refine/objective/move_pricer.h"
-#include "server/search/refine/solution.h"
-#include "server/search/search_context.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

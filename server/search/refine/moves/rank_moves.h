@@ -6,14 +6,14 @@
 #include <span>
 #include <vector>
 
+#include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/moves/move.h"
 #include "server/search/refine/moves/rank_transfers.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/objective/rank_costs.h"
-#include "server/search/refine/solution.h"
-#include "server/search/search_context.h"
+#include "server/search/refine/solution/move.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

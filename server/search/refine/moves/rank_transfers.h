@@ -12,8 +12,8 @@
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/objective/objective.h"
 #include "server/search/refine/objective/rank_costs.h"
-#include "server/search/refine/solution.h"
-#include "server/search/refine/unit.h"
+#include "server/search/refine/solution/solution.h"
+#include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "server/search/refine/lowest_place.h"
+#include "server/search/refine/solution/lowest_place.h"
 
 namespace neuroshard {
 namespace {

@@ -8,14 +8,14 @@
 
 #include "common/base/random.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/moves/move.h"
 #include "server/search/refine/moves/table_placer.h"
 #include "server/search/refine/objective/move_estimator.h"
 #include "server/search/refine/objective/move_pricer.h"
-#include "server/search/refine/solution.h"
-#include "server/search/search_context.h"
+#include "server/search/refine/solution/move.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

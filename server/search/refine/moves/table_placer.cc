@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/positions.h"
-#include "server/search/refine/lowest_place.h"
+#include "server/search/refine/solution/lowest_place.h"
 
 namespace neuroshard {
 namespace {

@@ -11,8 +11,8 @@
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/objective/move_estimator.h"
 #include "server/search/refine/objective/move_pricer.h"
-#include "server/search/refine/solution.h"
-#include "server/search/refine/unit.h"
+#include "server/search/refine/solution/solution.h"
+#include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
 

@@ -10,7 +10,7 @@
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/objective/objective.h"
-#include "server/search/refine/solution.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "server/evaluate/placement_price.h"
+#include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/refine/moves/move.h"
 #include "server/search/refine/objective/comm_surrogate.h"
 #include "server/search/refine/objective/objective.h"
 #include "server/search/refine/objective/rank_costs.h"
-#include "server/search/refine/solution.h"
-#include "server/search/search_context.h"
+#include "server/search/refine/solution/move.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/evaluate/price_plan.h"
-#include "server/search/refine/plan_units.h"
+#include "server/search/refine/solution/plan_units.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/status_matchers.h"
 

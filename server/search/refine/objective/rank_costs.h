@@ -2,9 +2,9 @@
 #pragma once
 
 #include "server/search/core/rank_cost_cache.h"
+#include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/refine/solution.h"
-#include "server/search/search_context.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

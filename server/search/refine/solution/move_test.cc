@@ -1,4 +1,4 @@
-#include "server/search/refine/moves/move.h"
+#include "server/search/refine/solution/move.h"
 
 #include <gtest/gtest.h>
 

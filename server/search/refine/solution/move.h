@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "server/search/refine/unit.h"
+#include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
 

@@ -1,4 +1,4 @@
-#include "server/search/search_context.h"
+#include "server/search/core/search_context.h"
 
 #include <algorithm>
 #include <cstdint>

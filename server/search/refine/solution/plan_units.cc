@@ -1,4 +1,4 @@
-#include "server/search/refine/plan_units.h"
+#include "server/search/refine/solution/plan_units.h"
 
 #include <algorithm>
 #include <cstddef>

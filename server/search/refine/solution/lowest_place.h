@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "server/search/core/shard_table.h"
-#include "server/search/refine/solution.h"
-#include "server/search/refine/unit.h"
+#include "server/search/refine/solution/solution.h"
+#include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
 

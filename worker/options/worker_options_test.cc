@@ -1,4 +1,4 @@
-#include "worker/worker_options.h"
+#include "worker/options/worker_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

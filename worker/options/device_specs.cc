@@ -1,4 +1,4 @@
-#include "worker/device_specs.h"
+#include "worker/options/device_specs.h"
 
 #include <cstdlib>
 #include <memory>

@@ -1,7 +1,7 @@
 // Search observer: whoever watches a search, as a stream to the caller or a time budget does.
 #pragma once
 
-#include "server/search/search_result.h"
+#include "server/search/core/search_result.h"
 
 namespace neuroshard {
 

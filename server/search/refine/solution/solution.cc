@@ -1,4 +1,4 @@
-#include "server/search/refine/solution.h"
+#include "server/search/refine/solution/solution.h"
 
 #include <algorithm>
 #include <utility>

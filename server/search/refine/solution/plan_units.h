@@ -8,7 +8,7 @@
 #include "common/domain/plan_request.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/solution.h"
+#include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 

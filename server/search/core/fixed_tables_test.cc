@@ -1,4 +1,4 @@
-#include "server/search/refine/fixed_tables.h"
+#include "server/search/core/fixed_tables.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/cost/analytic/comm_bandwidth.h"
+#include "server/cost/comm_bandwidth.h"
 
 namespace neuroshard {
 

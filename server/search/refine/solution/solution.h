@@ -13,10 +13,10 @@
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
+#include "server/search/core/fixed_tables.h"
 #include "server/search/core/rank_content.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/refine/fixed_tables.h"
-#include "server/search/refine/unit.h"
+#include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
 

@@ -1,4 +1,4 @@
-#include "server/pretrain/training_config.h"
+#include "server/pretrain/data/training_config.h"
 
 #include <fmt/ranges.h>
 

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "worker/device/local_device_session.h"
-#include "worker/worker_options.h"
+#include "worker/options/worker_options.h"
 
 namespace neuroshard {
 

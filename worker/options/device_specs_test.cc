@@ -1,4 +1,4 @@
-#include "worker/device_specs.h"
+#include "worker/options/device_specs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
