@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Whether what our READMEs say about commands is so.
+"""Whether what our documents say about commands and files is so.
 
     check_docs.py BIN            BIN: the folder with our programs
     check_docs.py BIN --write    puts today's outputs into the READMEs
 
-Two things are checked, in every README.md of the project:
+Three things are checked, in every Markdown file of the project but models' reports:
 - A fenced block below a line `<!-- output of: COMMAND -->` is what COMMAND prints on stdout and stderr. It runs in the root of the
   project with BIN in PATH and NEUROSHARD_PLANNER naming a planner of configs/models. Durations (`search 29.7 ms`) and versions
   count as equal.
 - Every option behind the name of one of our programs, in a fenced block or between backticks, is one that this command has.
+- Every relative link leads to a file that is there, and to a heading of it where it names one. Of ARCHITECTURE.md also every path between
+  backticks that begins with a folder of the project.
 """
 
 import argparse
@@ -31,8 +33,9 @@ INTERNAL = {("neuroshard-worker", "--device-process")}
 VOLATILE = ((re.compile(r"request id [0-9a-f-]+"), "request id #"), (re.compile(r"search [0-9.]+ ms"), "search # ms"), (re.compile(r"[0-9.]+ \([0-9a-f]{12}(-dirty)?\)"), "#"))
 
 
-def readmes():
-    found = subprocess.run(["git", "ls-files", "*README.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+def documents():
+    # A model's own report is part of its digest, and names files that are not shipped with it.
+    found = subprocess.run(["git", "ls-files", "*.md", ":!configs/models"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     return [ROOT / name for name in found]
 
 
@@ -134,6 +137,31 @@ def check_options(path, help_texts):
     return faults
 
 
+def anchors(path):
+    """What a link may name of a document: its headings in lower case, without punctuation, with hyphens for spaces."""
+    headings = re.findall(r"^#+ +(.+?) *$", FENCED.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links(path):
+    faults = []
+    text = FENCED.sub("", path.read_text())
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        if ":" in name:
+            continue
+        other = path if not name else (path.parent / name).resolve()
+        if not other.exists():
+            faults.append(f"{path.relative_to(ROOT)}: a link to {name}, which is not there")
+        elif anchor and other.suffix == ".md" and anchor not in anchors(other):
+            faults.append(f"{path.relative_to(ROOT)}: a link to #{anchor} of {other.relative_to(ROOT)}, which has no such heading")
+    if path.name == "ARCHITECTURE.md":
+        for quoted in QUOTED.findall(text):
+            if (ROOT / quoted.split("/")[0]).is_dir() and re.fullmatch(r"[\w./]+", quoted) and "/" in quoted and not (ROOT / quoted).exists():
+                faults.append(f"{path.relative_to(ROOT)}: `{quoted}` is not there")
+    return faults
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("binaries", type=pathlib.Path)
@@ -148,7 +176,8 @@ def main():
         help_texts = Help(binaries)
         faults = []
         marked = 0
-        for path in readmes():
+        for path in documents():
+            faults += check_links(path)
             marked += len(MARKED.findall(path.read_text()))
             faults += check_outputs(path, environment, options.write)
             faults += check_options(path, help_texts)
