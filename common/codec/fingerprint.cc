@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/sha256.h"
+#include "common/domain/kernel_limits.h"
 #include "common/domain/table_names.h"
 
 namespace neuroshard {
@@ -154,6 +155,12 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   later.Word(request.search.objective != PlanObjective::kMaxOfMeans, "objective",
              ToText(request.search.objective));
   later.Integer("pod_size", topology.pod_size, 1);
+  // Of a plan it decides how wide a shard may be, and nothing else.
+  const bool cuda_is_limited = std::any_of(tables.begin(), tables.end(), [](const Table* table) {
+    return table->embedding_dim > kernel_limits::kFbgemmCuda.max_columns;
+  });
+  later.Word(cuda_is_limited && topology.compute_device.has_value(), "compute_device",
+             ToText(topology.compute_device.value_or(ComputeDevice::kCuda)));
   later.Word(request.pipeline_type.has_value(), "pipeline_type",
              ToText(request.pipeline_type.value_or(PipelineType::kNone)));
   const QuantizedComms& comms = request.quantized_comms;

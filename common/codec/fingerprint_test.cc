@@ -1,10 +1,19 @@
 #include "common/codec/fingerprint.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <google/protobuf/message.h>
+#include <neuroshard/v1/planner.pb.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
+#include <string>
+#include <vector>
+
+#include "common/codec/request_codec.h"
 
 namespace neuroshard {
 namespace {
@@ -255,6 +264,149 @@ TEST(FingerprintTest, RanksCountByTheModelOfTheirDevice) {
   EXPECT_EQ(seen.size(), 4U);
   const std::vector<DeviceCostModel> other_device = {{"l4", {"other", 1}}};
   EXPECT_EQ(RequestFingerprint(request, "model", 3, other_device), plain) << "of no rank";
+}
+
+// Calls visit(path, set) for every scalar field below `message`, also of messages that it does not
+// have; set(n) gives the field its n-th candidate, false beyond the last.
+using Visit = std::function<void(const std::string& path, const std::function<bool(std::size_t)>&)>;
+void ForEachField(google::protobuf::Message& message, const std::string& path, const Visit& visit) {
+  using google::protobuf::FieldDescriptor;
+  static const std::vector<double> kNumbers = {1, 2, 3, 4, 7, 64, 1000, 0.25, 0.5, 1 << 20, 1e9};
+  static const std::vector<std::string> kTexts = {"a",           "b",
+                                                  "l4",          "cpu",
+                                                  "cuda",        "fp16",
+                                                  "fp32",        "mean",
+                                                  "none",        "embedding",
+                                                  "sgd",         "adam",
+                                                  "size_greedy", "mean_of_max",
+                                                  "torchrec",    "weights_only",
+                                                  "host",        "rank",
+                                                  "table_wise",  "row_wise",
+                                                  "fused",       "fused_uvm",
+                                                  "memory",      "train_sparse_dist",
+                                                  "analytic",    "0123456789abcdef"};
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    const std::string here = path + field->name();
+    const bool repeated = field->is_repeated();
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      const bool there = repeated ? reflection->FieldSize(message, field) > 0
+                                  : reflection->HasField(message, field);
+      google::protobuf::Message* inner =
+          !repeated ? reflection->MutableMessage(&message, field)
+          : there   ? reflection->MutableRepeatedMessage(&message, field, 0)
+                    : reflection->AddMessage(&message, field);
+      ForEachField(*inner, here + ".", visit);
+      if (!there) reflection->ClearField(&message, field);
+      continue;
+    }
+    const auto put = [&]<typename T>(T value, auto set_one, auto add) {
+      repeated ? (reflection->*add)(&message, field, value)
+               : (reflection->*set_one)(&message, field, value);
+      return true;
+    };
+    using Reflection = google::protobuf::Reflection;
+    const std::unique_ptr<google::protobuf::Message> saved(message.New());
+    saved->CopyFrom(message);
+    visit(here, [&](std::size_t n) {
+      reflection->ClearField(&message, field);
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        return n < kTexts.size() && put(kTexts[n], &Reflection::SetString, &Reflection::AddString);
+      }
+      if (n >= kNumbers.size()) return false;
+      const bool real = field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+      const double value =
+          real ? kNumbers[n]
+               : std::ceil(kNumbers[n]) - (repeated ? 1 : 0);  // lists are of ranks and hosts
+      switch (field->cpp_type()) {
+        case FieldDescriptor::CPPTYPE_INT32:
+          return put(static_cast<std::int32_t>(value), &Reflection::SetInt32,
+                     &Reflection::AddInt32);
+        case FieldDescriptor::CPPTYPE_INT64:
+          return put(static_cast<std::int64_t>(value), &Reflection::SetInt64,
+                     &Reflection::AddInt64);
+        case FieldDescriptor::CPPTYPE_UINT64:
+          return put(static_cast<std::uint64_t>(value), &Reflection::SetUInt64,
+                     &Reflection::AddUInt64);
+        case FieldDescriptor::CPPTYPE_DOUBLE:
+          return put(value, &Reflection::SetDouble, &Reflection::AddDouble);
+        case FieldDescriptor::CPPTYPE_BOOL:
+          return put(n == 0, &Reflection::SetBool, &Reflection::AddBool);
+        default:
+          ADD_FAILURE() << here << ": a field of a type that this test does not set";
+          return false;
+      }
+    });
+    reflection->SwapFields(&message, saved.get(), {field});
+  }
+}
+
+// Whatever the decoder takes as another request has another fingerprint, but for what is listed.
+TEST(FingerprintTest, EveryFieldOfARequestCounts) {
+  v1::ShardPlanRequest request;
+  for (const char* name : {"a", "b"}) {
+    v1::Table& table = *request.add_tables();
+    table.set_name(name);
+    table.set_num_embeddings(1000);
+    table.set_embedding_dim(4096);  // too wide for kernels of CUDA
+    table.set_pooling_factor(2);
+  }
+  v1::HostGroup& host = *request.mutable_topology()->add_hosts();
+  host.set_num_devices(4);
+  host.set_memory_bytes(std::int64_t{1} << 40);
+  host.set_host_memory_bytes(std::int64_t{1} << 40);
+  host.set_ssd_bytes(std::int64_t{1} << 40);
+  auto& rule = *request.mutable_constraints()->add_tables();
+  rule.add_tables("a");
+  rule.set_max_shards(6);
+  v1::Plan& previous = *request.mutable_migration()->mutable_previous();
+  previous.set_world_size(4);
+  v1::TablePlan& in_place = *previous.add_tables();
+  in_place.set_name("a");
+  in_place.set_sharding_type("table_wise");
+  in_place.set_compute_kernel("fused");
+  v1::Shard& shard = *in_place.add_shards();
+  shard.set_rows(1000);
+  shard.set_cols(4096);
+  const auto plain = DecodePlanRequest(request, {});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  // Those that no plan depends on, and the name of a model, which a fingerprint has as it answered.
+  const std::set<std::string> exempt = {"request_id", "search.explain", "cost_model.name",
+                                        "cost_model.version", "cost_model.digest"};
+  std::set<std::string> untried;
+  int tried = 0;
+  v1::ShardPlanRequest changed = request;
+  ForEachField(changed, "",
+               [&](const std::string& path, const std::function<bool(std::size_t)>& set) {
+                 bool any = false;
+                 for (std::size_t n = 0; set(n); ++n) {
+                   auto decoded = DecodePlanRequest(changed, {});
+                   if (!decoded.ok()) continue;
+                   decoded->warnings = plain->warnings;
+                   if (*decoded == *plain) continue;
+                   any = true;
+                   EXPECT_EQ(Fingerprint(*decoded) == Fingerprint(*plain), exempt.contains(path))
+                       << path << ", candidate " << n;
+                 }
+                 any ? void(++tried) : void(untried.insert(path));
+               });
+  // None of the candidates is legal there beside the rest; DependsOnEverythingElse has them.
+  EXPECT_THAT(untried,
+              ::testing::UnorderedElementsAre(
+                  "constraints.colocate.level", "constraints.colocate.tables",
+                  "constraints.separate.level", "constraints.separate.tables", "cost_model.digest",
+                  "device_cost_models.cost_model.digest", "device_cost_models.cost_model.name",
+                  "device_cost_models.cost_model.version", "device_cost_models.device",
+                  "migration.previous.tables.cache_load_factor", "migration.previous.tables.kind",
+                  "migration.previous.tables.module", "migration.previous.tables.sharding_type",
+                  "migration.previous.tables.shards.col_offset",
+                  "migration.previous.tables.shards.row_offset", "search.objective",
+                  "tables.feature_batch_sizes", "tables.name", "tables.num_poolings",
+                  "tables.pooling_factors", "tables.reuse_histogram",
+                  "topology.bandwidths.nic_bytes_per_s", "topology.bandwidths.ranks_per_nic",
+                  "topology.hosts.device_memory_bytes", "topology.pod_size"));
+  EXPECT_GT(tried, 90);
 }
 
 TEST(FingerprintTest, TablesOfOneNameAreToldApartByTheirModules) {

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/placement/placement.h"
+#include "server/search/testing/all_plans.h"
 #include "server/search/testing/exhaustive_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
@@ -183,6 +185,33 @@ TEST(RunSearchTest, BaselinesFindAPlanWhenWholeTablesFitAndCutOnlyWhatIsLargerTh
       }
     }
   }
+}
+
+// Whichever strategy says so, and whatever types the model was made for.
+TEST(RunSearchTest, OnlyWhereNoPlanOfAnyTypeExistsIsMemoryBlamedAlone) {
+  Random random(26);
+  const ConcaveCostModel model;
+  int blamed = 0, possible = 0;
+  for (int i = 0; i < testing::Trials(300); ++i) {
+    PlanRequest request = RandomPlanRequest(
+        random,
+        {.max_tables = 2, .max_ranks = 4, .dims = {3, 4, 8}, .min_slack = 0.7, .max_slack = 1.4});
+    const bool any = AnyPlanIsLegal(request, TypeSet::All());
+    for (const std::string_view strategy : kStrategyNames) {
+      request.search.strategy = strategy;
+      const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+      if (result.ok()) continue;
+      const bool says_none = ReasonOf(result.status()) == FailureReason::kOutOfMemory ||
+                             Message(result.status()).starts_with("no plan can exist: table");
+      ++(says_none ? blamed : possible);
+      ASSERT_FALSE(says_none && any && strategy != kObeysConstraints)
+          << strategy << ", instance " << i << ": " << result.status();
+      ASSERT_FALSE(ReasonOf(result.status()) == FailureReason::kOutOfMemory && any)
+          << "instance " << i << ": " << result.status();
+    }
+  }
+  EXPECT_GT(blamed, testing::Trials(300));
+  EXPECT_GT(possible, testing::Trials(300));
 }
 
 TEST(RunSearchTest, NeuroShardIsCheaperThanEveryBaselineOnAverage) {

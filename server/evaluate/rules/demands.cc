@@ -144,7 +144,8 @@ std::string Demands::Says(std::size_t f) const {
       for (const auto& word : kWords<ShardingType>) {
         if (default_types_.contains(word.value)) types.push_back(word.value);
       }
-      return fmt::format("where constraints name no sharding types, only {}", ListText(types));
+      return fmt::format("only {}, unless constraints.sharding_types names others",
+                         ListText(types));
     }
     case Kind::kMaxShardsPerRank:
       return fmt::format("at most {} shards a rank", constraints.max_shards_per_rank);

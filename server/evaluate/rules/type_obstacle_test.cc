@@ -18,8 +18,9 @@ TEST(TypeObstacleTest, NamesTheDemandsThatStandInTheWay) {
   request.topology.devices = {{0, 1 << 20}, {0, 1 << 20}, {1, 1 << 20}};
   const TypeSet defaults = {ShardingType::kTableWise, ShardingType::kRowWise};
   EXPECT_EQ(TypeObstacle(request, defaults, 0, ShardingType::kRowWise), "");
-  EXPECT_EQ(TypeObstacle(request, defaults, 0, ShardingType::kGridShard),
-            "cost_model (where constraints name no sharding types, only table_wise, row_wise)");
+  EXPECT_EQ(
+      TypeObstacle(request, defaults, 0, ShardingType::kGridShard),
+      "cost_model (only table_wise, row_wise, unless constraints.sharding_types names others)");
   request.constraints.tables.resize(1);
   request.constraints.tables[0].tables = {1};
   request.constraints.tables[0].forbidden_ranks = {2};

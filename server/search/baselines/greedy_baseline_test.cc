@@ -116,7 +116,7 @@ TEST(GreedyBaselineTest, UnpooledTablesStayWhole) {
   const ConcaveCostModel model;
   EXPECT_THAT(RunSearch(request, BoundTo(request, model), NeverStop(), nullptr),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("without cutting columns"), HasSubstr("table 't2'"))));
+                       AllOf(HasSubstr("that keeps tables whole"), HasSubstr("table 't2'"))));
 }
 
 }  // namespace

@@ -72,8 +72,9 @@ StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types,
     return WithReason(
         FailedPrecondition("no plan can exist: whole tables were put on ranks in all ways that "
                            "keep memory and constraints, and not all of them have a place in any"),
-        request.constraints.empty() ? FailureReason::kOutOfMemory
-                                    : FailureReason::kConstraintsConflict);
+        request.constraints.empty() && default_types == TypeSet::All()
+            ? FailureReason::kOutOfMemory
+            : FailureReason::kConstraintsConflict);
   }
   return NotFound(request, default_types, stop);
 }

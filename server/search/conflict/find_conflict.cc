@@ -90,11 +90,9 @@ Status ToStatus(const Conflict& conflict) {
                                      several ? "all of these" : "this", list);
   violations.ToStatus().ForEachPayload(
       [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
-  // Memory, and the types that the cost model was made for, are no constraints of the request.
-  const bool memory_alone = std::all_of(
-      conflict.demands.begin(), conflict.demands.end(), [](const ConflictingDemand& demand) {
-        return demand.path == "topology" || demand.path == "cost_model";
-      });
+  const bool memory_alone =
+      std::all_of(conflict.demands.begin(), conflict.demands.end(),
+                  [](const ConflictingDemand& demand) { return demand.path == "topology"; });
   return WithReason(std::move(status), memory_alone ? FailureReason::kOutOfMemory
                                                     : FailureReason::kConstraintsConflict);
 }

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "server/evaluate/rules/demands.h"
 #include "server/search/conflict/infeasibility.h"
@@ -269,6 +270,30 @@ TEST_F(FindConflictTest, TheStatusListsTheDemands) {
   EXPECT_THAT(Violations::FromStatus(status),
               ElementsAre(::testing::Field(&Violation::description, HasSubstr("and the other")),
                           ::testing::Field(&Violation::description, HasSubstr("and the other"))));
+}
+
+TEST_F(FindConflictTest, TypesOfTheCostModelAreNoShortageOfMemory) {
+  for (Table& table : request_.tables) table.embedding_dim = 4;
+  request_.tables[0].num_embeddings = 10'000;  // 160 kB, which columns of 4 do not cut
+  EXPECT_FALSE(FindConflict(request_, TypeSet::All()).has_value());
+  const auto conflict = FindConflict(request_, {kTableWise, kColumnWise});
+  ASSERT_TRUE(conflict.has_value());
+  const Status status = ToStatus(*conflict);
+  EXPECT_EQ(ReasonOf(status), FailureReason::kConstraintsConflict);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("a shard takes 156.25 KiB, and the roomiest has 97.66 KiB"),
+                    HasSubstr("cost_model (only table_wise, column_wise, unless "
+                              "constraints.sharding_types names others)")));
+}
+
+TEST_F(FindConflictTest, MemoryAloneSaysWhatIsShortAndOfWhichTables) {
+  for (Device& device : request_.topology.devices) device.memory_bytes = 60'000;
+  const auto conflict = FindConflict(request_, TypeSet::All());
+  ASSERT_TRUE(conflict.has_value());
+  EXPECT_EQ(ReasonOf(ToStatus(*conflict)), FailureReason::kOutOfMemory);
+  EXPECT_EQ(conflict->reason,
+            "tables take 250.00 KiB at the least on ranks that have 234.38 KiB for them: 15.62 KiB "
+            "short. The largest: 'a' (62.50 KiB), 'b' (62.50 KiB), 'c' (62.50 KiB) and 1 more");
 }
 
 TEST_F(FindConflictTest, SaysWhyNoTypeIsLeft) {

@@ -135,11 +135,25 @@ class Prover {
     for (int t = 0; t < num_tables(); ++t) {
       if (!Least(t).types.empty()) continue;
       return Infeasibility{
-          fmt::format("'{}' has no layout of which each shard fits into a rank that it may use",
-                      Name(t)),
+          fmt::format("'{}' has no layout of which each shard fits into a rank that it may use{}",
+                      Name(t), LeastShardOf(t)),
           Company(t)};
     }
     return std::nullopt;
+  }
+
+  // By how much the table's smallest cut is too large; empty where it is not the size that matters.
+  std::string LeastShardOf(int table) const {
+    const std::vector<std::int64_t> endless(available_.size(), kMaxFlow);
+    const LeastDemand least =
+        LeastDemandsOf(request_, rules_, endless)[static_cast<std::size_t>(table)];
+    std::int64_t roomiest = 0;
+    for (const int rank : rules_.of(table).ranks->ranks()) {
+      roomiest = std::max(roomiest, available_[static_cast<std::size_t>(rank)]);
+    }
+    if (least.types.empty() || least.piece <= roomiest) return "";
+    return fmt::format(": cut as far as it may be, a shard takes {}, and the roomiest has {}",
+                       FormatBytes(least.piece), FormatBytes(roomiest));
   }
 
   // The tables whose demands bear on where this one may be.
@@ -263,9 +277,25 @@ class Prover {
     const auto found = FindOverfullRanks(rules_, least_, available_, taken,
                                          [](const LeastDemand& least) { return least.bytes; });
     if (!found.has_value()) return std::nullopt;
-    return Infeasibility{fmt::format("tables take {} at the least on ranks that have {} for them",
-                                     FormatBytes(found->wanted), FormatBytes(found->room)),
-                         WithCompany(found->tables)};
+    return Infeasibility{
+        fmt::format("tables take {} at the least on ranks that have {} for them: {} short. {}",
+                    FormatBytes(found->wanted), FormatBytes(found->room),
+                    FormatBytes(found->wanted - found->room), LargestOf(found->tables)),
+        WithCompany(found->tables)};
+  }
+
+  // "The largest: 'a' (2.00 GiB), 'b' (1.00 GiB) and 7 more".
+  std::string LargestOf(std::vector<int> tables) {
+    constexpr std::size_t kMaxListed = 3;
+    std::stable_sort(tables.begin(), tables.end(),
+                     [&](int a, int b) { return Least(a).bytes > Least(b).bytes; });
+    std::string list = "The largest: ";
+    for (std::size_t i = 0; i < tables.size() && i < kMaxListed; ++i) {
+      list += fmt::format("{}'{}' ({})", i > 0 ? ", " : "", names_.ReferenceTo(tables[i]),
+                          FormatBytes(Least(tables[i]).bytes));
+    }
+    if (tables.size() > kMaxListed) list += fmt::format(" and {} more", tables.size() - kMaxListed);
+    return list;
   }
 
   // Every row has its weights and optimizer state on a device, in host memory or on SSD: tables that

@@ -29,10 +29,6 @@ class NeuroShardSearch {
   explicit NeuroShardSearch(SearchContext& context)
       : context_(context),
         options_(context.request().search),
-        cutting_(TypeSet(context.model().sharding_types()) ==
-                         TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise}
-                     ? Cutting::kColumns
-                     : Cutting::kColumnsNotRows),
         shard_table_(context),
         grid_(context, shard_table_),
         base_(MakeSequence(WholeTables(context.request()), shard_table_)) {}
@@ -95,7 +91,8 @@ class NeuroShardSearch {
         PlaceByLoad(context_, TableLoad::kSizeLookup, WholeTables(context_.request()));
     if (context_.stopped()) return absl::OkStatus();
     if (!first) {
-      NS_ASSIGN_OR_RETURN(first, FindPacking(context_.request(), cutting_, context_.stop()));
+      NS_ASSIGN_OR_RETURN(first,
+                          FindPacking(context_.request(), Cutting::kColumns, context_.stop()));
     }
     ++context_.statistics().plans_evaluated;
     NS_RETURN_IF_ERROR(context_.Improve(*first));
@@ -109,7 +106,7 @@ class NeuroShardSearch {
     NS_ASSIGN_OR_RETURN(const bool found, Evaluate(base_, {kNoCap}, {}));
     if (found || context_.has_plan() || context_.stopped()) return std::vector{base_};
     NS_ASSIGN_OR_RETURN(const Placement packed,
-                        FindPacking(context_.request(), cutting_, context_.stop()));
+                        FindPacking(context_.request(), Cutting::kColumns, context_.stop()));
     ++context_.statistics().plans_evaluated;
     NS_RETURN_IF_ERROR(context_.Improve(packed));
     best_cost_ms_ = context_.best_cost_ms();
@@ -199,7 +196,6 @@ class NeuroShardSearch {
 
   SearchContext& context_;
   const SearchOptions& options_;
-  const Cutting cutting_;
   ShardTable shard_table_;
   GreedyGrid grid_;
   const SplitSequence base_;

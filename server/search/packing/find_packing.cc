@@ -44,14 +44,14 @@ StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
     if (whole.placement.has_value() || cutting == Cutting::kWholeTables) exact = std::move(whole);
   }
   if (exact.placement) return *std::move(exact.placement);
-  const char* const how = WithoutCuts(cutting);
+  const char* const how = PlansOf(cutting);
   if (exact.exhausted) {
     return WithReason(
         FailedPrecondition("no plan can exist{}: the tables fit into the memory of all ranks "
                            "together, but no way of distributing them keeps every rank within its "
                            "own (all were tried)",
                            how),
-        cutting == Cutting::kColumns ? FailureReason::kOutOfMemory : FailureReason::kNoPlanFound);
+        FailureReason::kNoPlanFound);
   }
   return WithReason(
       FailedPrecondition("no plan was found{}: the tables would fit into the memory of all ranks "

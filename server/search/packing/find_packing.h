@@ -12,9 +12,8 @@ namespace neuroshard {
 
 enum class Cutting {
   kWholeTables,  // every table on one rank
-  kColumns,  // tables may be cut at multiples of kColumnAlignment columns, into one piece a rank at
-             // most
-  kColumnsNotRows  // the same, of a strategy that cuts no rows where the request allows it
+  kColumns  // tables may be cut at multiples of kColumnAlignment columns, into one piece a rank at
+            // most
 };
 
 // For what finds no place for `pieces`: tables stay whole where all of them are.
@@ -24,15 +23,13 @@ inline Cutting CuttingOf(const PlanRequest& request, const std::vector<Piece>& p
              : Cutting::kColumns;
 }
 
-// What a plan of the others might have, for "no plan can exist"; empty of kColumns.
-constexpr const char* WithoutCuts(Cutting cutting) {
+// Which plans are meant, for "no plan can exist": other cuts may have one.
+constexpr const char* PlansOf(Cutting cutting) {
   switch (cutting) {
     case Cutting::kWholeTables:
-      return " without cutting columns (strategy neuroshard does)";
-    case Cutting::kColumnsNotRows:
-      return " without cutting rows (strategy refine does)";
+      return " that keeps tables whole (strategy refine cuts rows and columns)";
     case Cutting::kColumns:
-      break;
+      return " that cuts columns alone (strategy refine cuts rows, too)";
   }
   return "";
 }
@@ -43,9 +40,10 @@ constexpr const char* WithoutCuts(Cutting cutting) {
 // FindFeasible. Deterministic; tens of milliseconds, about a second where all of it is needed.
 // `stop` cuts the last of these.
 //
-// FAILED_PRECONDITION "no plan can exist: ..." when that is proven (names the tables or the bytes
-// that lack; "no plan can exist without ..." when other cuts might help), "no plan was found: ..."
-// when the effort ran out.
+// FAILED_PRECONDITION: OUT_OF_MEMORY, "no plan can exist: ...", where the weights and their optimizer
+// state alone exceed the memory of all devices; else NO_PLAN_FOUND, "no plan can exist that ..."
+// where that is proven of such cuts (both name the tables or the bytes that lack), or "no plan was
+// found: ..." when the effort ran out.
 StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
                                 const StopSignal& stop = NeverStop());
 

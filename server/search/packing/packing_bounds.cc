@@ -46,11 +46,11 @@ class BoundsChecker {
     }
     if (std::string reason = WhyTooMuch(); !reason.empty()) reasons.push_back(std::move(reason));
     if (reasons.empty()) return absl::OkStatus();
-    const bool cuts_would_help = cutting_ != Cutting::kColumns && unplaceable > 0;
+    const bool by_any_cut = WeightsBytes() > AllAvailable();
     return WithReason(
-        FailedPrecondition("no plan can exist{}: {}", cuts_would_help ? WithoutCuts(cutting_) : "",
+        FailedPrecondition("no plan can exist{}: {}", by_any_cut ? "" : PlansOf(cutting_),
                            fmt::join(reasons, "; ")),
-        cuts_would_help ? FailureReason::kNoPlanFound : FailureReason::kOutOfMemory);
+        by_any_cut ? FailureReason::kOutOfMemory : FailureReason::kNoPlanFound);
   }
 
  private:
@@ -81,12 +81,28 @@ class BoundsChecker {
         PieceBytes(request_, table, of.embedding_dim - columns));
   }
 
-  std::string WhyTooMuch() const {
+  // Sums stop at 2^61, far above any cluster.
+  std::int64_t AllAvailable() const {
     std::int64_t available = 0;
     for (const auto& [bytes, ranks] : ranks_with_) {
-      // Both sums stop at 2^61, far above any cluster.
       available = bytes > kMaxSum / ranks ? kMaxSum : std::min(available + bytes * ranks, kMaxSum);
     }
+    return available;
+  }
+
+  // What is there once, however tables are cut.
+  std::int64_t WeightsBytes() const {
+    std::int64_t sum = 0;
+    for (const Table& table : request_.tables) {
+      const MemoryUse use =
+          ShardMemory(request_, table, {}, table.num_embeddings, table.embedding_dim);
+      sum = std::min(sum + use.weights_bytes + use.optimizer_bytes, kMaxSum);
+    }
+    return sum;
+  }
+
+  std::string WhyTooMuch() const {
+    const std::int64_t available = AllAvailable();
     std::int64_t needed = 0;
     for (std::size_t t = 0; t < request_.tables.size(); ++t) {
       needed += PieceBytes(request_, static_cast<int>(t), request_.tables[t].embedding_dim);

@@ -12,7 +12,10 @@ namespace neuroshard {
 // available;
 // - where columns are cut: a table has more columns than all ranks could take, each holding nothing
 // else;
-// - all tables together need more than all ranks have (cutting only adds to what a table needs).
+// - all tables together need more than all ranks have (cutting columns only adds to what a table
+// needs).
+// OUT_OF_MEMORY where the weights and their optimizer state exceed the devices' memory, which holds
+// for every plan without host memory; otherwise NO_PLAN_FOUND, of plans that cut so.
 Status CheckPackingBounds(const PlanRequest& request, Cutting cutting);
 
 }  // namespace neuroshard

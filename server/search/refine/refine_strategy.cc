@@ -330,13 +330,9 @@ class RefineSearch {
     if (context_.ShouldStop()) return absl::OkStatus();
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
-    // Where columns are all that is cut and nothing is demanded, FindPacking has said what there is
-    // to say.
-    const TypeSet default_types(context_.model().sharding_types());
-    const bool demands = !request_.demands_nothing();
-    if (!demands && default_types == kNeuroShardTypes && !rules_.has_off_device()) return status;
     if (if_none_ == IfNoneIsFound::kGiveUp) return status;
-    StatusOr<Plan> plan = FindAnyPlan(request_, default_types, context_.stop());
+    StatusOr<Plan> plan =
+        FindAnyPlan(request_, TypeSet(context_.model().sharding_types()), context_.stop());
     if (plan.ok()) return context_.Improve(*std::move(plan));
     return context_.ShouldStop() ? absl::OkStatus() : plan.status();
   }
