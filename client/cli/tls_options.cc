@@ -4,6 +4,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "common/rpc/tls_files.h"
+
 namespace neuroshard {
 namespace {
 
@@ -23,6 +25,10 @@ std::string CheckPem(const std::string& path) {
 
 std::optional<ClientTls> TlsFiles::Read() const {
   if (ca.empty()) return std::nullopt;
+  if (const Status usable = ReadTlsMaterial({certificate, key, ca}, TlsSide::kClient).status();
+      !usable.ok()) {
+    throw CLI::ValidationError(Message(usable));
+  }
   return ClientTls{Contents(ca), Contents(certificate), Contents(key), server_name};
 }
 

@@ -19,7 +19,8 @@ struct TlsFiles {
   std::string key;
   std::string server_name;  // not a file: what servers' certificates name, if not their address
 
-  // Their contents; nothing where none is stated.
+  // Their contents; nothing where none is stated. A usage error (throws CLI::ValidationError) where
+  // the servers would refuse them without a word.
   std::optional<ClientTls> Read() const;
 };
 

@@ -1,8 +1,11 @@
 #include "common/rpc/tls_files.h"
 
 #include <fcntl.h>
+#include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,20 +53,38 @@ std::string DateOf(std::int64_t unix_s) {
 std::optional<std::string> ContentsOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  // gRPC would not see what begins in the line of a byte order mark.
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
 }
 
 Memory Over(const std::string& text) {
   return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free};
 }
 
-std::vector<Certificate> CertificatesIn(const std::string& text) {
-  const Memory memory = Over(text);
+// The certificates of a file, up to the first that cannot be read.
+struct PemCertificates {
   std::vector<Certificate> all;
+  std::string fault;  // of the file; empty: there is none
+};
+
+PemCertificates CertificatesIn(const std::string& text) {
+  const Memory memory = Over(text);
+  PemCertificates read;
+  ERR_clear_error();
   while (X509* next = PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr)) {
-    all.emplace_back(next, &X509_free);
+    read.all.emplace_back(next, &X509_free);
   }
-  return all;
+  const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  if (read.all.empty()) {
+    read.fault = "has no certificate in PEM";
+  } else if (!is_end) {
+    read.fault = fmt::format("has {} certificate{} and one that cannot be read: is it cut?",
+                             read.all.size(), read.all.size() == 1 ? "" : "s");
+  }
+  ERR_clear_error();
+  return read;
 }
 
 // Why `certificate` is not to be used now; empty: it is.
@@ -74,9 +95,38 @@ std::string TimeFault(const X509& certificate, std::int64_t now_unix_s) {
   return begins > now_unix_s ? "is not valid before " + DateOf(begins) : "";
 }
 
+// Why the other side of a connection would refuse the chain whatever it trusts; empty: it would
+// not.
+std::string ChainFault(const std::vector<Certificate>& chain, TlsSide side,
+                       std::int64_t now_unix_s) {
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const std::string fault = TimeFault(*chain[i], now_unix_s);
+    if (!fault.empty())
+      return i == 0 ? fault : fmt::format("has certificate {}, which {}", i + 1, fault);
+  }
+  const bool is_server = side == TlsSide::kServer;
+  const int purpose = is_server ? X509_PURPOSE_SSL_SERVER : X509_PURPOSE_SSL_CLIENT;
+  if (X509_check_purpose(chain[0].get(), purpose, 0) != 1) {
+    return fmt::format("is not for {} (its extended key usage)", is_server ? "servers" : "clients");
+  }
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> tls(SSL_CTX_new(TLS_method()),
+                                                              &SSL_CTX_free);
+  std::string fault;
+  if (tls == nullptr || SSL_CTX_use_certificate(tls.get(), chain[0].get()) != 1) {
+    const char* reason = ERR_reason_error_string(ERR_peek_last_error());
+    fault = fmt::format("is not taken for TLS: {}", reason == nullptr ? "no reason" : reason);
+  }
+  ERR_clear_error();
+  return fault;
+}
+
 }  // namespace
 
-StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files) {
+StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side) {
+  const bool is_server = side == TlsSide::kServer;
+  const char* const certificate_field = is_server ? "tls.certificate" : "--tls-cert";
+  const char* const key_field = is_server ? "tls.key" : "--tls-key";
+  const char* const ca_field = is_server ? "tls.client_ca" : "--tls-ca";
   Violations violations;
   const std::int64_t now_unix_s = NowUnixS();
   const auto read = [&](const char* field, const std::string& path) {
@@ -84,25 +134,24 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files) {
     if (!text.has_value()) violations.Add(field, fmt::format("cannot read {}", path));
     return text;
   };
-  const auto certificate = read("tls.certificate", files.certificate);
-  const auto key_text = read("tls.key", files.key);
-  const auto client_ca = read("tls.client_ca", files.client_ca);
+  const auto certificate = read(certificate_field, files.certificate);
+  const auto key_text = read(key_field, files.key);
+  const auto client_ca = read(ca_field, files.client_ca);
 
-  const std::vector<Certificate> chain = CertificatesIn(certificate.value_or(""));
-  const std::vector<Certificate> authorities = CertificatesIn(client_ca.value_or(""));
-  const std::string fault_of_chain =
-      chain.empty() ? "has no certificate in PEM" : TimeFault(*chain[0], now_unix_s);
+  const auto [chain, unread] = CertificatesIn(certificate.value_or(""));
+  const auto [authorities, unread_authority] = CertificatesIn(client_ca.value_or(""));
+  const std::string fault_of_chain = unread.empty() ? ChainFault(chain, side, now_unix_s) : unread;
   if (certificate.has_value() && !fault_of_chain.empty()) {
-    violations.Add("tls.certificate", fmt::format("{} {}", files.certificate, fault_of_chain));
+    violations.Add(certificate_field, fmt::format("{} {}", files.certificate, fault_of_chain));
   }
   const bool one_is_valid =
       std::any_of(authorities.begin(), authorities.end(),
                   [&](const Certificate& one) { return TimeFault(*one, now_unix_s).empty(); });
-  if (client_ca.has_value() && !one_is_valid) {
-    violations.Add("tls.client_ca",
+  if (client_ca.has_value() && !(one_is_valid && unread_authority.empty())) {
+    violations.Add(ca_field,
                    fmt::format("{} {}", files.client_ca,
-                               authorities.empty() ? "has no certificate in PEM"
-                                                   : TimeFault(*authorities[0], now_unix_s)));
+                               unread_authority.empty() ? TimeFault(*authorities[0], now_unix_s)
+                                                        : unread_authority));
   }
   if (key_text.has_value()) {
     const Memory memory = Over(*key_text);
@@ -110,10 +159,10 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files) {
     const Key key(PEM_read_bio_PrivateKey(memory.get(), nullptr, nullptr, const_cast<char*>("")),
                   &EVP_PKEY_free);
     if (key == nullptr) {
-      violations.Add("tls.key",
+      violations.Add(key_field,
                      fmt::format("{} has no private key in PEM without a pass phrase", files.key));
     } else if (!chain.empty() && X509_check_private_key(chain[0].get(), key.get()) != 1) {
-      violations.Add("tls.key",
+      violations.Add(key_field,
                      fmt::format("{} is not the key of {}", files.key, files.certificate));
     }
   }

@@ -1,4 +1,4 @@
-// The PEM files of a server's TLS: checked before they are used, and the last good ones kept while
+// The PEM files of TLS: checked before they are used, and of a server the last good ones kept while
 // others are written.
 #pragma once
 
@@ -21,8 +21,9 @@ struct ServerTlsFiles {
   std::string client_ca;
 };
 
-// What they hold, checked: the key is the certificate's, and neither the certificate nor all
-// authorities are past their end or before their beginning.
+// What they hold, checked: every certificate can be read, the key is that of the first, which the
+// side may use, and neither the chain nor all authorities are past their end or before their
+// beginning.
 struct TlsMaterial {
   std::string identity;   // certificate, chain and key in PEM
   std::string client_ca;  // in PEM
@@ -32,8 +33,13 @@ struct TlsMaterial {
   bool operator==(const TlsMaterial&) const = default;
 };
 
-// INVALID_ARGUMENT names every file that cannot be used, under "tls", and why.
-StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files);
+// Whose files they are: the server's of a configuration, or a client's of the command line, where
+// `client_ca` is whose servers are trusted.
+enum class TlsSide { kServer, kClient };
+
+// INVALID_ARGUMENT names every file that cannot be used, under "tls" or by its option, and why: what
+// the other side of a connection would refuse without a word is refused here.
+StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side = TlsSide::kServer);
 
 // Two files whose content is always a whole TlsMaterial: gRPC's FileWatcherCertificateProvider reads
 // them, since it takes what it finds, also a certificate without its key, and then refuses every
