@@ -9,8 +9,7 @@ namespace neuroshard {
 // is wrong. For CLI::Option::check.
 std::string CheckAddress(const std::string& text);
 
-// The same for an address of replicas (client/stub/channel.h): HOST:PORT, or IP:PORT,IP:PORT,... of
-// one family.
+// The same for an address of replicas (client/stub/replicas.h): HOST:PORT,HOST:PORT,...
 std::string CheckReplicaAddress(const std::string& text);
 
 }  // namespace neuroshard

@@ -41,7 +41,7 @@ void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {
   command
       .add_option(
           "--planner", options.address,
-          "Planner to ask: HOST:PORT, or replicas: IP:PORT,IP:PORT,... or a name of several "
+          "Planner to ask: HOST:PORT, or replicas: HOST:PORT,HOST:PORT,... or a name of several "
           "addresses")
       ->type_name("HOST:PORT")
       ->check(CheckReplicaAddress)

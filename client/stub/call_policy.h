@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <iostream>
 #include <optional>
 #include <string>
 
@@ -16,6 +18,10 @@ struct ClientTls {
   std::string server_name = "";
 };
 
+inline void WarnOnStandardError(const std::string& warning) {
+  std::cerr << "warning: " + warning + '\n';
+}
+
 // Deadline, attempts and backoff of a call.
 struct CallPolicy {
   std::optional<ClientTls> tls = std::nullopt;  // plaintext without
@@ -26,6 +32,9 @@ struct CallPolicy {
   int max_attempts = 4;
   std::chrono::milliseconds first_backoff{100};
   std::chrono::milliseconds longest_backoff{1'000};
+  // Told once of each replica of a list that cannot be used; the others take its calls. The
+  // default writes to standard error.
+  std::function<void(const std::string&)> warn = WarnOnStandardError;
 };
 
 }  // namespace neuroshard

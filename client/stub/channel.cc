@@ -32,6 +32,14 @@ std::string Plainer(const std::string& message) {
            "has "
            "not (--tls-ca, --tls-cert, --tls-key)";
   }
+  if (has("not in peer certificate") || has("Hostname Verification")) {
+    return "the server's certificate does not name this address (--tls-server-name says what it "
+           "names)";
+  }
+  if (has("certificate verify failed")) {
+    return "the server's certificate has expired, or is of none of the authorities that are "
+           "trusted here (--tls-ca)";
+  }
   if (has("backend unhealthy")) {
     return "no replica that answers is ready: each drains, or lacks its default model (ask one "
            "alone: "
@@ -105,22 +113,16 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
 std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::optional<ClientTls>& tls,
                                                   const std::string& service) {
-  const std::size_t comma = address.find(',');
   grpc::ChannelArguments arguments = CommonArguments();
   SetServerName(tls, arguments);
   // round_robin would renew what the server closes for want of calls.
   arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleMs);
-  if (comma == std::string::npos) {
-    arguments.SetServiceConfigJSON(R"({"loadBalancingConfig": [{"round_robin": {}}]})");
-    return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
-  }
+  const std::string health =
+      service.empty() ? ""
+                      : fmt::format(R"(, "healthCheckConfig": {{"serviceName": "{}"}})", service);
   arguments.SetServiceConfigJSON(
-      fmt::format(R"({{"loadBalancingConfig": [{{"round_robin": {{}}}}],)"
-                  R"( "healthCheckConfig": {{"serviceName": "{}"}}}})",
-                  service));
-  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address.substr(0, comma));
-  return grpc::CreateCustomChannel((address.front() == '[' ? "ipv6:" : "ipv4:") + address,
-                                   CredentialsOf(tls), arguments);
+      fmt::format(R"({{"loadBalancingConfig": [{{"round_robin": {{}}}}]{}}})", health));
+  return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
 }
 
 Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context,

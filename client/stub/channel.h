@@ -23,13 +23,11 @@ inline constexpr std::int64_t kMaxMessageBytes = 64 * kMiB;
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::optional<ClientTls>& tls);
 
-// The same for replicas of one server: `address` is HOST:PORT, where every address that HOST
-// resolves to is a replica, or IP:PORT,IP:PORT,... of one family. Calls go in turn (round_robin) to
-// those that can be reached, and of a list to those alone whose health (grpc.health.v1) of
-// `service` is good; what a name stands for is kept up to date by others, and may be a proxy, whose
-// health would be one replica's. A call that a replica did not answer is repeated by Retry alone.
-// With `tls`, the certificates must name HOST, or all of them the list's first address, unless
-// ClientTls::server_name says what all of them name.
+// The same for a replica of a server: calls go in turn (round_robin) to every address that HOST of
+// `address` resolves to and that can be reached; with a `service`, to those alone whose health
+// (grpc.health.v1) of it is good. What a name stands for is kept up to date by others, and may be a
+// proxy, whose health would be one replica's. A call that a replica did not answer is repeated by
+// Retry alone.
 std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::optional<ClientTls>& tls,
                                                   const std::string& service);

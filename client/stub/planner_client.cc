@@ -1,9 +1,11 @@
 #include "client/stub/planner_client.h"
 
 #include <utility>
+#include <vector>
 
 #include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
+#include "client/stub/replicas.h"
 #include "client/stub/retry.h"
 #include "common/rpc/deadline.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
@@ -28,8 +30,11 @@ class PlannerClient::Impl {
   Impl(std::string address, CallPolicy policy)
       : address_(std::move(address)),
         policy_(std::move(policy)),
-        stub_(v1::PlannerService::NewStub(
-            OpenReplicaChannel(address_, policy_.tls, v1::PlannerService::service_full_name()))) {}
+        replicas_(address_, policy_, v1::PlannerService::service_full_name()) {
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      stubs_.push_back(v1::PlannerService::NewStub(replicas_.channel(i)));
+    }
+  }
 
   template <typename Request, typename Response>
   StatusOr<Response> Call(grpc::Status (v1::PlannerService::Stub::*method)(grpc::ClientContext*,
@@ -38,12 +43,10 @@ class PlannerClient::Impl {
                           const Request& request) const {
     Response response;
     NS_RETURN_IF_ERROR(Retry(policy_, [&] {
-      grpc::ClientContext context;
-      context.set_deadline(DeadlineIn(policy_.deadline));
-      AddTrace(context);
-      response.Clear();
-      const grpc::Status status = (*stub_.*method)(&context, request, &response);
-      return CallStatus(WithoutShutdown(status), context, "planner", address_);
+      return Attempt([&](v1::PlannerService::Stub& stub, grpc::ClientContext& context) {
+        response.Clear();
+        return (stub.*method)(&context, request, &response);
+      });
     }));
     return response;
   }
@@ -55,16 +58,16 @@ class PlannerClient::Impl {
     bool received = false;
     Status broken_after_start;
     NS_RETURN_IF_ERROR(Retry(policy_, [&] {
-      grpc::ClientContext context;
-      context.set_deadline(DeadlineIn(policy_.deadline));
-      AddTrace(context);
-      const auto reader = stub_->ShardPlanStream(&context, request);
-      while (reader->Read(&update)) {
-        received = true;
-        on_update(update);
-      }
-      const Status status =
-          CallStatus(WithoutShutdown(reader->Finish()), context, "planner", address_);
+      const Status status = Attempt(
+          [&](v1::PlannerService::Stub& stub, grpc::ClientContext& context) {
+            const auto reader = stub.ShardPlanStream(&context, request);
+            while (reader->Read(&update)) {
+              received = true;
+              on_update(update);
+            }
+            return reader->Finish();
+          },
+          received);
       if (!received) return status;
       // The caller has seen part of an answer; a second one from the start would contradict it.
       broken_after_start = status;
@@ -78,9 +81,28 @@ class PlannerClient::Impl {
   }
 
  private:
+  // `call` to the replica whose turn it is, after those that are found to be unusable. A call that
+  // `answered` is not repeated.
+  template <typename OneCall>
+  Status Attempt(const OneCall& call, const bool& answered = false) const {
+    for (;;) {
+      const Replicas::Turn turn = replicas_.Next();
+      grpc::ClientContext context;
+      context.set_deadline(DeadlineIn(policy_.deadline));
+      AddTrace(context);
+      const grpc::Status status = WithoutShutdown(call(*stubs_[turn.replica], context));
+      if (!turn.is_untold || answered || status.error_code() != grpc::StatusCode::UNAVAILABLE) {
+        return CallStatus(status, context, "planner", address_);
+      }
+      replicas_.Tell(
+          Message(CallStatus(status, context, "planner", replicas_.address(turn.replica))));
+    }
+  }
+
   std::string address_;
   CallPolicy policy_;
-  std::unique_ptr<v1::PlannerService::Stub> stub_;
+  mutable Replicas replicas_;
+  std::vector<std::unique_ptr<v1::PlannerService::Stub>> stubs_;
 };
 
 PlannerClient::PlannerClient(std::string address, CallPolicy policy)

@@ -11,7 +11,7 @@
 
 namespace neuroshard {
 
-// Thread-safe. `address` is a planner's HOST:PORT, or replicas' as OpenReplicaChannel takes them.
+// Thread-safe. `address` is a planner's HOST:PORT, or replicas' HOST:PORT,HOST:PORT,... (Replicas).
 // Every call is repeatable (plans are pure functions of the request), so UNAVAILABLE is retried
 // with backoff within the policy, by another replica where there is one. Errors name the address;
 // Violations::FromStatus gives the faulty fields of an INVALID_ARGUMENT.

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "common/base/violations.h"
 #include "common/rpc/status_mapping.h"
 #include "tests/support/fake_planner.h"
@@ -11,14 +16,13 @@
 namespace neuroshard {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::FakePlanner;
-using ::testing::Ge;
 using ::testing::HasSubstr;
 using testing::IsOk;
-using ::testing::Le;
+using ::testing::StartsWith;
 using testing::StatusIs;
+using ::testing::UnorderedElementsAre;
 
 CallPolicy QuickPolicy() {
   CallPolicy policy;
@@ -49,14 +53,48 @@ TEST(PlannerClientTest, AsksForPredictions) {
 TEST(PlannerClientTest, ReplicasTakeTurnsAndOneThatIsGoneTakesNone) {
   FakePlanner first;
   FakePlanner second;
-  const PlannerClient client(first.address() + "," + second.address() + ",127.0.0.1:1",
-                             QuickPolicy());
-  // Until both are connected, one may take all of them.
-  while (first.calls() == 0 || second.calls() == 0) ASSERT_THAT(client.ShardPlan({}), IsOk());
-  const int before = first.calls();
+  std::vector<std::string> warnings;
+  CallPolicy policy = QuickPolicy();
+  policy.warn = [&warnings](const std::string& warning) { warnings.push_back(warning); };
+  const std::string list = first.address() + ",localhost" +
+                           second.address().substr(second.address().rfind(':')) +
+                           ",127.0.0.1:1,no-such-host.invalid:1";
+  const PlannerClient client(list, policy);
   for (int i = 0; i < 10; ++i) ASSERT_THAT(client.ShardPlan({}), IsOk());
-  // Whenever gRPC has tried the third one again, it begins anew with either of the two.
-  EXPECT_THAT(first.calls() - before, AllOf(Ge(3), Le(7)));
+  EXPECT_EQ(first.calls(), 5);
+  EXPECT_EQ(second.calls(), 5);
+  EXPECT_THAT(warnings,
+              UnorderedElementsAre("planner at 127.0.0.1:1: nothing listens there (Connection "
+                                   "refused); calls go to the others of " +
+                                       list,
+                                   StartsWith("planner at no-such-host.invalid:1: ")));
+}
+
+TEST(PlannerClientTest, AReplicaThatGoesIsToldOfOnceAndOneThatComesBackTakesCalls) {
+  auto first = std::make_unique<FakePlanner>();
+  FakePlanner second;
+  const std::string address = first->address();
+  std::vector<std::string> warnings;
+  CallPolicy policy = QuickPolicy();
+  policy.warn = [&warnings](const std::string& warning) { warnings.push_back(warning); };
+  const PlannerClient client(address + "," + second.address(), policy);
+  while (first->calls() == 0) ASSERT_THAT(client.ShardPlan({}), IsOk());
+  first.reset();
+  while (warnings.empty()) ASSERT_THAT(client.ShardPlan({}), IsOk());
+  FakePlanner again(address);
+  while (again.calls() == 0) ASSERT_THAT(client.ShardPlan({}), IsOk());
+  EXPECT_THAT(warnings, ElementsAre(StartsWith("planner at " + address + ": ")));
+}
+
+TEST(PlannerClientTest, WhereNoReplicaCanBeUsedTheCallSaysSo) {
+  std::vector<std::string> warnings;
+  CallPolicy policy = QuickPolicy();
+  policy.warn = [&warnings](const std::string& warning) { warnings.push_back(warning); };
+  EXPECT_THAT(PlannerClient("127.0.0.1:1,127.0.0.1:2", policy).ListCostModels(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       "planner at 127.0.0.1:1,127.0.0.1:2: nothing listens there (Connection "
+                       "refused)"));
+  EXPECT_EQ(warnings.size(), 2u);
 }
 
 TEST(PlannerClientTest, UnavailableIsTriedAgainAndThenAnswered) {

@@ -33,6 +33,15 @@ def make_certs(folder, days=30, **names):
     subprocess.run([MAKE_CERTS, folder, *(f"{name}={san}" for name, san in names.items())], check=True, env=os.environ | {"NEUROSHARD_CERT_DAYS": str(days)})
 
 
+def sign(folder, name, extensions, key="EC -pkeyopt ec_paramgen_curve:P-256", authority="ca", days=9):
+    """NAME.pem and NAME.key of an authority of the folder, as make_dev_certs.sh would not make them."""
+    script = f"""openssl genpkey -algorithm {key} -out {name}.key
+        openssl req -new -key {name}.key -out request -subj /CN={name}
+        openssl x509 -req -in request -CA {authority}.pem -CAkey {authority}.key -set_serial 0x$(openssl rand -hex 8) -days {days} -extfile extensions -out {name}.pem"""
+    (folder / "extensions").write_text(extensions)
+    subprocess.run(["bash", "-ec", script], cwd=folder, check=True, capture_output=True)
+
+
 def credentials(folder, name, ca=None):
     def read(file):
         return (folder / file).read_bytes()
@@ -69,15 +78,45 @@ class TlsTest(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def test_replicas_of_a_list_show_certificates_for_its_first_address(self):
-        replicas = [self.start(), self.start()]
+    def replicas(self, **names):
+        """One planner for each certificate's name, which has such alternative names."""
+        make_certs(self.folder, **names)
+        return [self.start(certificate=str(self.folder / f"{name}.pem"), key=str(self.folder / f"{name}.key")) for name in names]
+
+    def models_list(self, addresses, *options, prefix=""):
+        files = [f"--tls-{option}={self.folder / (prefix + file)}" for option, file in (("ca", "ca.pem"), ("cert", "trainer.pem"), ("key", "trainer.key"))]
+        return subprocess.run([NEUROSHARD, "models", "list", "--planner", addresses, *files, *options], capture_output=True, text=True, timeout=60)
+
+    def test_every_replica_of_a_list_shows_a_certificate_of_its_own(self):
+        by_address, by_name, other = self.replicas(one="IP:127.0.0.1", two="DNS:localhost", three="DNS:elsewhere.example")
+        replicas = [by_address.address, "localhost:" + by_name.address.rpartition(":")[2], other.address]
+        listed = self.models_list(",".join(replicas))
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        # The third is said once, and why; nothing is said of the others.
+        self.assertEqual(listed.stderr.count("warning: planner at "), 1, listed.stderr)
+        self.assertRegex(listed.stderr, f"warning: planner at {other.address}: the server's certificate does not name this address .*; calls go to the others of {','.join(replicas)}")
+        with PlannerClient(",".join(replicas), credentials=credentials(self.folder, "trainer"), timeout_s=30) as client:
+            with self.assertLogs("neuroshard", "WARNING") as log:
+                for _ in range(4):
+                    client.models()
+            self.assertEqual(len(log.output), 1, log.output)
+            self.assertIn(f"planner at {other.address}: the server's certificate does not name this address ", log.output[0])
+            with self.assertLogs("neuroshard", "WARNING") as log:  # each of the two took calls: one that is lost is noticed
+                by_address.kill()
+                for _ in range(4):
+                    client.models()
+            self.assertIn(f"planner at {by_address.address}: ", log.output[0])
+        self.assertEqual(self.models_list(other.address).returncode, 1)
+
+    def test_one_name_may_stand_for_every_replica(self):
+        replicas = self.replicas(one="DNS:planner.example", two="DNS:planner.example")
         addresses = ",".join(replica.address for replica in replicas)
-        with PlannerClient(addresses, credentials=credentials(self.folder, "trainer"), timeout_s=30) as client:
-            client.models()
-            replicas[0].kill()
-            client.models()
-        files = [f"--tls-{option}={self.folder / file}" for option, file in (("ca", "ca.pem"), ("cert", "trainer.pem"), ("key", "trainer.key"))]
-        subprocess.run([NEUROSHARD, "models", "list", "--planner", addresses, *files], check=True, capture_output=True)
+        self.assertEqual(self.models_list(addresses).returncode, 1)
+        listed = self.models_list(addresses, "--tls-server-name", "planner.example")
+        self.assertEqual((listed.returncode, listed.stderr), (0, ""))
+        with PlannerClient(addresses, credentials=credentials(self.folder, "trainer"), tls_server_name="planner.example", timeout_s=30) as client:
+            with self.assertNoLogs("neuroshard", "WARNING"):
+                client.models()
 
     def test_a_role_is_what_a_caller_may_do(self):
         planner = self.start()
@@ -173,7 +212,21 @@ class TlsTest(unittest.TestCase):
         for file in ("ca.pem", "ca.key"):
             (expired / file).write_bytes((self.folder / file).read_bytes())
         make_certs(expired, days=-1, server=NAMES["server"])
+        names = "subjectAltName=DNS:localhost\n"
+        sign(self.folder, "weak", names, key="RSA -pkeyopt rsa_keygen_bits:1024")
+        sign(self.folder, "client", names + "extendedKeyUsage=clientAuth\n")
+        sign(self.folder, "between", "basicConstraints=critical,CA:true\n", days=-1)
+        sign(self.folder, "leaf", names, authority="between")
+
+        def pair(name, chain=b""):
+            return {"server.pem": (self.folder / f"{name}.pem").read_bytes() + chain, "server.key": (self.folder / f"{name}.key").read_bytes()}
+
         for what, files in {
+            "half of a chain": {"server.pem": good["server.pem"] + good["ca.pem"][:300]},
+            "half of the authorities": {"ca.pem": good["ca.pem"] + good["server.pem"][:300]},
+            "a key that OpenSSL holds for too small": pair("weak"),
+            "a certificate for clients": pair("client"),
+            "a chain that has expired": pair("leaf", (self.folder / "between.pem").read_bytes()),
             "garbage": {"server.pem": b"garbage\n"},
             "the key of another certificate": {"server.key": (self.folder / "trainer.key").read_bytes()},
             "half a key": {"server.key": good["server.key"][:100]},
@@ -196,7 +249,49 @@ class TlsTest(unittest.TestCase):
                 for file, content in good.items():
                     (self.folder / file).write_bytes(content)
         self.assertIn("error tls_reload_failed", planner.log())
-        self.assertIn("server.key is not the key of", planner.log())
+        for said in ("server.key is not the key of", "server.pem has 1 certificate and one that cannot be read", "ca.pem has 1 certificate and one that cannot",
+                     "server.pem is not taken for TLS: ee key too small", "server.pem is not for servers", "server.pem has certificate 2, which expired at"):
+            self.assertIn(said, planner.log())
+
+    def test_files_of_other_systems(self):
+        for what, change in {"lines of Windows": lambda text: text.replace(b"\n", b"\r\n"), "a byte order mark": lambda text: b"\xef\xbb\xbf" + text}.items():
+            with self.subTest(what=what):
+                for file in ("ca.pem", "server.pem", "server.key", "trainer.pem", "trainer.key"):
+                    (self.folder / f"other-{file}").write_bytes(change((self.folder / file).read_bytes()))
+                planner = self.start(certificate=str(self.folder / "other-server.pem"), key=str(self.folder / "other-server.key"), client_ca=str(self.folder / "other-ca.pem"))
+                listed = self.models_list(planner.address, prefix="other-")
+                self.assertEqual((listed.returncode, listed.stderr), (0, ""))
+                self.client(planner, "trainer").models()
+
+    def test_a_client_names_its_file_that_cannot_be_used(self):
+        planner = self.start()
+        good = {file: (self.folder / file).read_bytes() for file in ("ca.pem", "trainer.pem", "trainer.key")}
+        expired = self.folder / "expired"
+        expired.mkdir()
+        for file in ("ca.pem", "ca.key"):
+            (expired / file).write_bytes((self.folder / file).read_bytes())
+        make_certs(expired, days=-1, trainer=NAMES["trainer"])
+        sign(self.folder, "server-only", "extendedKeyUsage=serverAuth\n")
+        for files, said in (
+            ({"trainer.key": (self.folder / "server.key").read_bytes()}, "--tls-key: .*trainer.key is not the key of .*trainer.pem"),
+            ({"trainer.key": good["trainer.key"][:100]}, "--tls-key: .*trainer.key has no private key in PEM"),
+            ({"trainer.pem": good["trainer.pem"][:300]}, "--tls-cert: .*trainer.pem has no certificate in PEM"),
+            ({"ca.pem": good["ca.pem"][:300]}, "--tls-ca: .*ca.pem has no certificate in PEM"),
+            ({file: (expired / file).read_bytes() for file in ("trainer.pem", "trainer.key")}, "--tls-cert: .*trainer.pem expired at 20"),
+            ({f"trainer.{part}": (self.folder / f"server-only.{part}").read_bytes() for part in ("pem", "key")}, "--tls-cert: .*trainer.pem is not for clients"),
+        ):
+            with self.subTest(said=said):
+                for file, content in (good | files).items():
+                    (self.folder / file).write_bytes(content)
+                listed = self.models_list(planner.address)
+                self.assertEqual(listed.returncode, 2, listed.stderr)
+                self.assertRegex(listed.stderr, said)
+        for file, content in good.items():
+            (self.folder / file).write_bytes(content)
+        other = self.folder / "other"
+        make_certs(other, **NAMES)
+        (self.folder / "ca.pem").write_bytes((other / "ca.pem").read_bytes())
+        self.assertIn("the server's certificate has expired, or is of none of the authorities that are trusted here", self.models_list(planner.address).stderr)
 
     def test_an_expired_certificate_is_named_before_the_start(self):
         for days, says in ((-1, "expired at"),):

@@ -21,9 +21,9 @@ class FakePlanner final : public v1::PlannerService::Service {
  public:
   using Answer = std::function<grpc::Status(const v1::ShardPlanRequest&, v1::ShardPlanResponse*)>;
 
-  FakePlanner() {
+  explicit FakePlanner(const std::string& address = "127.0.0.1:0") {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }

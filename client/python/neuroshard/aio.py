@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import weakref
-from typing import Any, AsyncIterator, Callable, Optional
+from typing import Any, AsyncIterator, Callable, List, Optional
 
 import grpc
 import grpc.aio
@@ -21,6 +22,7 @@ class PlannerClient:
         address: Optional[str] = None,
         *,
         credentials: Optional[grpc.ChannelCredentials] = None,
+        tls_server_name: Optional[str] = None,
         timeout_s: float = call.DEFAULT_TIMEOUT_S,
         retries: int = call.DEFAULT_RETRIES,
     ):
@@ -28,7 +30,9 @@ class PlannerClient:
         self._credentials = call.checked_credentials(credentials)
         self._timeout_s = call.checked_timeout(timeout_s)
         self._retries = call.checked_retries(retries)
-        self._channel: Optional[grpc.aio.Channel] = None
+        self._replicas = call.Replicas(self.address, call.checked_server_name(tls_server_name, self._credentials))
+        self._channels: List[grpc.aio.Channel] = []
+        self._stubs: List[planner_pb2_grpc.PlannerServiceStub] = []
         self._calls: weakref.WeakSet[grpc.aio.Call] = weakref.WeakSet()
         self._closed = False
 
@@ -37,7 +41,8 @@ class PlannerClient:
 
     def plan_stream(self, request: call.ShardPlanRequestLike, *, timeout_s: Optional[float] = None) -> PlanStream:
         """For `async for`; needs a running event loop."""
-        return PlanStream(self._method("ShardPlanStream"), call.shard_plan_request(request), self._attempts(timeout_s), self.address, lambda: self._closed)
+        start = functools.partial(self._start, "ShardPlanStream", call.shard_plan_request(request))
+        return PlanStream(start, self._attempts(timeout_s), self.address, lambda: self._closed)
 
     async def evaluate(self, request: call.ShardPlanRequestLike, plan: call.PlanLike, *, timeout_s: Optional[float] = None) -> v1.EvaluatePlanResponse:
         return await self._call("EvaluatePlan", call.evaluate_request(request, plan), timeout_s)
@@ -64,8 +69,8 @@ class PlannerClient:
         self._closed = True
         for running in list(self._calls):  # the channel does not end streams
             running.cancel()
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in self._channels:
+            await channel.close()
 
     async def __aenter__(self) -> PlannerClient:
         return self
@@ -73,33 +78,36 @@ class PlannerClient:
     async def __aexit__(self, *_: Any) -> None:
         await self.close()
 
-    def _method(self, name: str) -> Callable[..., Any]:
+    def _start(self, name: str, request: Any, attempts: call.Attempts) -> Optional[grpc.aio.Call]:
+        """A call of the replica whose turn it is; None: ask again in LOOK_S."""
         if self._closed:
             raise ValueError("the client is closed")
-        if self._channel is None:
-            target, options = call.replica_channel(self.address)
-            if self._credentials:
-                self._channel = grpc.aio.secure_channel(target, self._credentials, options=options)
-            else:
-                self._channel = grpc.aio.insecure_channel(target, options=options)
-        method = getattr(planner_pb2_grpc.PlannerServiceStub(self._channel), name)
-
-        def start(request: Any, timeout: float) -> Any:
-            running = method(request, timeout=timeout)
-            self._calls.add(running)
-            return running
-
-        return start
+        if not self._channels:
+            for target, options in self._replicas.targets():
+                if self._credentials:
+                    self._channels.append(grpc.aio.secure_channel(target, self._credentials, options=options))
+                else:
+                    self._channels.append(grpc.aio.insecure_channel(target, options=options))
+            self._stubs = [planner_pb2_grpc.PlannerServiceStub(channel) for channel in self._channels]
+        replica = self._replicas.turn([channel.get_state(try_to_connect=True) for channel in self._channels], attempts)
+        if replica is None:
+            return None
+        running = getattr(self._stubs[replica], name)(request, timeout=attempts.remaining_s())
+        self._calls.add(running)
+        return running
 
     def _attempts(self, timeout_s: Optional[float]) -> call.Attempts:
         return call.Attempts(self._timeout_s if timeout_s is None else call.checked_timeout(timeout_s), self._retries)
 
     async def _call(self, name: str, request: Any, timeout_s: Optional[float]) -> Any:
         attempts = self._attempts(timeout_s)
-        method = self._method(name)
         while True:
             try:
-                return await method(request, timeout=attempts.remaining_s())
+                running = self._start(name, request, attempts)
+                if running is None:
+                    await asyncio.sleep(call.LOOK_S)
+                    continue
+                return await running
             except grpc.RpcError as fault:
                 error = call.planner_error(fault, self.address)
             except asyncio.CancelledError:
@@ -112,8 +120,8 @@ class PlannerClient:
 class PlanStream(AsyncIterator[v1.ShardPlanUpdate]):
     """As neuroshard.PlanStream, for `async for` and `async with`."""
 
-    def __init__(self, method: Callable[..., Any], request: v1.ShardPlanRequest, attempts: call.Attempts, address: str, closed: Callable[[], bool]):
-        self._open = lambda: method(request, timeout=attempts.remaining_s())
+    def __init__(self, start: Callable[[call.Attempts], Optional[grpc.aio.Call]], attempts: call.Attempts, address: str, closed: Callable[[], bool]):
+        self._open = functools.partial(start, attempts)
         self._attempts = attempts
         self._address = address
         self._started = False
@@ -124,7 +132,8 @@ class PlanStream(AsyncIterator[v1.ShardPlanUpdate]):
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
 
     async def __aenter__(self) -> PlanStream:
         return self
@@ -138,6 +147,12 @@ class PlanStream(AsyncIterator[v1.ShardPlanUpdate]):
     async def __anext__(self) -> v1.ShardPlanUpdate:
         while True:
             try:
+                if self._call is None:
+                    await asyncio.sleep(call.LOOK_S)
+                    if self._cancelled or self._closed():
+                        raise call.cancelled(self._address)
+                    self._call = self._open()
+                    continue
                 update = await self._call.read()
                 if update is not grpc.aio.EOF:
                     self._started = True

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import ipaddress
+import functools
 import json
+import logging
 import math
 import os
 import random
+import re
+import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import grpc
 
 from neuroshard import v1
 from neuroshard.errors import Cancelled, PlannerError, from_status
 from neuroshard.mapping import as_message
+
+logger: logging.Logger = logging.getLogger("neuroshard")
 
 ShardPlanRequestLike = Union[v1.ShardPlanRequest, Mapping[str, Any]]
 # A response's plan, e.g. of `PlannerClient.plan`, is a plan too.
@@ -46,28 +51,79 @@ _SERVICE = "neuroshard.v1.PlannerService"
 # Connections are let go when nothing was asked for so long, before the planner does so (round_robin would renew those at once). The health of a
 # replica is a call as well.
 _IDLE_MS = 240_000
+# For what the first call waits until it is known which replicas can be used.
+_SETTLE_S = 1.0
+_SETTLED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
+# How often channels that connect are looked at.
+LOOK_S = 0.005
 
 
-def replica_channel(address: str) -> Tuple[str, List[Tuple[str, Any]]]:
-    """gRPC's target and options for a planner or its replicas: HOST:PORT, where every address that HOST resolves to is a replica, or
-    IP:PORT,IP:PORT,... of one family.
+Target = Tuple[str, List[Tuple[str, Any]]]
 
-    Calls go in turn (round_robin) to those that can be reached, and of a list to those alone whose health (grpc.health.v1) is good; what a name stands
-    for is kept up to date by others, and may be a proxy, whose health would be one replica's. What a replica did not answer is repeated by `Attempts`
-    alone. With TLS, the certificates must name HOST, or all of them the list's first address.
+
+class Replicas:
+    """The planner, or the replicas of a list, and whose turn it is. Thread-safe; how a channel is doing is known to who has it.
+
+    Every address of a list has a channel of its own: gRPC checks the certificates of all addresses of one channel against one name. Every address that
+    a name resolves to takes calls in turn (round_robin). Of a list, only those take calls whose health (grpc.health.v1) is good; what one name stands
+    for is kept up to date by others, and may be a proxy, whose health would be one replica's. What a replica did not answer is repeated by `Attempts` alone.
     """
-    replicas = address.split(",")
-    config: Dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
-    if len(replicas) == 1:
-        return address, [*CHANNEL_OPTIONS, ("grpc.service_config", json.dumps(config)), ("grpc.client_idle_timeout_ms", _IDLE_MS)]
-    config["healthCheckConfig"] = {"serviceName": _SERVICE}
-    scheme = "ipv6:" if address.startswith("[") else "ipv4:"
-    return scheme + address, [
-        *CHANNEL_OPTIONS,
-        ("grpc.service_config", json.dumps(config)),
-        ("grpc.default_authority", replicas[0]),
-        ("grpc.client_idle_timeout_ms", _IDLE_MS),
-    ]
+
+    def __init__(self, address: str, server_name: Optional[str] = None, clock: Callable[[], float] = time.monotonic):
+        self.addresses = address.split(",")
+        self._list = address
+        self._server_name = server_name
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next = random.randrange(len(self.addresses))
+        self._told: Set[int] = set()
+        self._were_ready: Set[int] = set()  # these may connect again without a word
+        self._settles_at: Optional[float] = None
+
+    def targets(self) -> List[Target]:
+        """gRPC's target and options of each channel."""
+        config: Dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
+        if len(self.addresses) > 1:
+            config["healthCheckConfig"] = {"serviceName": _SERVICE}
+        options: List[Tuple[str, Any]] = [*CHANNEL_OPTIONS, ("grpc.service_config", json.dumps(config)), ("grpc.client_idle_timeout_ms", _IDLE_MS)]
+        if self._server_name:
+            options.append(("grpc.ssl_target_name_override", self._server_name))
+        return [(address, options) for address in self.addresses]
+
+    def turn(self, states: Sequence[Optional[grpc.ChannelConnectivity]], attempts: Attempts) -> Optional[int]:
+        """Which channel the next attempt is for: those that are ready take turns; before them, once for each, those that cannot be used, since a call to one
+        fails at once with why. None: ask again in LOOK_S; some connect, and none is ready, or it is not a second yet since the first call."""
+        if len(states) == 1:
+            return 0
+        usable = [state is grpc.ChannelConnectivity.READY for state in states]
+        connecting = [state not in _SETTLED for state in states]
+        with self._lock:
+            if self._settles_at is None:
+                self._settles_at = self._clock() + _SETTLE_S
+            is_late = self._clock() >= self._settles_at
+            if any(connecting) and not (is_late and any(usable)) and attempts.remaining_s() > 0:
+                return None
+            for replica, state in enumerate(states):
+                if usable[replica]:
+                    self._were_ready.add(replica)
+                elif connecting[replica] and replica not in self._told | self._were_ready:
+                    self._tell(replica, f"planner at {self.addresses[replica]}: no connection after {_SETTLE_S:g} s")
+                elif not connecting[replica] and replica not in self._told:
+                    attempts.on_unavailable = functools.partial(self._say, replica)
+                    return replica
+            order = [(self._next + i) % len(states) for i in range(len(states))]
+            replica = next((i for i in order if usable[i]), order[0])
+            self._next = replica + 1
+            return replica
+
+    def _say(self, replica: int, error: PlannerError) -> None:
+        with self._lock:
+            self._tell(replica, f"planner at {self.addresses[replica]}: {error.message}")
+
+    def _tell(self, replica: int, why: str) -> None:
+        if replica not in self._told:
+            self._told.add(replica)
+            logger.warning("%s; calls go to the others of %s", why, self._list)
 
 
 def planner_address(address: Optional[str]) -> str:
@@ -85,22 +141,11 @@ def planner_address(address: Optional[str]) -> str:
 
 def _address_fault(address: str) -> str:
     """As the command line checks it (client/cli/option_check.cc): gRPC takes a missing port for 443, and any text for a name."""
-    parts = address.split(",")
-    for part in parts:
+    for part in address.split(","):
         host, _, port = part.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        if not host or (":" in host and not bracketed) or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
+        if not host or re.search(r"\s", part) or (":" in host and not bracketed) or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
             return f'must be HOST:PORT, got "{part}"'
-        if len(parts) == 1:
-            return ""
-        try:
-            version = ipaddress.ip_address(host.strip("[]")).version
-        except ValueError:
-            version = 0
-        if version != (6 if bracketed else 4) or bracketed != address.startswith("["):
-            return (
-                f'a list must be of IP addresses of one family, each with its port, got "{part}" (a name that resolves to several addresses needs no list)'
-            )
     return ""
 
 
@@ -108,6 +153,14 @@ def checked_credentials(credentials: Optional[grpc.ChannelCredentials]) -> Optio
     if credentials is not None and not isinstance(credentials, grpc.ChannelCredentials):
         raise TypeError(f"credentials: must be grpc.ChannelCredentials, e.g. of grpc.ssl_channel_credentials(), got {type(credentials).__name__}")
     return credentials
+
+
+def checked_server_name(name: Optional[str], credentials: Optional[grpc.ChannelCredentials]) -> Optional[str]:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"tls_server_name: must be a text such as 'planner.example', got {type(name).__name__}")
+    if name and credentials is None:
+        raise ValueError("tls_server_name: is of certificates, which need credentials")
+    return name or None
 
 
 def checked_timeout(timeout_s: float) -> float:
@@ -160,6 +213,8 @@ class Attempts:
         self._deadline = clock() + timeout_s
         self._left = retries
         self._ceiling_s = FIRST_BACKOFF_S
+        # Told why this attempt found nobody; others are there for the next one, at once.
+        self.on_unavailable: Optional[Callable[[PlannerError], None]] = None
 
     def remaining_s(self) -> float:
         """What is left for the next attempt; not below 0, which gRPC answers with DEADLINE_EXCEEDED."""
@@ -167,6 +222,10 @@ class Attempts:
 
     def wait_s(self, error: PlannerError) -> float:
         """How long to wait before the next attempt. Raises `error` where there is none."""
+        told, self.on_unavailable = self.on_unavailable, None
+        if told is not None and error.code is grpc.StatusCode.UNAVAILABLE:
+            told(error)
+            return 0.0
         may_help = error.code is grpc.StatusCode.UNAVAILABLE or error.retry_delay_s is not None
         if not may_help or self._left <= 0:
             raise error

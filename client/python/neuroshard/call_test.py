@@ -1,4 +1,4 @@
-"""The channel to replicas; the attempts of a call, on a clock of the test's own."""
+"""Whose turn it is of replicas; the attempts of a call, on a clock of the test's own."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from unittest import mock
 
 import grpc
 
-from neuroshard.call import Attempts, planner_address, planner_error, replica_channel
+from neuroshard.call import Attempts, Replicas, planner_address, planner_error
 from neuroshard.errors import from_status
 
 
@@ -17,29 +17,61 @@ def unavailable(retry_delay_s=None):
     return error
 
 
-class ReplicaChannelTest(unittest.TestCase):
-    def test_a_list_is_a_target_of_grpc_and_waits_for_readiness(self):
-        for address, target, health, authority in (
-            ("planner:1", "planner:1", None, None),
-            ("10.0.0.1:1,10.0.0.2:2", "ipv4:10.0.0.1:1,10.0.0.2:2", {"serviceName": "neuroshard.v1.PlannerService"}, "10.0.0.1:1"),
-            ("[::1]:1,[::2]:2", "ipv6:[::1]:1,[::2]:2", {"serviceName": "neuroshard.v1.PlannerService"}, "[::1]:1"),
-        ):
-            found, options = replica_channel(address)
-            self.assertEqual(found, target)
-            self.assertEqual(json.loads(dict(options)["grpc.service_config"]).get("healthCheckConfig"), health)
-            self.assertEqual(dict(options).get("grpc.default_authority"), authority)
+READY, BROKEN, CONNECTING = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.CONNECTING
+
+
+class ReplicasTest(unittest.TestCase):
+    def setUp(self):
+        self.now = 0.0
+        self.replicas = Replicas("10.0.0.1:1,planner-2:2,[::1]:3", clock=lambda: self.now)
+
+    def turn(self, *states):
+        attempts = Attempts(10, 0, clock=lambda: 0.0)
+        return self.replicas.turn(states, attempts), attempts
+
+    def test_every_replica_of_a_list_has_a_channel_that_waits_for_readiness(self):
+        for address, health in (("planner:1", None), ("10.0.0.1:1,planner-2:2,[::1]:3", {"serviceName": "neuroshard.v1.PlannerService"})):
+            targets = Replicas(address, "planner.example").targets()
+            self.assertEqual([target for target, _ in targets], address.split(","))
+            for _, options in targets:
+                self.assertEqual(json.loads(dict(options)["grpc.service_config"]).get("healthCheckConfig"), health)
+                self.assertEqual(dict(options)["grpc.ssl_target_name_override"], "planner.example")
+        self.assertNotIn("grpc.ssl_target_name_override", dict(Replicas("planner:1").targets()[0][1]))
+
+    def test_those_that_are_ready_take_turns_after_one_call_to_those_that_are_not(self):
+        self.assertIsNone(self.turn(READY, BROKEN, CONNECTING)[0])
+        broken, attempts = self.turn(READY, BROKEN, READY)
+        self.assertEqual(broken, 1)
+        with self.assertLogs("neuroshard", "WARNING") as log:
+            self.assertEqual(attempts.wait_s(unavailable()), 0)  # though no retry is left
+        self.assertEqual(log.output, ["WARNING:neuroshard:planner at planner-2:2: draining; calls go to the others of 10.0.0.1:1,planner-2:2,[::1]:3"])
+        with self.assertRaises(type(unavailable())):
+            attempts.wait_s(unavailable())
+        turns = [self.turn(READY, BROKEN, READY)[0] for _ in range(4)]
+        self.assertIn(turns, ([0, 2, 0, 2], [2, 0, 2, 0]))
+        self.assertEqual({self.turn(READY, READY, READY)[0] for _ in range(3)}, {0, 1, 2})
+
+    def test_one_that_does_not_connect_is_waited_for_for_a_second(self):
+        self.assertIsNone(self.turn(READY, CONNECTING, None)[0])
+        self.now = 1.0
+        with self.assertLogs("neuroshard", "WARNING") as log:
+            self.assertEqual(self.turn(READY, CONNECTING, READY)[0] in (0, 2), True)
+        self.assertIn("planner at planner-2:2: no connection after 1 s", log.output[0])
+        with self.assertNoLogs("neuroshard", "WARNING"):  # they may connect again
+            self.assertEqual(self.turn(CONNECTING, BROKEN, READY)[0], 2)
+            self.assertIsNone(self.turn(CONNECTING, BROKEN, BROKEN)[0])
 
 
 class AddressTest(unittest.TestCase):
-    def test_hosts_have_ports_and_lists_are_of_one_family(self):
-        for address in ("planner:1", "planner.example:65535", "10.0.0.1:1", "[::1]:50051", "10.0.0.1:1,10.0.0.2:2", "[::1]:1,[::2]:2"):
+    def test_hosts_have_ports(self):
+        for address in ("planner:1", "planner.example:65535", "10.0.0.1:1", "[::1]:50051", "10.0.0.1:1,planner:2", "[::1]:1,10.0.0.1:2"):
             self.assertEqual(planner_address(address), address)
-        for address in ("localhost", "localhost:", ":50051", "planner:0", "planner:65536", "planner:http", "::1:50051", "dns:///planner:1", "", " "):
+        for address in ("localhost", "localhost:", ":50051", "planner:0", "planner:65536", "planner:http", "::1:50051", "dns:///planner:1", "", " ", " planner:1", "planner:1\n"):
             with self.assertRaises(ValueError) as caught:
                 planner_address(address)
             self.assertEqual(str(caught.exception), f'address: must be HOST:PORT, got "{address}"')
-        for address in ("a:1,b:2", "10.0.0.1:1,[::1]:2", "[::1]:1,10.0.0.1:2", "10.0.0.1:1,300.0.0.1:2"):
-            with self.assertRaisesRegex(ValueError, "a list must be of IP addresses of one family, each with its port"):
+        for address in ("a:1,b", "10.0.0.1:1,", ",a:1"):
+            with self.assertRaisesRegex(ValueError, "must be HOST:PORT, got "):
                 planner_address(address)
 
     def test_the_variable_is_named(self):

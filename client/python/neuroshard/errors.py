@@ -156,6 +156,14 @@ def plainer(text: str) -> str:
             ("Socket closed", "Connection reset by peer", "Broken pipe"),
             "the connection was closed: the server ended, or one of the two has TLS and the other has not (credentials=)",
         ),
+        (
+            ("not in peer certificate", "Hostname Verification"),
+            "the server's certificate does not name this address (tls_server_name= says what it names)",
+        ),
+        (
+            ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED"),
+            "the server's certificate has expired, or is of none of the authorities that are trusted here (credentials=)",
+        ),
         (("backend unhealthy",), "no replica that answers is ready: each drains, or lacks its default model (ask one alone: models())"),
         (("DNS resolution failed", "Domain name not found", "DNS query cancelled"), "there is no host of that name (DNS resolution failed)"),
     ):

@@ -89,7 +89,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     keep_optimizer_state
                   whether tables of `previous` stay data_parallel, or not data_parallel; TorchRec loses the optimizer state of those that change.
     timeout_s     seconds for the calls of one plan, retries included; within collective_plan at most half of the process group's timeout.
-    credentials, retries
+    credentials, tls_server_name, retries
                   as in neuroshard.PlannerClient.
     enumerator    an EmbeddingEnumerator, as EmbeddingShardingPlanner takes: its estimators make the plan's estimates, and its EmbeddingStorageEstimator's
                   pipeline_type is the request's. None: TorchRec's own, which count for no pipeline.
@@ -123,6 +123,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         row_proportion: str = "",
         device: Optional[str] = None,
         guard: Optional[ShardingPlanner] = None,
+        tls_server_name: Optional[str] = None,
     ) -> None:
         super().__init__(
             topology=topology,
@@ -139,7 +140,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             raise ValueError(f"on_change: must be 'plan' or 'fail', got {on_change!r}")
         if on_change == "fail" and cache_dir is None:
             raise ValueError("on_change: 'fail' needs a cache_dir")
-        self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "retries": retries}
+        self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "tls_server_name": tls_server_name, "retries": retries}
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
             pass  # arguments that are none are told here, not in the first plan
         self._timeout_s = timeout_s
