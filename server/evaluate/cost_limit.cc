@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kMostTriedAlone = 16;
 // Of all bounds together: 20 bounds of 2,500 tables take half a second.
-constexpr std::size_t kMostTables = 50'000;
+constexpr std::size_t kMostTablesExplained = 50'000;
+constexpr std::size_t kMostTables = 1'000;
 // Nobody changes a request for less.
 constexpr double kSameBound = 0.01;
 
@@ -65,16 +66,19 @@ std::optional<LiftedRules> CostLimitOf(const PlanRequest& request, const BoundCo
                                        const LowerBound& bound, const StopSignal& stop) {
   if (bound.kind != BoundKind::kCertified || bound.of_mean_of_max) return std::nullopt;
   const Demands demands(request, TypeSet(model.sharding_types()));
+  const bool explain = request.search.explain;
+  const std::size_t most_tables = explain ? kMostTablesExplained : kMostTables;
   std::size_t tables = 0;
   const auto bound_without_ms = [&](const DemandList& dropped) {
     // As if they changed nothing.
     tables += request.tables.size();
-    if (stop.ShouldStop() || tables > kMostTables) return bound.cost_ms;
+    if (stop.ShouldStop() || tables > most_tables) return bound.cost_ms;
     return LowerBoundOf(WithDemands(request, demands, dropped), model).cost_ms;
   };
   const DemandList holding =
       HoldingDemands(demands, bound.cost_ms * (1 - kSameBound), bound_without_ms);
-  if (stop.ShouldStop() || (holding.empty() && !bound.limit)) return std::nullopt;
+  if (stop.ShouldStop() || (tables > most_tables && !explain)) return std::nullopt;
+  if (holding.empty() && !bound.limit) return std::nullopt;
   LiftedRules lifted;
   lifted.limit = bound.limit.value_or(CostLimit{});
   if (holding.empty()) return lifted;

@@ -119,6 +119,20 @@ TEST(CostLimitTest, AShardThatCannotBeCutFurtherIsNoDemandsFault) {
   EXPECT_FALSE(lifted->without);
 }
 
+// 500 tables: two bounds are looked at, and there are three to look at.
+TEST(CostLimitTest, WhatTakesManyBoundsIsLookedForUnderExplainAlone) {
+  std::vector<std::int64_t> dims(499, 4);
+  dims.push_back(256);
+  PlanRequest request = Request(4, dims);
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  request.tables.back().pooling_factor = 10'000;
+  EXPECT_FALSE(LimitOf(request));
+  request.search.explain = true;
+  const auto lifted = LimitOf(request);
+  ASSERT_TRUE(lifted);
+  EXPECT_THAT(lifted->limit.rules, ElementsAre(kPath("constraints.sharding_types")));
+}
+
 TEST(CostLimitTest, AReferenceHasNone) {
   const PlanRequest request = Request(4, {128});
   const ConcaveCostModel concave;
