@@ -105,6 +105,22 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
   }
 }
 
+// A device that has less memory than what is kept free of it holds nothing, and would look overfull
+// in every answer.
+void CheckReserves(const PlanRequest& request, Violations& violations) {
+  for (std::size_t rank = 0; rank < request.topology.devices.size(); ++rank) {
+    const std::int64_t memory_bytes = request.topology.devices[rank].memory_bytes;
+    const std::int64_t reserve = ReserveBytes(request.memory, memory_bytes);
+    if (reserve <= memory_bytes) continue;
+    violations.Add("memory.reserve_bytes",
+                   fmt::format("keeps {} bytes ({}) free of each device{}, and rank {} has {} ({})",
+                               reserve, FormatBytes(reserve),
+                               request.memory.reserve_fraction > 0 ? ", with reserve_fraction" : "",
+                               rank, memory_bytes, FormatBytes(memory_bytes)));
+    return;
+  }
+}
+
 void CheckDigest(const FieldCheck& check, std::string_view field, const std::string& digest) {
   constexpr std::size_t kSha256Digits = 64;
   if (digest.empty() || (digest.size() == kSha256Digits &&
@@ -194,6 +210,7 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   const std::size_t faults_before = violations.count();
   if (admitted.topology) request.topology = DecodeTopology(message.topology(), violations);
   const bool topology_ok = admitted.topology && violations.count() == faults_before;
+  if (topology_ok) CheckReserves(request, violations);
   request.device_cost_models =
       DecodeDeviceCostModels(message, request.topology, topology_ok, violations);
   if (message.tables_size() == 0)
