@@ -52,13 +52,22 @@ struct ValidateOptions {
   Detail detail = Detail::kShort;
 };
 
+// A prediction, and how the collectives that it learned from followed each other.
+struct Prediction {
+  std::optional<PlanCost> cost;
+  Cadence cadence = Cadence::kBarrier;
+};
+
+Cadence CadenceOf(const v1::PriceBasis& basis) {
+  return FromText<Cadence>(basis.collective_cadence()).value_or(Cadence::kBarrier);
+}
+
 // What the planner says about the plan now, or what the plan's file says it said when it made it.
-StatusOr<std::optional<PlanCost>> Predict(const ValidateOptions& options,
-                                          const v1::ShardPlanRequest& request,
-                                          const PlanFile& file) {
+StatusOr<Prediction> Predict(const ValidateOptions& options, const v1::ShardPlanRequest& request,
+                             const PlanFile& file) {
   if (options.planner.empty()) {
-    if (!file.cost) return std::optional<PlanCost>();
-    return std::optional<PlanCost>(DecodePlanCost(*file.cost));
+    if (!file.cost) return Prediction();
+    return Prediction{DecodePlanCost(*file.cost), CadenceOf(file.price_basis)};
   }
   v1::EvaluatePlanRequest question;
   *question.mutable_request() = request;
@@ -74,7 +83,7 @@ StatusOr<std::optional<PlanCost>> Predict(const ValidateOptions& options,
       violations.Add(violation.field(), violation.description());
     return violations.ToStatus();
   }
-  return std::optional<PlanCost>(DecodePlanCost(response.cost()));
+  return Prediction{DecodePlanCost(response.cost()), CadenceOf(response.price_basis())};
 }
 
 // Takes the distribution of ids out of totals that are compared with some that do not have it.
@@ -102,7 +111,8 @@ bool HasInputDist(const PlanCost& cost) {
 
 StatusOr<ValidationReport> Measure(const ValidateOptions& options,
                                    const v1::ShardPlanRequest& message,
-                                   const v1::Plan& plan_message, const Console& console) {
+                                   const v1::Plan& plan_message, Cadence cadence,
+                                   const Console& console) {
   NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(plan_message));
   NS_ASSIGN_OR_RETURN(const std::vector<RankShards> ranks, ShardsByRank(request, plan));
@@ -111,6 +121,7 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   validation.workers = options.workers;
   validation.tls = options.tls.Read();
   validation.settings.max_time_ms = options.max_time_ms;
+  validation.cadence = cadence;
   CatchProcessSignals();  // not earlier: waiting for the planner may simply be ended
   ManualStop stop;
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
@@ -118,6 +129,12 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   ProgressDisplay display(console.err, clock, DisplayMode::kLog);
   NS_ASSIGN_OR_RETURN(ValidationReport report, Validate(request, ranks, validation, stop, display));
   for (std::string& line : NotMeasuredOf(request, plan)) report.notes.push_back(std::move(line));
+  if (cadence != Cadence::kBarrier && !report.comm.empty()) {
+    report.notes.push_back(
+        fmt::format("collectives were measured with cadence {}, as those that the cost model "
+                    "learned from",
+                    ToText(cadence)));
+  }
   return report;
 }
 
@@ -154,26 +171,27 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
   if (!request.ok() || !file.ok()) {
     return ReportFailures(console, {request.status(), file.status()});
   }
-  auto predicted = Predict(options, *request, *file);
-  if (!predicted.ok()) return ReportFailure(console, predicted.status());
+  auto prediction = Predict(options, *request, *file);
+  if (!prediction.ok()) return ReportFailure(console, prediction.status());
+  std::optional<PlanCost>& predicted = prediction->cost;
   if (const Status writable = CheckStoreFile(options.store_file); !writable.ok()) {
     return ReportFailure(console, writable);
   }
-  auto report = Measure(options, *request, file->plan, console);
+  auto report = Measure(options, *request, file->plan, prediction->cadence, console);
   if (!report.ok()) {
     ReportFailure(console, report.status());
     return absl::IsCancelled(report.status()) ? kExitInterrupted : kExitFailure;
   }
-  if (*predicted) {
-    if (report->input_dist != InputDistUse::kExposed && LeaveOutInputDist(**predicted)) {
+  if (predicted) {
+    if (report->input_dist != InputDistUse::kExposed && LeaveOutInputDist(*predicted)) {
       report->notes.push_back("the distribution of ids is left out of the predicted totals");
     }
-    if (report->input_dist == InputDistUse::kExposed && !HasInputDist(**predicted)) {
+    if (report->input_dist == InputDistUse::kExposed && !HasInputDist(*predicted)) {
       report->notes.push_back(
           "the distribution of ids is measured, but not in the prediction, which is of a request "
           "without pipeline_type");
     }
-    if (auto note = OtherBackendsNote(report->measured_with(), (*predicted)->measured_with)) {
+    if (auto note = OtherBackendsNote(report->measured_with(), predicted->measured_with)) {
       report->notes.push_back(*std::move(note));
     }
   }
@@ -181,8 +199,8 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
   const int written =
       WriteResult(console, "",
                   options.format == "json"
-                      ? ValidationAsJson(*report, *predicted)
-                      : ValidationAsTable(*report, *predicted, console.Style(options.detail)));
+                      ? ValidationAsJson(*report, predicted)
+                      : ValidationAsTable(*report, predicted, console.Style(options.detail)));
   if (!recorded.ok()) return ReportFailure(console, recorded);
   for (const MeasuredRank& rank : report->ranks) {
     if (!rank.problem.empty()) return kExitFailure;

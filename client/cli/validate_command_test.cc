@@ -62,6 +62,25 @@ TEST_F(ValidateCommandTest, PutsMeasuredBesidePredicted) {
   EXPECT_EQ(json["embedding_cost"]["predicted_ms"], 10.0);
 }
 
+TEST_F(ValidateCommandTest, MeasuresInTheCadenceThatTheCostModelLearnedFrom) {
+  FakeWorker a;
+  FakeWorker b;
+  planner_.evaluation.set_legal(true);
+  const auto run = [&] {
+    EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address() + "," + b.address(),
+                   "--planner", planner_.address(), "--format", "json"}),
+              0)
+        << err_;
+    return out_;
+  };
+  EXPECT_THAT(run(), Not(HasSubstr("cadence")));
+  planner_.evaluation.mutable_price_basis()->set_collective_cadence("barrier");
+  EXPECT_THAT(run(), Not(HasSubstr("cadence")));
+  planner_.evaluation.mutable_price_basis()->set_collective_cadence("back_to_back");
+  EXPECT_THAT(run(), HasSubstr("collectives were measured with cadence back_to_back, as those that "
+                               "the cost model learned from"));
+}
+
 TEST_F(ValidateCommandTest, ADistributionOfIdsIsNotMeasuredAndNotCompared) {
   FakeWorker a;
   FakeWorker b;

@@ -323,7 +323,7 @@ class Validation {
          CollectivesOf(ranks_, direction, request_.global_batch_size, quantized_comms_)) {
       display_.Note(fmt::format("communication between {} ranks, {}: {}", ranks_.size(),
                                 ToText(direction), ToText(sample.collective)));
-      if (!std::exchange(together, true)) {
+      if (!std::exchange(together, true) && options_.cadence == Cadence::kBarrier) {
         for (const MeasuredRank& rank : report_.ranks)
           sample.start_offsets_ms.push_back(rank.start_offset_ms);
       }
@@ -332,8 +332,9 @@ class Validation {
     return absl::OkStatus();
   }
 
-  Status MeasureCollective(CommGroup& group, const CommSample& sample,
+  Status MeasureCollective(CommGroup& group, CommSample sample,
                            std::optional<double> MeasuredRank::*stage) {
+    sample.cadence = options_.cadence;
     NS_ASSIGN_OR_RETURN(const auto measurements,
                         group.Profile(options_.settings, sample, options_.sample_deadline));
     report_.comm.push_back({sample, measurements});

@@ -63,6 +63,7 @@ struct ValidationOptions {
   std::vector<std::string> workers;  // HOST:PORT
   std::optional<ClientTls> tls = std::nullopt;
   MeasurementSettings settings;
+  Cadence cadence = Cadence::kBarrier;  // of collectives; in rows, no rank waits for its offset
   std::chrono::milliseconds sample_deadline{600'000};
   std::chrono::milliseconds group_timeout{30'000};
 };

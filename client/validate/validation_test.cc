@@ -36,11 +36,13 @@ class ValidationTest : public ::testing::Test {
                                  const StopSignal& stop = NeverStop()) {
     ValidationOptions options;
     options.workers = workers;
+    options.cadence = cadence_;
     ProgressDisplay display(notes_, clock_, DisplayMode::kLog);
     return Validate(request_, ranks_, options, stop, display);
   }
 
   PlanRequest request_;
+  Cadence cadence_ = Cadence::kBarrier;
   std::vector<RankShards> ranks_;
   SteadyClock clock_;
   std::ostringstream notes_;
@@ -88,6 +90,19 @@ TEST_F(ValidationTest, AStageTakesTheSumOfItsCollectivesEachWithItsOwnRecord) {
   EXPECT_EQ(report->comm[3].sample.start_offsets_ms.size(), 2u) << "only the first waits";
   EXPECT_EQ(report->comm[4].sample.collective, Collective::kReduceScatter);
   EXPECT_TRUE(report->comm[4].sample.start_offsets_ms.empty());
+}
+
+TEST_F(ValidationTest, CollectivesInRowsWaitForNoOffsets) {
+  FakeWorker a;
+  FakeWorker b;
+  cadence_ = Cadence::kBackToBack;
+  const auto report = Run({a.address(), b.address()});
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->comm.size(), 2u);
+  for (const MeasuredCommSample& measured : report->comm) {
+    EXPECT_EQ(measured.sample.cadence, Cadence::kBackToBack);
+    EXPECT_TRUE(measured.sample.start_offsets_ms.empty());
+  }
 }
 
 TEST_F(ValidationTest, TablesInHostMemoryOfAWorkerThatLacksThemAreInDeviceMemoryAndThatIsSaid) {
