@@ -95,6 +95,7 @@ TEST(PlannerOptionsTest, ExitCodesOfTheCommandLine) {
   EXPECT_EQ(std::get<int>(Parse({"--no-such-flag"})), 2);
   EXPECT_EQ(std::get<int>(Parse({"--log-level", "loud"})), 2);
   EXPECT_EQ(std::get<int>(Parse({"--config", "/no/such/file.yaml"})), 2);
+  EXPECT_EQ(std::get<int>(Parse({"--config", ""})), 2);
   EXPECT_EQ(std::get<int>(Parse({"--listen", "nowhere"})), 2);
   EXPECT_EQ(std::get<int>(Parse(
                 {"--check-config", "--models", NEUROSHARD_SOURCE_DIR, "--listen", "127.0.0.1:0"})),

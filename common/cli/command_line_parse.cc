@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -135,6 +136,35 @@ void ForgetOtherVariables(CLI::App& app, const std::set<const CLI::App*>& path) 
   }
 }
 
+void ListVariables(const CLI::App& app, std::set<std::string>& names) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_envname().empty()) names.insert(option->get_envname());
+  }
+  for (const CLI::App* command : CommandsOf(app)) ListVariables(*command, names);
+}
+
+// Of the environment, where they are nearly variables of the program. Others with its prefix are
+// of other programs: Kubernetes sets NEUROSHARD_PLANNER_SERVICE_HOST.
+void WarnOfMisspeltVariables(const CLI::App& app, std::ostream& err) {
+  std::set<std::string> known;
+  ListVariables(app, known);
+  if (known.empty()) return;
+  const std::string prefix = known.begin()->substr(0, known.begin()->find('_') + 1);
+  std::vector<std::string_view> words;
+  for (const std::string& name : known) {
+    words.push_back(std::string_view(name).substr(prefix.size()));
+  }
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string name(text.substr(0, text.find('=')));
+    if (!name.starts_with(prefix) || known.contains(name)) continue;
+    const std::string meant = SimilarWord(std::string_view(name).substr(prefix.size()), words);
+    if (meant.empty()) continue;
+    err << "warning: the variable " << name << " is not read; did you mean " << prefix << meant
+        << "?\n";
+  }
+}
+
 }  // namespace
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv,
@@ -145,6 +175,7 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* 
     out << ManualPage(app, BuildVersion());
     return kExitSuccess;
   }
+  WarnOfMisspeltVariables(app, err);
   const Chosen chosen = Choose(app, argc, argv);
   std::set<const CLI::App*> path;
   for (const CLI::App* at = chosen.app; at != nullptr; at = at->get_parent()) path.insert(at);

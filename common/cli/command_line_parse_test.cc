@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/build_info.h"
@@ -58,6 +59,21 @@ class CommandLineParseTest : public ::testing::Test {
   std::string out_;
   std::string err_;
 };
+
+TEST_F(CommandLineParseTest, AMisspeltVariableIsSaid) {
+  for (const auto& [name, said] : std::vector<std::pair<const char*, const char*>>{
+           {"TOOL_PLANER",
+            "warning: the variable TOOL_PLANER is not read; did you mean "
+            "TOOL_PLANNER?\n"},
+           {"TOOL_PLANNER_SERVICE_HOST", ""},
+           {"OTHER_PLANER", ""}}) {
+    setenv(name, "a:1", 1);
+    EXPECT_FALSE(Parse({"run"}).has_value());
+    unsetenv(name);
+    EXPECT_EQ(err_, said);
+    EXPECT_EQ(planner_, "");
+  }
+}
 
 TEST_F(CommandLineParseTest, HelpAndVersionAreEverywhere) {
   for (const std::vector<const char*>& arguments :
