@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -13,6 +14,13 @@
 
 namespace neuroshard {
 namespace {
+
+// What only warnings need of the kernels, beside the table of their limits: FBGEMM 1.9's
+// split_table_batched_embeddings_ops_training.py. Vectors of CPUs and of unpooled tables, and
+// optimizers for features with batches of their own.
+constexpr std::array kFloats = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
+constexpr std::array kBatchOptimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad,
+                                         Optimizer::kAdam};
 
 template <typename E>
 bool Has(std::span<const E> words, E word) {
@@ -65,28 +73,49 @@ std::optional<PlanRequest> WithTrainer(const PlanRequest& request, const CostMod
 std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostModelInfo& model) {
   std::vector<std::string> warnings;
   if (IsOfAnotherTrainer(request.search.strategy)) return warnings;
-  const KernelLimits& limits = FbgemmOn(TrainsOn(request.topology, model));
-  std::vector<int> ragged, other_dtype;
+  const std::optional<ComputeDevice> device = TrainsOn(request.topology, model);
+  const KernelLimits& limits = FbgemmOn(device);
+  const bool is_cuda = device == ComputeDevice::kCuda;
+  const std::span<const DataType> floats(kFloats);
+  const std::span<const Optimizer> batch_optimizers(kBatchOptimizers);
+  std::vector<int> ragged, other_dtype, other_output, own_batches;
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     const Table& table = request.tables[t];
-    if (table.embedding_dim % limits.column_multiple != 0) ragged.push_back(static_cast<int>(t));
-    if (!Has(limits.weight_dtypes, table.weight_dtype)) other_dtype.push_back(static_cast<int>(t));
+    const int at = static_cast<int>(t);
+    if (table.embedding_dim % limits.column_multiple != 0) ragged.push_back(at);
+    if (!Has(limits.weight_dtypes, table.weight_dtype)) other_dtype.push_back(at);
+    if (!device) continue;
+    const bool any_output = is_cuda && table.kind != TableKind::kEmbedding;
+    if (!any_output && table.output_dtype && !Has(floats, *table.output_dtype)) {
+      other_output.push_back(at);
+    }
+    if (!table.feature_batch_sizes.empty() && !Has(batch_optimizers, request.optimizer)) {
+      own_batches.push_back(at);
+    }
   }
-  if (ragged.empty() && other_dtype.empty() && Has(limits.optimizers, request.optimizer)) {
-    return warnings;
-  }
-  const TableNames names(request.tables);
+  const auto names_of = [&](const std::vector<int>& tables) {
+    return NamesOf(TableNames(request.tables), tables);
+  };
+  const auto warn = [&](const std::vector<int>& tables, const std::string& rule,
+                        std::string_view others) {
+    if (tables.empty()) return;
+    warnings.push_back(fmt::format("{} {} alone, and {} table(s) have {}: {}", limits.kernels, rule,
+                                   tables.size(), others, names_of(tables)));
+  };
   if (!ragged.empty()) {
     warnings.push_back(fmt::format(
         "{} takes shards whose columns are a multiple of {} alone: TorchRec will not train {} "
         "table(s) as they are, pad their embedding_dim: {}",
-        limits.kernels, limits.column_multiple, ragged.size(), NamesOf(names, ragged)));
+        limits.kernels, limits.column_multiple, ragged.size(), names_of(ragged)));
   }
-  if (!other_dtype.empty()) {
-    warnings.push_back(fmt::format("{} trains weights of {} alone, and {} table(s) have others: {}",
-                                   limits.kernels, TextOfAll(limits.weight_dtypes),
-                                   other_dtype.size(), NamesOf(names, other_dtype)));
-  }
+  warn(other_dtype, "trains weights of " + TextOfAll(limits.weight_dtypes), "others");
+  warn(
+      other_output,
+      fmt::format("gives vectors of {}{}", TextOfAll(floats), is_cuda ? " of unpooled tables" : ""),
+      "another output_dtype");
+  warn(
+      own_batches, "trains features with batches of their own with " + TextOfAll(batch_optimizers),
+      fmt::format("them (feature_batch_sizes) and are trained with {}", ToText(request.optimizer)));
   if (!Has(limits.optimizers, request.optimizer)) {
     warnings.push_back(fmt::format("{} trains with {} alone, not with {}", limits.kernels,
                                    TextOfAll(limits.optimizers), ToText(request.optimizer)));

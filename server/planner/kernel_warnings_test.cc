@@ -82,6 +82,41 @@ TEST(KernelWarningsTest, NamesTheTablesWhoseColumnsHaveNoKernelOnAnyDevice) {
   EXPECT_THAT(KernelWarnings(request, {}), IsEmpty());
 }
 
+TEST(KernelWarningsTest, NamesVectorsThatHaveNoKernel) {
+  PlanRequest request = WithDims({8, 16});
+  request.tables[0].output_dtype = DataType::kInt8;
+  EXPECT_THAT(KernelWarnings(request, {}), IsEmpty());
+  request.topology.compute_device = ComputeDevice::kCpu;
+  EXPECT_THAT(KernelWarnings(request, {}),
+              ElementsAre(AllOf(HasSubstr("FBGEMM on CPUs gives vectors of fp32, fp16, bf16 alone"),
+                                HasSubstr("'dim8'"), Not(HasSubstr("'dim16'")))));
+  request.tables[0].kind = TableKind::kEmbedding;
+  for (const ComputeDevice device : {ComputeDevice::kCpu, ComputeDevice::kCuda}) {
+    request.topology.compute_device = device;
+    EXPECT_THAT(KernelWarnings(request, {}),
+                ElementsAre(AllOf(HasSubstr("gives vectors of fp32, fp16, bf16"),
+                                  HasSubstr("'dim8'"), Not(HasSubstr("'dim16'")))));
+  }
+}
+
+TEST(KernelWarningsTest, NamesTablesWhoseBatchesTheOptimizerHasNoKernelFor) {
+  PlanRequest request = WithDims({8, 16});
+  request.tables[1].feature_batch_sizes = {64};
+  for (const Optimizer optimizer :
+       {Optimizer::kSgd, Optimizer::kRowwiseAdagrad, Optimizer::kAdam}) {
+    request.optimizer = optimizer;
+    EXPECT_THAT(KernelWarnings(request, {}), IsEmpty());
+  }
+  for (const Optimizer optimizer :
+       {Optimizer::kAdagrad, Optimizer::kLamb, Optimizer::kPartialRowwiseAdam}) {
+    request.optimizer = optimizer;
+    EXPECT_THAT(
+        KernelWarnings(request, {}),
+        ElementsAre(AllOf(HasSubstr("sgd, rowwise_adagrad, adam alone"), HasSubstr("'dim16'"),
+                          HasSubstr(ToText(optimizer)), Not(HasSubstr("'dim8'")))));
+  }
+}
+
 TEST(KernelWarningsTest, NamesWeightsAndTheOptimizerThatHaveNoKernel) {
   PlanRequest request = WithDims({8, 16});
   request.tables[1].weight_dtype = DataType::kBf16;
