@@ -400,7 +400,7 @@ class TableEnumerator(EmbeddingEnumerator):
             dependency=owner.dependency(name),
             row_positions=isinstance(owner.sharder, RowPositions),
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
-            unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled) + unpriced.of_constraint(constraint) + wire_note,
+            unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled) + unpriced.of_constraint(constraint) + unpriced.of_config(owner.configs.get(name)) + wire_note,
         )
 
     def _output_type(self, owner: _Owner, name: str) -> Any:

@@ -15,8 +15,9 @@ _KNOWN = frozenset(
     " gradient_clipping max_gradient max_norm stochastic_rounding bounds_check_mode counter_based_regularization cowclip_regularization"
     " cache_algorithm record_cache_metrics gather_uvm_cache_stats stats_reporter_config table_names".split()
 )
-# Of CacheParams.
-_CACHE_OPTIONS = ("reserved_memory", "precision", "multipass_prefetch_config")
+# Of CacheParams and KeyValueParams.
+_CACHE_OPTIONS = ("reserved_memory", "precision", "multipass_prefetch_config", "stats")
+_KEY_VALUE_OPTIONS = ("enable_async_update", "enable_raw_embedding_streaming", "kvzch_tbe_config", "ps_hosts")
 
 
 def trains(sharder: ModuleSharder[Any]) -> ModuleSharder[Any]:
@@ -39,8 +40,15 @@ def of_sharder(sharder: ModuleSharder[Any], is_pooled: bool) -> List[str]:
 
 
 def of_constraint(constraint: Optional[ParameterConstraints]) -> List[str]:
-    cache = constraint and constraint.cache_params
-    return [f"cache_params.{name}: what it costs or saves is not priced" for name in _CACHE_OPTIONS if cache and getattr(cache, name) is not None]
+    named = (("cache_params", _CACHE_OPTIONS), ("key_value_params", _KEY_VALUE_OPTIONS))
+    given = [(field, name) for field, names in named for name in names if getattr(getattr(constraint, field, None), name, None) not in (None, False)]
+    return [f"{field}.{name}: what it costs or saves is not priced" for field, name in given]
+
+
+def of_config(config: Any) -> List[str]:
+    """`config`: an EmbeddingConfig, EmbeddingBagConfig or None."""
+    written = getattr(config, "enable_embedding_update", False)
+    return ["enable_embedding_update: rows that are written between steps are not priced"] if written else []
 
 
 def by_text(found: Iterable[Any]) -> List[str]:

@@ -1,0 +1,304 @@
+"""What is read from a module: its tables, and the types, kernels, optimizers and options that are left to them.
+
+  module_tables_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
+"""
+
+import json
+import os
+import tempfile
+
+import torch
+from planner_case import Case, Model, bag, bags, gpus, main, make, relay, small_model
+from torch import nn
+from torchrec import EmbeddingCollection, EmbeddingConfig, KeyedJaggedTensor, PoolingType
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerSharder
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, EmbeddingBagSharder
+from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
+from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
+from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
+from torchrec.distributed.sharding_plan import get_default_sharders
+from torchrec.distributed.types import BoundsCheckMode, CacheParams, CacheStatistics, DataType, KeyValueParams
+from torchrec.modules.embedding_tower import EmbeddingTower
+from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
+from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
+from torchrec.modules.hash_mc_modules import HashZchManagedCollisionModule
+from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
+from torchrec.modules.mc_modules import LFU_EvictionPolicy, ManagedCollisionCollection, MCHManagedCollisionModule
+from torchrec.optim import RowWiseAdagrad
+from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+
+from neuroshard.torchrec import load_plan, save_plan, statistics
+
+
+class ModulesTest(Case):
+    def test_tables_are_those_of_the_module(self):
+        model = Model(
+            ebc=bags(bag("a", 1000, 64, feature_names=["x", "y"]), bag("b", 2000, 32, pooling=PoolingType.MEAN, data_type=DataType.FP16)),
+            inner=Model(weighted=bags(bag("c", 3000, 16), weighted=True)),
+            ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])], device=torch.device("meta")),
+        )
+        request = self.request(model)
+        found = self.tables(request)
+        self.assertEqual(set(found), {("ebc", "a"), ("ebc", "b"), ("inner.weighted", "c"), ("ec", "s")})
+        a, b, c, s = found["ebc", "a"], found["ebc", "b"], found["inner.weighted", "c"], found["ec", "s"]
+        self.assertEqual((a.num_embeddings, a.embedding_dim, list(a.features), a.weight_dtype, a.pooling_mode), (1000, 64, ["x", "y"], "fp32", "sum"))
+        self.assertEqual((b.weight_dtype, b.pooling_mode, b.weighted), ("fp16", "mean", False))
+        self.assertEqual((c.weighted, c.kind), (True, "embedding_bag"))
+        self.assertEqual((s.kind, s.pooling_mode, list(s.features)), ("embedding", "", ["z"]))
+        self.assertEqual((request.global_batch_size, request.optimizer, request.topology.compute_device), (128 * 4, "sgd", "cuda"))
+        self.assertEqual(self.types(request)["s"] - {"table_wise", "column_wise", "row_wise"}, set())
+
+    def test_kinds_of_modules_get_only_types_that_torchrec_runs(self):
+        def bare():
+            return Model(bag=nn.EmbeddingBag(1000, 16, mode="sum", include_last_offset=True, device="meta"))
+
+        request = self.request(bare(), [EmbeddingBagSharder()])
+        self.assertEqual(self.types(request)["weight"], {"data_parallel", "row_wise", "table_row_wise"})
+        constraints = {"weight": ParameterConstraints(sharding_types=["table_wise", "column_wise"])}
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "bag.weight", "TorchRec runs data_parallel, row_wise", "of EmbeddingBag there"):
+            make(constraints=constraints).plan(bare(), [EmbeddingBagSharder()])
+
+        class Derived(nn.EmbeddingBag):
+            pass
+
+        class Sharder(EmbeddingBagSharder):
+            @property
+            def module_type(self):
+                return Derived
+
+        request = self.request(Model(bag=Derived(1000, 16, device="meta")), [Sharder()])
+        self.assertEqual(self.types(request)["weight"], {"data_parallel", "row_wise", "table_row_wise"})
+
+    def test_towers_stay_on_a_host(self):
+        tower = EmbeddingTower(bags(bag("a"), bag("b", 2000)), nn.Linear(8, 8))
+        request = self.request(Model(tower=tower), [EmbeddingTowerSharder()])
+        self.assertEqual([(sorted(group.tables), group.level) for group in request.constraints.colocate], [(["tower.a", "tower.b"], "host")])
+        for types in self.types(request).values():
+            self.assertEqual(types, {"table_row_wise", "table_column_wise"})
+
+    def test_feature_processed_collections_cut_no_rows_unless_asked_to(self):
+        def model():
+            inner = bags(bag("a"), bag("b", 2000), weighted=True)
+            return Model(fp=FeatureProcessedEmbeddingBagCollection(inner, PositionWeightedModuleCollection({"f_a": 10, "f_b": 10}, torch.device("meta"))))
+
+        sharders = [FeatureProcessedEmbeddingBagCollectionSharder()]
+        request = self.request(model(), sharders, constraints={"b": ParameterConstraints(sharding_types=["row_wise"])})
+        self.assertTrue(all(table.weighted and table.module == "fp" for table in request.tables))
+        self.assertFalse(self.types(request)["a"] & {"row_wise", "table_row_wise", "grid_shard"})
+        self.assertEqual(self.types(request)["b"], {"row_wise"})
+
+    def test_columns_that_fbgemm_has_no_kernels_for(self):
+        def wide(**more):
+            return make(topology=gpus(**more)).plan(Model(ebc=bags(bag("wide", 100, 3840), bag("b"))), get_default_sharders())
+
+        for ranks, local in ((1, 1), (8, 4)):
+            shards = wide(ranks=ranks, local=local).plan["ebc"]["wide"].sharding_spec.shards
+            self.assertLessEqual(max(shard.shard_sizes[1] for shard in shards), 2048)
+        for dim in (1, 2, 3, 5, 50):
+            with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.odd", "multiples of 4", f"from {dim} to {-(-dim // 4) * 4}"):
+                make().plan(Model(ebc=bags(bag("odd", 100, dim), bag("b"))), get_default_sharders())
+        cpu = Topology(world_size=2, compute_device="cpu")
+        plan = make(topology=cpu).plan(Model(ebc=bags(bag("odd", 100, 5), bag("b"), bag("wide", 100, 3840))), get_default_sharders())
+        self.assertEqual(plan.plan["ebc"]["odd"].sharding_type, "data_parallel")
+
+        model = Model(ebc=bags(bag("wide", 100, 3840)))
+        whole = {"plan": {"ebc": {"wide": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": [0], "shards": [
+            {"shard_offsets": [0, 0], "shard_sizes": [100, 3840], "placement": "rank:0/cuda:0"}]}}}}  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(whole, file)
+            with self.assertRaisesRegex(PlannerError, "ebc.wide: a shard has 3840 columns, and FBGEMM takes at most 2048 on CUDA"):
+                load_plan(path, model, gpus())
+
+    def test_what_no_request_can_say_is_told_with_the_tables(self):
+        def told(model, sharders, **more):
+            with relay() as (address, _), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+                planner = make(address, **more)
+                planner.plan(model, sharders)
+            found = [line.split(":", 2)[2] for line in logs.output]
+            self.assertLessEqual(set(planner.response.warnings), set(found))
+            return "\n".join(found)
+
+        def unpooled():
+            return Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name=name, num_embeddings=500, embedding_dim=16, feature_names=[name]) for name in "st"],
+                                                device=torch.device("meta")))  # fmt: skip
+
+        self.assertNotIn("dedup", told(unpooled(), [EmbeddingCollectionSharder()]))
+        self.assertRegex(told(unpooled(), [EmbeddingCollectionSharder(use_index_dedup=True)]), "use_index_dedup: .*: ec.s, ec.t")
+
+        plain = {"learning_rate": 0.1, "eps": 1e-8, "output_dtype": DataType.FP16}
+        self.assertNotIn("fused_params", told(small_model(), [EmbeddingBagCollectionSharder(fused_params=plain)]))
+        found = told(small_model(), [EmbeddingBagCollectionSharder(fused_params={**plain, "uvm_host_mapped": True, "a_later_option": 1})])
+        self.assertRegex(found, "'uvm_host_mapped': .* not priced: ebc.a, ebc.b, ebc.c")
+        self.assertRegex(found, "'a_later_option'")
+        class Stats(CacheStatistics):
+            expected_lookups, cacheability = 10, 0.5
+
+            def expected_miss_rate(self, clf):
+                return 1 - clf
+
+        given = {"a": ParameterConstraints(cache_params=CacheParams(stats=Stats())), "c": ParameterConstraints(key_value_params=KeyValueParams(ps_hosts=(("host", 1),), enable_async_update=False))}
+        found = told(small_model(), [EmbeddingBagCollectionSharder()], constraints=given)
+        self.assertRegex(found, "cache_params.stats: .* not priced: ebc.a\\b")
+        self.assertRegex(found, "key_value_params.ps_hosts: .* not priced: ebc.c\\b")
+        self.assertNotIn("enable_async_update", found)
+        written = bag("written")
+        written.enable_embedding_update = True
+        self.assertRegex(told(Model(ebc=bags(written, bag("b"))), [EmbeddingBagCollectionSharder()]), "enable_embedding_update: .* not priced: ebc.written\\b")
+        cache = {"b": ParameterConstraints(cache_params=CacheParams(precision=DataType.FP16))}
+        self.assertRegex(told(small_model(), [EmbeddingBagCollectionSharder()], constraints=cache), "cache_params.precision: .*: ebc.b$|cache_params.precision: .*: ebc.b\n")
+
+    def test_ids_with_weights_in_the_data_are_counted_and_told(self):
+        def batch(weights):
+            values = torch.arange(6)
+            return KeyedJaggedTensor(keys=["f_a", "f_b", "f_c"], values=values, lengths=torch.ones(6, dtype=torch.int64), weights=torch.ones(6) if weights else None)
+
+        for weights in (False, True):
+            with relay() as (address, service):
+                planner = make(address, statistics=statistics([batch(weights)]))
+                planner.plan(small_model(), [EmbeddingBagCollectionSharder()])
+            self.assertEqual([table.weighted for table in service.requests[0].tables], [weights] * 3)
+            self.assertEqual("ids carry weights in the batches of the statistics" in "\n".join(planner.response.warnings), weights)
+
+    def test_types_on_the_wire_of_a_sharder_that_the_request_overrules_are_told(self):
+        def sharder(**config):
+            return EmbeddingBagCollectionSharder(qcomm_codecs_registry=get_qcomm_codecs_registry(QCommsConfig(**config)))
+
+        def told(sharders, comms):
+            with relay() as (address, _), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+                make(address, request={"quantized_comms": comms}).plan(small_model(), sharders)
+            return "\n".join(logs.output)
+
+        half = {"forward_precision": CommType.FP16, "backward_precision": CommType.BF16}
+        self.assertIn("prices int8/fp32 on the wire, and its sharder has fp16/bf16: ebc.a, ebc.b, ebc.c", told([sharder(**half)], {"forward_dtype": "int8"}))
+        self.assertNotIn("prices", told([sharder(**half)], {"forward_dtype": "fp16", "backward_dtype": "bf16"}))
+
+    def test_options_of_a_sharder_within_a_sharder_are_those_that_train(self):
+        inner = bags(bag("a"), bag("b", 2000), weighted=True)
+        model = Model(fp=FeatureProcessedEmbeddingBagCollection(inner, PositionWeightedModuleCollection({"f_a": 10, "f_b": 10}, torch.device("meta"))))
+        codecs = get_qcomm_codecs_registry(QCommsConfig(forward_precision=CommType.FP16, backward_precision=CommType.BF16))
+        within = EmbeddingBagCollectionSharder(fused_params={"output_dtype": DataType.FP16}, qcomm_codecs_registry=codecs)
+        request = self.request(model, [FeatureProcessedEmbeddingBagCollectionSharder(ebc_sharder=within)])
+        self.assertEqual((request.quantized_comms.forward_dtype, request.quantized_comms.backward_dtype), ("fp16", "bf16"))
+        self.assertEqual([table.output_dtype for table in request.tables], ["fp16", "fp16"])
+
+    def test_managed_collisions_have_their_tables_of_ids_beside_the_rows(self):
+        config = bag("a", 1024, 16)
+
+        def model(policy):
+            return Model(mc=ManagedCollisionEmbeddingBagCollection(bags(config), ManagedCollisionCollection({"a": policy}, [config])))
+
+        one_bucket = MCHManagedCollisionModule(zch_size=1024, device=torch.device("meta"), eviction_interval=2, eviction_policy=LFU_EvictionPolicy())
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "mc.a", "buckets that differ from rank to rank"):
+            make().plan(model(one_bucket), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        policy = HashZchManagedCollisionModule(zch_size=1024, device=torch.device("meta"), total_num_buckets=4)
+        request = self.request(model(policy), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        beside = sum(each.numel() * each.element_size() for each in policy.buffers())
+        self.assertGreaterEqual(request.tables[0].extra_bytes_per_row, 8)
+        self.assertEqual(request.tables[0].extra_bytes_per_row, -(-beside // 1024))
+        self.assertEqual(self.types(request)["a"], {"row_wise"})
+
+    def test_optimizers_are_those_of_the_parameters_then_of_the_sharder(self):
+        model = small_model()
+        apply_optimizer_in_backward(RowWiseAdagrad, model.parameters(), {"lr": 0.1})
+        self.assertEqual(self.request(model).optimizer, "rowwise_adagrad")
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType
+
+        sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.ADAM})]
+        self.assertEqual(self.request(small_model(), sharders).optimizer, "adam")
+        self.assertEqual(self.request(small_model(), sharders, optimizer="adagrad").optimizer, "adagrad")
+        for kind, word in (("EXACT_SGD", "sgd"), ("LARS_SGD", "lars_sgd"), ("EXACT_ADAGRAD", "adagrad"), ("EXACT_ROWWISE_ADAGRAD", "rowwise_adagrad"),
+                           ("PARTIAL_ROWWISE_ADAM", "partial_rowwise_adam"), ("LAMB", "lamb")):  # fmt: skip
+            sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType[kind]})]
+            self.assertEqual(self.request(small_model(), sharders).optimizer, word)
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "PARTIAL_ROWWISE_LAMB", "ebc.a", "'lars_sgd'"):
+            make().plan(small_model(), [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.PARTIAL_ROWWISE_LAMB})])
+        model = small_model()
+        apply_optimizer_in_backward(RowWiseAdagrad, model.ebc.embedding_bags["a"].parameters(), {"lr": 0.1})
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "rowwise_adagrad of ebc.a", "sgd of ebc.b, ebc.c"):
+            make().plan(model, get_default_sharders())
+
+    def test_what_has_no_place_in_a_plan_is_refused_with_its_name(self):
+        kind = PlannerErrorType.INPUT_VALIDATION
+        sharders = get_default_sharders()
+        with self.refused(kind, "no tables"):
+            make().plan(nn.Linear(2, 2), sharders)
+        with self.refused(kind, "no tables", "without a sharder: ebc"):
+            make().plan(small_model(), [EmbeddingCollectionSharder()])
+        with self.refused(kind, "constraints for nope, zero"):
+            make(constraints={"nope": ParameterConstraints(), "zero": ParameterConstraints()}).plan(small_model(), sharders)
+        with self.refused(kind, "ebc.b", "weights of INT4"):
+            make().plan(Model(ebc=bags(bag("a"), bag("b", data_type=DataType.INT4))), sharders)
+        with self.refused(kind, "ebc.a", "output_dtype is INT2"):
+            make(constraints={"a": ParameterConstraints(output_dtype=DataType.INT2)}).plan(small_model(), sharders)
+        with self.refused(kind, "ebc.a", "device_group is 'cpu'"):
+            make(constraints={"a": ParameterConstraints(device_group="cpu")}).plan(small_model(), sharders)
+        for kernel in (EmbeddingComputeKernel.SSD_VIRTUAL_TABLE.value, EmbeddingComputeKernel.DRAM_VIRTUAL_TABLE.value):
+            with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", f"table_wise with {kernel}", "fused, fused_uvm, fused_uvm_caching, key_value"):
+                make(constraints={"a": ParameterConstraints(compute_kernels=[kernel])}).plan(small_model(), sharders)
+        on_ssd = {"a": ParameterConstraints(compute_kernels=["key_value"])}
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "leave nothing on cpu"):
+            make(topology=Topology(world_size=2, compute_device="cpu"), constraints=on_ssd).plan(small_model(), sharders)
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "leave nothing on cuda"):
+            make(topology=gpus(ssd_cap=0), constraints=on_ssd).plan(small_model(), sharders)
+        with self.refused(kind, "ebc.a", "use_virtual_table"):
+            make(constraints={"a": ParameterConstraints(use_virtual_table=True)}).plan(small_model(), sharders)
+        with self.refused(kind, "ebc.a", "2 pooling_factors for 1 features"):
+            make(constraints={"a": ParameterConstraints(pooling_factors=[1.0, 2.0])}).plan(small_model(), sharders)
+        with self.refused(kind, "constraints for a: sharding_types has 'no_such_type', which TorchRec does not have"):
+            make(constraints={"a": ParameterConstraints(sharding_types=["no_such_type"])}).plan(small_model(), sharders)
+        unpooled = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])]))
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ec.s", "which unpooled tables cannot be"):
+            make(constraints={"s": ParameterConstraints(sharding_types=["data_parallel"])}).plan(unpooled, sharders)
+
+    def test_what_a_plan_does_not_decide_comes_from_the_constraints(self):
+        cache = CacheParams(load_factor=0.3)
+        constraints = {
+            "a": ParameterConstraints(
+                cache_params=cache, enforce_hbm=True, stochastic_rounding=False, bounds_check_mode=BoundsCheckMode.FATAL, output_dtype=DataType.FP16
+            )
+        }
+        plan = make(constraints=constraints).plan(small_model(), get_default_sharders())
+        with tempfile.TemporaryDirectory() as folder:
+            save_plan(plan, f"{folder}/plan.json")
+            loaded = load_plan(f"{folder}/plan.json", small_model(), gpus(), constraints=constraints)
+        for found in (plan, loaded):
+            a, b = found.plan["ebc"]["a"], found.plan["ebc"]["b"]
+            self.assertEqual((a.cache_params, a.enforce_hbm, a.stochastic_rounding), (cache, True, False))
+            self.assertEqual((a.bounds_check_mode, a.output_dtype), (BoundsCheckMode.FATAL, DataType.FP16))
+            self.assertEqual((b.cache_params, b.enforce_hbm, b.output_dtype), (None, None, None))
+
+    def test_types_and_widths_are_those_that_constraints_and_sharders_leave(self):
+        constraints = {
+            "a": ParameterConstraints(sharding_types=["table_wise", "grid_shard"]),
+            "b": ParameterConstraints(sharding_types=["column_wise"], min_partition=32),
+        }
+        request = self.request(small_model(), model_types=["table_wise", "grid_shard", "row_wise_subset"], constraints=constraints)
+        types = self.types(request)
+        self.assertEqual(types["a"], {"table_wise", "grid_shard"})
+        self.assertEqual(types["b"], {"column_wise"})
+        self.assertEqual(types["c"], {"table_wise"})
+        self.assertEqual([rule.min_column_width for rule in request.constraints.tables if "ebc.b" in rule.tables], [32])
+        everything = self.request(small_model(), request={"cost_model": {"name": "analytic"}})
+        self.assertEqual(self.types(everything)["c"], {"data_parallel", "table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise"})
+        fewer = self.request(small_model(), request={"cost_model": {"name": "analytic"}, "constraints": {"sharding_types": ["row_wise", "table_wise"]}})
+        self.assertEqual(self.types(fewer)["c"], {"row_wise", "table_wise"})
+
+    def test_rows_of_mean_pooled_tables_are_cut_only_in_modules_of_their_own(self):
+        mean = {"pooling": PoolingType.MEAN}
+        analytic = {"cost_model": {"name": "analytic"}}
+        request = self.request(Model(ebc=bags(bag("a", **mean), bag("b")), alone=bags(bag("c", **mean))), request=analytic)
+        self.assertFalse(self.types(request)["a"] & {"row_wise", "table_row_wise", "grid_shard"})
+        self.assertIn("row_wise", self.types(request)["b"])
+        self.assertIn("row_wise", self.types(request)["c"])
+        constraints = {"a": ParameterConstraints(sharding_types=["row_wise"]), "b": ParameterConstraints(sharding_types=["table_wise"])}
+        with self.refused(PlannerErrorType.INVALID_RANK_ASSIGNMENT, "ebc.a", "wrong values for ebc.b"):
+            make(constraints=constraints).plan(Model(ebc=bags(bag("a", **mean), bag("b"))), get_default_sharders())
+
+
+if __name__ == "__main__":
+    main()
