@@ -364,6 +364,7 @@ class TableEnumerator(EmbeddingEnumerator):
         runnable = dict.fromkeys([*offers, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
         cached = any(each in kernels for each in CACHED_KERNELS)
         cache = (constraint and constraint.cache_params) or CacheParams()
+        prefetched = cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline"))
         optimizer = owner.optimizer_name(tensor)
         wire, wire_fault, wire_note = ("", ""), "", []
         try:
@@ -394,13 +395,17 @@ class TableEnumerator(EmbeddingEnumerator):
             weighted=owner.is_weighted or bool(constraint and constraint.is_weighted),
             cache_load_factor=(cache.load_factor or owner.fused_params.get("cache_load_factor") or None) if cached else None,
             key_value_params=(constraint and constraint.key_value_params if KEY_VALUE in kernels else None) or KeyValueParams(),
-            prefetched=cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline")),
+            prefetched=prefetched,
             optimizer=_OPTIMIZERS.get(optimizer),
             optimizer_name=optimizer,
             dependency=owner.dependency(name),
             row_positions=isinstance(owner.sharder, RowPositions),
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
-            unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled) + unpriced.of_constraint(constraint) + unpriced.of_config(owner.configs.get(name)) + wire_note,
+            unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled)
+            + unpriced.of_constraint(constraint)
+            + unpriced.of_config(owner.configs.get(name))
+            + (unpriced.of_prefetching(cache, owner.fused_params) if prefetched else [])
+            + wire_note,
         )
 
     def _output_type(self, owner: _Owner, name: str) -> Any:

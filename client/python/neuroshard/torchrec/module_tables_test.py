@@ -20,7 +20,7 @@ from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCol
 from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import BoundsCheckMode, CacheParams, CacheStatistics, DataType, KeyValueParams
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, CacheStatistics, DataType, KeyValueParams
 from torchrec.modules.embedding_tower import EmbeddingTower
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
@@ -149,6 +149,10 @@ class ModulesTest(Case):
         written = bag("written")
         written.enable_embedding_update = True
         self.assertRegex(told(Model(ebc=bags(written, bag("b"))), [EmbeddingBagCollectionSharder()]), "enable_embedding_update: .* not priced: ebc.written\\b")
+        for algorithm, warned in ((CacheAlgorithm.LFU, True), (CacheAlgorithm.LRU, False)):
+            cached = {"b": ParameterConstraints(compute_kernels=["fused_uvm_caching"], cache_params=CacheParams(algorithm=algorithm, load_factor=0.5, prefetch_pipeline=True))}
+            found = told(small_model(), [EmbeddingBagCollectionSharder()], constraints=cached)
+            self.assertEqual("LRU caches alone, and will not train it cached: ebc.b" in found, warned, found)
         cache = {"b": ParameterConstraints(cache_params=CacheParams(precision=DataType.FP16))}
         self.assertRegex(told(small_model(), [EmbeddingBagCollectionSharder()], constraints=cache), "cache_params.precision: .*: ebc.b$|cache_params.precision: .*: ebc.b\n")
 

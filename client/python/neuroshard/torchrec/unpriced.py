@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from torchrec.distributed.embedding import get_ec_index_dedup
 from torchrec.distributed.planner.types import ParameterConstraints
-from torchrec.distributed.types import ModuleSharder
+from torchrec.distributed.types import CacheParams, ModuleSharder
 
 # Of fused_params, what a request has (the first line) and what costs nothing worth a word: rates, clips and checks. Any other one is told.
 _KNOWN = frozenset(
@@ -43,6 +43,13 @@ def of_constraint(constraint: Optional[ParameterConstraints]) -> List[str]:
     named = (("cache_params", _CACHE_OPTIONS), ("key_value_params", _KEY_VALUE_OPTIONS))
     given = [(field, name) for field, names in named for name in names if getattr(getattr(constraint, field, None), name, None) not in (None, False)]
     return [f"{field}.{name}: what it costs or saves is not priced" for field, name in given]
+
+
+def of_prefetching(cache: CacheParams, fused_params: Dict[str, Any]) -> List[str]:
+    """Of a table whose rows are fetched ahead of time where it is cached."""
+    algorithm = cache.algorithm or fused_params.get("cache_algorithm")
+    is_lfu = getattr(algorithm, "name", "") == "LFU"
+    return ["prefetch_pipeline with a cache that evicts by LFU: FBGEMM prefetches into LRU caches alone, and will not train it cached"] if is_lfu else []
 
 
 def of_config(config: Any) -> List[str]:
