@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.memory_stashing import MemoryStashingManager
+from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, _extract_constraints_for_param, _get_tower_index, get_partition_by_type
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
 from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
@@ -23,6 +24,7 @@ from torchrec.modules.mc_modules import ManagedCollisionCollection
 
 from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec import unpriced
+from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.module_kinds import runnable_types
 from neuroshard.torchrec.row_positions import RowPositions
 
@@ -98,6 +100,8 @@ class ModuleTable:
     constrained: bool  # whether constraints name its sharding types
     constraints: Optional[Dict[str, ParameterConstraints]]
     features: List[str]
+    pooling_factors: List[float]  # mean ids of a sample by feature: the constraints', else those of statistics, else 1
+    pooling_factors_of_statistics: bool
     is_pooled: bool
     weight_dtype: str
     output_dtype: str  # empty: not stated
@@ -131,18 +135,27 @@ class ModuleTable:
     def cols(self) -> int:
         return int(self.tensor.shape[1])
 
+    def _weights(self) -> torch.Tensor:
+        """What estimators take the type of weights from: unsharded collections hold int8 and fp8 as fp16, those that train do not."""
+        if self.weight_dtype not in ("int8", "fp8") or self.tensor.element_size() == 1:
+            return self.tensor
+        weights = torch.empty(self.tensor.shape, dtype=torch.uint8, device="meta")
+        if hasattr(self.tensor, "_optimizer_classes"):
+            weights._optimizer_classes = self.tensor._optimizer_classes  # type: ignore[attr-defined]
+        return weights
+
     def option(self, sharding_type: str, compute_kernel: str, cache_load_factor: Optional[float], shards: List[Shard], batch_size: int) -> ShardingOption:
         """As the enumerator makes it: what no plan decides is the constraints'."""
-        (lengths, _, cache_params, enforce_hbm, stochastic_rounding, bounds_check_mode, feature_names, output_dtype, _, key_value_params) = (
+        (_, _, cache_params, enforce_hbm, stochastic_rounding, bounds_check_mode, feature_names, output_dtype, _, key_value_params) = (
             _extract_constraints_for_param(self.constraints, self.name)
         )
         if cache_load_factor is not None:
             cache_params = dataclasses.replace(cache_params or CacheParams(), load_factor=cache_load_factor)
         return ShardingOption(
             name=self.name,
-            tensor=self.tensor,
+            tensor=self._weights(),
             module=(self.path, self.module),
-            input_lengths=lengths,
+            input_lengths=self.pooling_factors,
             batch_size=batch_size,
             compute_kernel=compute_kernel,
             sharding_type=sharding_type,
@@ -285,7 +298,12 @@ def _common(lists: Sequence[List[str]]) -> List[str]:
 
 
 class TableEnumerator(EmbeddingEnumerator):
-    """TorchRec's enumerator, which here walks and filters without making, estimating and copying the shards of every option: seconds for hundreds of tables."""
+    """TorchRec's enumerator, which here walks and filters without making, estimating and copying the shards of every option: seconds for hundreds of tables.
+
+    statistics    whose pooling factors tables have where constraints say none
+    """
+
+    statistics: Optional[FeatureStatistics] = None
 
     def tables(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], topology: Topology) -> List[ModuleTable]:
         """All tables of `module` that `sharders` shard, in the enumerator's order.
@@ -367,6 +385,12 @@ class TableEnumerator(EmbeddingEnumerator):
         prefetched = cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline"))
         optimizer = owner.optimizer_name(tensor)
         wire, wire_fault, wire_note = ("", ""), "", []
+        features = list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", []))
+        factors = list(constraint.pooling_factors) if constraint else [POOLING_FACTOR]
+        # TorchRec's default, whatever the number of features. Features that the statistics lack are refused where the request is made.
+        known = factors == [POOLING_FACTOR] and self.statistics is not None and bool(features) and set(features) <= set(self.statistics.features)
+        if factors == [POOLING_FACTOR]:
+            factors = [self.statistics.pooling_factor(feature) if known and self.statistics else POOLING_FACTOR for feature in features or [name]]
         try:
             types = owner.wire_types()
             wire = _one_wire(types)
@@ -385,7 +409,9 @@ class TableEnumerator(EmbeddingEnumerator):
             runnable_types=[kind for kind in runnable if owner.runs(tensor, kind, self._compute_device)],
             constrained=bool(constraint and constraint.sharding_types),
             constraints=self._constraints,
-            features=list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", [])),
+            features=features,
+            pooling_factors=factors,
+            pooling_factors_of_statistics=known,
             is_pooled=owner.is_pooled,
             weight_dtype=service_dtype(owner.weight_type(name, tensor)),
             output_dtype=service_dtype(self._output_type(owner, name)),

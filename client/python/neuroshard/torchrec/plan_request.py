@@ -123,15 +123,6 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool, 
     return message, reserve
 
 
-def _pooling_factors(table: ModuleTable, constraint: Optional[ParameterConstraints], statistics: Optional[FeatureStatistics]) -> List[float]:
-    """Mean ids of a sample by feature."""
-    factors = list(constraint.pooling_factors) if constraint is not None else [1.0]
-    if factors != [1.0]:  # TorchRec's default, whatever the number of features
-        return factors
-    known = statistics is not None and bool(table.features)
-    return [statistics.pooling_factor(feature) if known and statistics else 1.0 for feature in table.features or [table.key[1]]]
-
-
 def _l2_cache_bytes(table: ModuleTable) -> int:
     """TorchRec's size is of the cache of all tables that FBGEMM looks up together; no table needs more than it has itself."""
     return min((table.key_value_params.l2_cache_size or 0) * GIB, table.rows * table.cols * _BYTES.get(table.weight_dtype, 0))
@@ -149,7 +140,7 @@ def _table_message(
     if unknown:
         raise _refuse(f"{table.label}: the statistics have no feature {', '.join(unknown)}")
     features = table.features or [table.key[1]]
-    factors = _pooling_factors(table, constraint, statistics)
+    factors = table.pooling_factors
     poolings: Sequence[float] = (constraint and constraint.num_poolings) or []
     batches: Sequence[int] = (constraint and constraint.batch_sizes) or []
     for name, given in (("pooling_factors", factors), ("num_poolings", poolings), ("batch_sizes", batches)):

@@ -33,6 +33,7 @@ from neuroshard.mapping import as_message
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, to_message
 from neuroshard.torchrec.module_tables import HOST_KERNELS, ModuleTable, TableEnumerator, label
+from neuroshard.torchrec.other_planner import check_other_planner, told_pooling_factors, with_pooling_factors
 from neuroshard.torchrec.plan_cache import PlanCache
 from neuroshard.torchrec.plan_comparison import PlanComparison, costs_of
 from neuroshard.torchrec.plan_file import PathLike, read_layout
@@ -136,6 +137,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         )
         estimators = None if enumerator is None else enumerator._estimators
         self._enumerator: TableEnumerator = TableEnumerator(self._topology, self._batch_size, constraints, estimators)
+        self._enumerator.statistics = statistics
+        for argument, planner in (("fallback", fallback), ("guard", guard)):
+            if planner is not None:
+                check_other_planner(argument, planner, self._topology, self._batch_size)
         if on_change not in ("plan", "fail"):
             raise ValueError(f"on_change: must be 'plan' or 'fail', got {on_change!r}")
         if on_change == "fail" and cache_dir is None:
@@ -215,7 +220,9 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         module, sharders = self._subject(module, sharders)
         own = self.plan(module, list(sharders)) if asked or self._planned is None else self._planned[2]
         if isinstance(other, ShardingPlanner):
-            name, theirs = type(other).__name__, from_sharding_plan(other.plan(module, list(sharders)))
+            check_other_planner("other", other, self._topology, self._batch_size)
+            with told_pooling_factors(other, self._enumerator.tables(module, sharders, self._topology)):
+                name, theirs = type(other).__name__, from_sharding_plan(other.plan(module, list(sharders)))
         else:
             name, theirs = "the other", self._layout_of(other)
         return self._priced([(type(self).__name__, from_sharding_plan(own)), (name, theirs)], module, sharders)
@@ -312,7 +319,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             logger.warning("%s", warning)
         layout, source = self._layout(draft, tables, module, sharders, timeout_s)
         if layout is None:
-            plan = self._fall_back(module, sharders, source)
+            plan = self._fall_back(module, sharders, tables, source)
             self._summarise(len(tables), draft.device, f"cost not known to the service, by {type(self._fallback).__name__}, the fallback")
             return plan
         options = chosen_options(layout, tables, self._topology, self._batch_size)
@@ -341,7 +348,11 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _draft(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], tables: Sequence[ModuleTable]) -> DraftRequest:
         reserved = self._storage_reservation.reserve(
-            topology=self._topology, batch_size=self._batch_size, module=module, sharders=list(sharders), constraints=self._constraints
+            topology=self._topology,
+            batch_size=self._batch_size,
+            module=module,
+            sharders=list(sharders),
+            constraints=with_pooling_factors(self._constraints, tables),
         )
         previous = self._previous
         if previous is not None and not isinstance(previous, ShardingPlan):
@@ -424,7 +435,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         """The guard's, where TorchRec's estimators call it cheaper than `layout`."""
         name = type(guard).__name__
         try:
-            other = from_sharding_plan(guard.plan(module, list(sharders)))
+            with told_pooling_factors(guard, tables):
+                other = from_sharding_plan(guard.plan(module, list(sharders)))
             check_layout(other, tables, self._topology, f"{name}'s plan")
         except PlannerError as fault:
             logger.warning("%s has no plan to compare with the service's: %s", name, fault)
@@ -465,11 +477,14 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             model = client.model(answers.name, answers.version)
             return client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
 
-    def _fall_back(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], reason: str) -> ShardingPlan:
+    def _fall_back(
+        self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], tables: Sequence[ModuleTable], reason: str
+    ) -> ShardingPlan:
         assert self._fallback is not None
         name = type(self._fallback).__name__
         logger.warning("THE PLAN IS %s'S, NOT THE SERVICE'S, which did not answer: %s", name, reason)
-        plan = self._fallback.plan(module, list(sharders))
+        with told_pooling_factors(self._fallback, tables):
+            plan = self._fallback.plan(module, list(sharders))
         if isinstance(self._fallback, EmbeddingPlannerBase):
             self._options = self._fallback.get_selected_options()
         return plan
