@@ -34,11 +34,14 @@ std::string MeasurementText(const CostModelInfo& model) {
   return text + (until.empty() ? ", when is not stated" : ", until " + until);
 }
 
-// Whether the request has put figures of its own in place of the table's.
-bool StatesOwnFigures(const Topology& topology, const std::string& device) {
-  const PublishedDevice& published = *FindDevice(device);
-  return topology.bandwidths.device_memory_bytes_per_s != published.memory_bytes_per_s ||
-         topology.fabric != published.fabric;
+// Of devices, at least one; the request's, where it has put own ones in place of the table's.
+std::string FiguresOf(const Topology& topology, const std::vector<std::string>& devices) {
+  const PublishedDevice& first = *FindDevice(devices.front());
+  const bool own = devices.size() == 1 &&
+                   (topology.fabric != first.fabric ||
+                    topology.bandwidths.device_memory_bytes_per_s != first.memory_bytes_per_s);
+  return fmt::format("{} {}", own ? "the request's figures for" : "published figures of",
+                     fmt::join(devices, " and "));
 }
 
 // What a rank has between hosts: where ranks share a card, the request may have meant the card.
@@ -64,13 +67,10 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
     figures += BetweenHosts(topology);
     figures += ": " + topology.fabric->name;
   }
-  if (devices.size() == 1 && StatesOwnFigures(topology, devices.front())) {
-    figures += "; some of them the request's own";
-  }
   return fmt::format(
-      "published figures of {} ({}) in TorchRec's formulas; nothing was measured: costs "
-      "compare plans but do not forecast times",
-      fmt::join(devices, " and "), figures);
+      "{} ({}) in TorchRec's formulas; nothing was measured: costs compare plans but do not "
+      "forecast times",
+      FiguresOf(topology, devices), figures);
 }
 
 // Whether the request wants the distribution of ids priced, and the model has not measured it at
@@ -86,7 +86,7 @@ bool LacksInputDist(const CostModelInfo& model, const PlanRequest& request) {
 std::string InputDistText(const Topology& topology, const std::vector<std::string>& devices) {
   std::string figures = "the request's bandwidths";
   if (!devices.empty()) {
-    figures = fmt::format("published figures of {}", fmt::join(devices, " and "));
+    figures = FiguresOf(topology, devices);
   } else if (topology.bandwidths == Bandwidths()) {
     figures = "default bandwidths of a V100-class host";
   }

@@ -207,8 +207,8 @@ TEST(PriceBasisTest, FormulasSayWhoseFiguresTheyTake) {
   request.topology.bandwidths.device_memory_bytes_per_s = 1e12;
   EXPECT_THAT(
       PriceBasisOf(request, Formulas()).text,
-      HasSubstr("(1000 GB/s of memory, 360 GB/s on a host, 48 GB/s of each rank between hosts: "
-                "h100-nvlink4_ndr; some of them the request's own)"));
+      HasSubstr("prices rest on the request's figures for h100-sxm (1000 GB/s of memory, 360 GB/s "
+                "on a host, 48 GB/s of each rank between hosts: h100-nvlink4_ndr)"));
 }
 
 TEST(PriceBasisTest, FormulasSayAtWhatSpeedSsdsAreRead) {
