@@ -123,7 +123,7 @@ StatusOr<PlanFile> ReadPlanFile(const std::string& path) {
 StatusOr<PlanFile> ReadPlanFile(const std::string& path,
                                 const StatusOr<v1::ShardPlanRequest>& request) {
   NS_ASSIGN_OR_RETURN(PlanFile file, ReadPlanFile(path));
-  if (file.is_torchrecs && request.ok()) CompleteReplicas(*request, file.plan);
+  if (file.is_torchrecs && request.ok()) CompleteFromRequest(*request, file.plan);
   return file;
 }
 

@@ -38,7 +38,7 @@ struct PlanFile {
   std::optional<v1::PlanCost> cost;  // what the planner predicted, when the file says so
   v1::CostModelRef cost_model;       // that it was predicted by; empty where there is no cost
   v1::PriceBasis price_basis;        // what that rests on; empty in files of earlier planners
-  bool is_torchrecs = false;         // lacks what CompleteReplicas knows (plan_from_torchrec.h)
+  bool is_torchrecs = false;         // lacks what CompleteFromRequest knows (plan_from_torchrec.h)
 };
 
 // JSON: what `plan --format json` prints (a ShardPlanResponse), a bare Plan, or a plan in TorchRec's

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "common/base/printable_text.h"
@@ -18,11 +19,6 @@ namespace neuroshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct TableSize {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-};
 
 bool IsOnEveryRank(const v1::TablePlan& table) {
   const auto type = FromText<ShardingType>(table.sharding_type());
@@ -136,34 +132,33 @@ class Reader {
   Violations& faults_;
 };
 
-// The one that `module` and `name` stand for: theirs, else the only one of that name.
-template <typename Tables>
-const auto* FindTable(const Tables& tables, const v1::TablePlan& wanted) {
-  const typename Tables::value_type* of_name = nullptr;
-  int of_that_name = 0;
-  for (const auto& table : tables) {
-    if (table.name() != wanted.name()) continue;
-    if (table.module() == wanted.module()) return &table;
-    of_name = &table;
-    ++of_that_name;
+template <typename Table>
+class TablesByName {
+ public:
+  explicit TablesByName(const google::protobuf::RepeatedPtrField<Table>& tables) {
+    for (const Table& table : tables) by_name_.emplace(table.name(), &table);
   }
-  return of_that_name == 1 ? of_name : nullptr;
-}
 
-void CompleteFrom(const std::function<std::optional<TableSize>(const v1::TablePlan&)>& size_of,
-                  v1::Plan& plan) {
-  for (v1::TablePlan& table : *plan.mutable_tables()) {
-    if (FromText<ShardingType>(table.sharding_type()) != ShardingType::kDataParallel) continue;
-    if (std::all_of(table.shards().begin(), table.shards().end(),
-                    [](const v1::Shard& shard) { return shard.rows() > 0; })) {
-      continue;
+  // What `module` and `name` stand for: theirs, else the only table of that name; else null.
+  const Table* Find(const v1::TablePlan& wanted) const {
+    const auto [first, last] = by_name_.equal_range(wanted.name());
+    for (auto it = first; it != last; ++it) {
+      if (it->second->module() == wanted.module()) return it->second;
     }
-    const std::optional<TableSize> size = size_of(table);
-    for (v1::Shard& shard : *table.mutable_shards()) {
-      if (!size.has_value()) break;
-      shard.set_rows(size->rows);
-      shard.set_cols(size->cols);
-    }
+    return std::distance(first, last) == 1 ? first->second : nullptr;
+  }
+
+ private:
+  std::unordered_multimap<std::string_view, const Table*> by_name_;
+};
+
+// Where the table is data_parallel and its shards lack a size.
+void Complete(std::int64_t rows, std::int64_t cols, v1::TablePlan& table) {
+  if (FromText<ShardingType>(table.sharding_type()) != ShardingType::kDataParallel) return;
+  for (v1::Shard& shard : *table.mutable_shards()) {
+    if (shard.rows() > 0) continue;
+    shard.set_rows(rows);
+    shard.set_cols(cols);
   }
 }
 
@@ -204,14 +199,14 @@ StatusOr<v1::Plan> PlanFromTorchRec(const Json& document) {
   return plan;
 }
 
-void CompleteReplicas(const v1::ShardPlanRequest& request, v1::Plan& plan) {
-  CompleteFrom(
-      [&request](const v1::TablePlan& table) -> std::optional<TableSize> {
-        const v1::Table* found = FindTable(request.tables(), table);
-        if (found == nullptr) return std::nullopt;
-        return TableSize{found->num_embeddings(), found->embedding_dim()};
-      },
-      plan);
+void CompleteFromRequest(const v1::ShardPlanRequest& request, v1::Plan& plan) {
+  const TablesByName tables(request.tables());
+  for (v1::TablePlan& table : *plan.mutable_tables()) {
+    const v1::Table* found = tables.Find(table);
+    if (found == nullptr) continue;
+    table.set_module(found->module());
+    Complete(found->num_embeddings(), found->embedding_dim(), table);
+  }
   std::int64_t ranks = 0;
   bool alike = true;
   for (const v1::HostGroup& group : request.topology().hosts()) {
@@ -227,18 +222,17 @@ void CompleteReplicas(const v1::ShardPlanRequest& request, v1::Plan& plan) {
 }
 
 void CompleteReplicas(const v1::Plan& other, v1::Plan& plan) {
-  CompleteFrom(
-      [&other](const v1::TablePlan& table) -> std::optional<TableSize> {
-        const v1::TablePlan* found = FindTable(other.tables(), table);
-        TableSize size;
-        if (found == nullptr) return std::nullopt;
-        for (const v1::Shard& shard : found->shards()) {
-          size.rows = std::max(size.rows, shard.row_offset() + shard.rows());
-          size.cols = std::max(size.cols, shard.col_offset() + shard.cols());
-        }
-        return size.rows > 0 ? std::optional(size) : std::nullopt;
-      },
-      plan);
+  const TablesByName tables(other.tables());
+  for (v1::TablePlan& table : *plan.mutable_tables()) {
+    const v1::TablePlan* found = tables.Find(table);
+    if (found == nullptr) continue;
+    std::int64_t rows = 0, cols = 0;
+    for (const v1::Shard& shard : found->shards()) {
+      rows = std::max(rows, shard.row_offset() + shard.rows());
+      cols = std::max(cols, shard.col_offset() + shard.cols());
+    }
+    Complete(rows, cols, table);
+  }
 }
 
 }  // namespace neuroshard

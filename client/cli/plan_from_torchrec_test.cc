@@ -78,7 +78,7 @@ TEST(PlanFromTorchRecTest, WhatIsWrittenIsReadBack) {
     auto read = PlanFromTorchRec(document);
     ASSERT_THAT(read, IsOk());
     v1::Plan from_other = *read;
-    CompleteReplicas(RequestOf(plan), *read);
+    CompleteFromRequest(RequestOf(plan), *read);
     EXPECT_EQ(read->local_world_size(), 2);
     read->clear_local_world_size();
     EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equivalent(*read, expected)) << device;
@@ -93,7 +93,7 @@ TEST(PlanFromTorchRecTest, RanksWithoutTablesCountWhereTheRequestHasThem) {
   auto read = PlanFromTorchRec(Written(plan, "cuda"));
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(read->world_size(), 3);
-  CompleteReplicas(RequestOf(plan), *read);
+  CompleteFromRequest(RequestOf(plan), *read);
   EXPECT_EQ(read->world_size(), 4);
 }
 
@@ -139,6 +139,7 @@ TEST_F(CommandLineTest, EveryCommandTakesAPlanInTorchRecsForm) {
   EXPECT_EQ(evaluated.world_size(), 2);
   EXPECT_EQ(evaluated.tables(0).shards(1).rows(), 50);
   EXPECT_EQ(evaluated.tables(0).shards(1).cols(), 16);
+  EXPECT_EQ(evaluated.tables(0).module(), "");
   ASSERT_EQ(Run({"diff", plan_, plan}), 0) << err_;
   EXPECT_THAT(out_,
               AllOf(::testing::ContainsRegex("table_wise +0 -> 1"), HasSubstr("data_parallel")));
@@ -153,6 +154,27 @@ TEST_F(CommandLineTest, EveryCommandTakesAPlanInTorchRecsForm) {
   ASSERT_EQ(Run({"plan", request_, "--previous", plan, "--planner", planner_.address()}), 0)
       << err_;
   EXPECT_EQ(previous.tables(0).shards(0).cols(), 16);
+}
+
+// A plan of TorchRec has the module's path, which requests need not have.
+TEST_F(CommandLineTest, ModulesOfATorchRecPlanAreTheRequestsWhereNamesAreUnique) {
+  std::string text = kOfTorchRec;
+  text.replace(text.find("\"\""), 2, "\"ebc\"");
+  ASSERT_EQ(Run({"evaluate", request_, Write("ebc.json", text), "--planner", planner_.address()}),
+            1);
+  ASSERT_EQ(planner_.evaluated.tables_size(), 2);
+  for (const v1::TablePlan& table : planner_.evaluated.tables()) EXPECT_EQ(table.module(), "");
+
+  v1::ShardPlanRequest request;
+  for (const char* module : {"ebc", "other"}) {
+    v1::Table& table = *request.add_tables();
+    table.set_module(module);
+    table.set_name("a");
+  }
+  v1::Plan plan;
+  plan.add_tables()->set_name("a");
+  CompleteFromRequest(request, plan);
+  EXPECT_EQ(plan.tables(0).module(), "");  // either may be meant
 }
 
 }  // namespace

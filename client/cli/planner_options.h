@@ -27,6 +27,7 @@ struct PlannerOptions {
     CallPolicy policy;
     policy.tls = tls.Read();
     policy.deadline = std::chrono::seconds(timeout_s);
+    policy.max_attempts = 7;  // 1.8 s and more: a planner that was started just before listens then
     return policy;
   }
 };

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kSomeTables[] =
     R"(  - {name: users, num_embeddings: 40_000_000, embedding_dim: 128, pooling_factor: 3}
-  - {name: items, num_embeddings: 500_000, embedding_dim: 32, pooling_factor: 20, zipf_exponent: 1.05}
+  - {name: goods, num_embeddings: 500_000, embedding_dim: 32, pooling_factor: 20, zipf_exponent: 1.05}
 )";
 
 // Fields of EmbeddingBagConfig and EmbeddingConfig that say nothing about sharding.
