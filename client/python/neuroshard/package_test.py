@@ -7,8 +7,10 @@ import importlib
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import unittest
 
@@ -32,6 +34,12 @@ class PackageTest(unittest.TestCase):
         self.assertIn("ShardPlanRequest", names)
         self.assertEqual({name for name in names if not hasattr(v1, name)}, set())
 
+    def test_sources_without_messages_say_how_to_install(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(os.path.dirname(neuroshard.__file__), os.path.join(folder, "neuroshard"), ignore=shutil.ignore_patterns("*_pb2*", "__pycache__"))
+            done = subprocess.run([sys.executable, "-B", "-c", "import neuroshard"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": folder})
+        self.assertRegex(done.stderr.splitlines()[-1], "^ImportError: neuroshard: its messages are not generated here.*pip install ./client/python")
+
     def test_the_readme_runs(self):
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md"), encoding="utf-8") as file:
             sections = {section.split("\n")[0]: re.findall(r"```python\n(.*?)```", section, re.S) for section in file.read().split("\n## ")}
@@ -44,7 +52,7 @@ class PackageTest(unittest.TestCase):
             program = program.replace("127.0.0.1:50051", planner.address)
             done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"^users \w+ \[.*\]\nitems .*\n(.*\n)*tables\[0\]\.embedding_dim must be at least 1, got -4\n(.*\n)*1\.0 \d")
+        self.assertRegex(done.stdout, r"^users \w+ \[.*\]\ngoods .*\n(.*\n)*tables\[0\]\.embedding_dim must be at least 1, got -4\n(.*\n)*1\.0 \d")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,12 @@
 Fields, units and ranges: the comments in the .proto files.
 """
 
-from neuroshard.v1.constraints_pb2 import *
+try:
+    from neuroshard.v1.constraints_pb2 import *
+except ModuleNotFoundError as fault:
+    if fault.name != "neuroshard.v1.constraints_pb2":
+        raise
+    raise ImportError("neuroshard: its messages are not generated here, as in a checkout: pip install ./client/python (or -e, to change it) does so") from None
 from neuroshard.v1.cost_pb2 import *
 from neuroshard.v1.migration_pb2 import *
 from neuroshard.v1.plan_pb2 import *
