@@ -52,6 +52,10 @@ class FeatureStatistics:
         """Mean ids a sample. ValueError for a feature that no batch had."""
         return self._ids[self._known(feature)] / self._samples[feature]
 
+    def largest_id(self, feature: str) -> int:
+        """-1: it has no ids. ValueError for a feature that no batch had."""
+        return int(self._counts[self._known(feature)].ids.max(initial=-1))
+
     def reuse_histogram(self, features: Sequence[str]) -> List[float]:
         """The 17 bins (Table.reuse_histogram) of a table that `features` share: shares of its distinct ids by how often they occur in the sample.
 
@@ -78,9 +82,14 @@ def statistics(batches: Iterable[Any]) -> FeatureStatistics:
     How often an id occurs depends on how many samples there are: a sample of another size than the global batch gives other bins, though the same
     pooling factors. ValueError where there is no sample, batches differ in their features, or a feature has more than 8 million distinct ids.
     """
+    if isinstance(batches, KeyedJaggedTensor) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches: must be a list of KeyedJaggedTensors, got one {type(batches).__name__}")
     found = FeatureStatistics()
-    for batch in batches:
-        found.add(batch if isinstance(batch, KeyedJaggedTensor) else batch.sparse_features)
+    for index, batch in enumerate(batches):
+        sparse = batch if isinstance(batch, KeyedJaggedTensor) else getattr(batch, "sparse_features", None)
+        if not isinstance(sparse, KeyedJaggedTensor):
+            raise TypeError(f"batches[{index}]: must be a KeyedJaggedTensor, or have one as sparse_features, got {type(batch).__name__}")
+        found.add(sparse)
     if found.samples == 0:
         raise ValueError("statistics: there are no samples")
     return found

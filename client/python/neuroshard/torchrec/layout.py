@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -110,6 +111,14 @@ def from_sharding_plan(plan: ShardingPlan) -> Layout:
                     shards.append(ShardRect(shard.shard_offsets[0], rows, shard.shard_offsets[1], cols, shard.placement.rank()))
             layout[(path, name)] = make_table(parameter.sharding_type, parameter.compute_kernel, shards, len(parameter.ranks or []), load_factor_of(parameter))
     return layout
+
+
+def with_modules(layout: Layout, tables: Sequence[ModuleTable]) -> Layout:
+    """Tables without a module, as a request that names none gives them, are those of the same name, where one module has it."""
+    keys = {table.key for table in tables}
+    names = collections.Counter(table.name for table in tables)
+    paths = {table.name: table.path for table in tables if names[table.name] == 1}
+    return {(paths.get(name, "") if not path and (path, name) not in keys else path, name): found for (path, name), found in layout.items()}
 
 
 def world_size_of(layout: Layout) -> int:

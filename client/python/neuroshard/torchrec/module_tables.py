@@ -321,11 +321,12 @@ class TableEnumerator(EmbeddingEnumerator):
                 + f" (sharders for: {', '.join(sharder.module_type.__name__ for sharder in sharders) or 'nothing'})",
                 PlannerErrorType.INPUT_VALIDATION,
             )
-        unknown = sorted(set(self._constraints or {}) - names)
-        faults = [f"constraints for {', '.join(unknown)}: the module has no such table that the sharders shard"] if unknown else []
-        misspelt = list(self._unknown_words())
-        faults += misspelt
-        strict, tables = [], []
+        words = [*self._unknown_tables(owners), *self._unknown_words()]
+        if words:  # before TorchRec speaks of them, table by table
+            raise PlannerError("; ".join(words), PlannerErrorType.INPUT_VALIDATION)
+        faults: List[str] = []
+        strict: Dict[str, List[str]] = {}  # tables by what is left to them
+        tables = []
         for owner in owners:
             if runnable_types(owner.module, self._compute_device) is None:
                 _logger.warning("%s: whether TorchRec runs what it is planned as was not tried of %s", owner.path, type(owner.module).__name__)
@@ -333,13 +334,28 @@ class TableEnumerator(EmbeddingEnumerator):
             for name, tensor in owner.parameters.items():
                 table = self._table(owner, name, tensor)
                 faults += [f"{table.label}: {fault}" for fault in self._faults(owner, table, topology)]
-                if not table.types and not misspelt:  # which leave nothing
-                    strict.append(f"{table.label}: {self._offers(owner, name)}")
+                if not table.types:
+                    strict.setdefault(self._offers(owner, name), []).append(table.label)
                 tables.append(table)
         if faults or strict:
-            raise PlannerError("; ".join(faults + strict), PlannerErrorType.INPUT_VALIDATION if faults else PlannerErrorType.STRICT_CONSTRAINTS)
+            texts = faults + [f"{', '.join(labels)}: {text}" for text, labels in strict.items()]
+            raise PlannerError("; ".join(texts), PlannerErrorType.INPUT_VALIDATION if faults else PlannerErrorType.STRICT_CONSTRAINTS)
         _keep_means_whole(tables)
         return tables
+
+    def _unknown_tables(self, owners: Sequence[_Owner]) -> Iterator[str]:
+        """Of constraints, those of tables that are not there."""
+        names = {name: owner for owner in owners for name in owner.parameters}
+        for given in sorted(set(self._constraints or {}) - set(names)):
+            of_feature = [name for name, owner in names.items() if given in getattr(owner.configs.get(name), "feature_names", [])]
+            of_label = [name for name, owner in names.items() if given == label((owner.path, name))]
+            if of_feature:
+                hint = f"; it is a feature of {' and '.join(of_feature)}"
+            elif of_label:
+                hint = f"; constraints go by the table's own name, {of_label[0]}"
+            else:
+                hint = did_you_mean(given, list(names))
+            yield f"constraints for {given}: the module has no such table that the sharders shard{hint}"
 
     def _unknown_words(self) -> Iterator[str]:
         """Of constraints, those that TorchRec has not, and so would pass over."""
@@ -461,12 +477,18 @@ class TableEnumerator(EmbeddingEnumerator):
             return False
 
     def _offers(self, owner: _Owner, name: str) -> str:
+        columns = owner.parameters[name].shape[-1]
+        if columns % COLUMN_MULTIPLE and not (self._compute_device == "cpu" and owner.is_pooled):  # where data_parallel may have any
+            padded = -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
+            return f"FBGEMM takes columns in multiples of {COLUMN_MULTIPLE}: pad its embedding_dim from {columns} to {padded}"
+        kernels = ((self._constraints or {}).get(name) or ParameterConstraints()).compute_kernels
         offers = [f"{kind} with {kernel}" for kind, kernel in self._kernels(owner, name)]
         types = runnable_types(owner.module, self._compute_device)
         runs = "" if types is None else f"; TorchRec runs {', '.join(types) or 'no sharding type'} of {type(owner.module).__name__} there"
-        columns = owner.parameters[name].shape[-1]
+        if kernels and not offers:
+            runs = f", where compute_kernels may only be {' or '.join(kernels)}{runs}"
         if columns % COLUMN_MULTIPLE:
-            runs += f"; FBGEMM takes columns in multiples of {COLUMN_MULTIPLE}: pad its embedding_dim from {columns} to {-(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE}"
+            runs += f"; FBGEMM takes columns in multiples of {COLUMN_MULTIPLE}, but of data_parallel"
         return (
             f"{type(owner.sharder).__name__} and constraints leave {', '.join(offers) or 'nothing'} on {self._compute_device}{runs};"
             f" the service plans the kernels {', '.join(kernels_of(''))}, and dense for data_parallel{'' if owner.is_pooled else ', which unpooled tables cannot be'}"

@@ -233,7 +233,7 @@ class ModulesTest(Case):
             make().plan(nn.Linear(2, 2), sharders)
         with self.refused(kind, "no tables", "without a sharder: ebc"):
             make().plan(small_model(), [EmbeddingCollectionSharder()])
-        with self.refused(kind, "constraints for nope, zero"):
+        with self.refused(kind, "constraints for nope: the module has no such table", "constraints for zero"):
             make(constraints={"nope": ParameterConstraints(), "zero": ParameterConstraints()}).plan(small_model(), sharders)
         with self.refused(kind, "ebc.b", "weights of INT4"):
             make().plan(Model(ebc=bags(bag("a"), bag("b", data_type=DataType.INT4))), sharders)

@@ -14,7 +14,8 @@ from torchrec.distributed.planner.types import ParameterConstraints, PlannerErro
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import EnumerableShardingSpec, ModuleSharder, ShardingPlan
 
-from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, load_factor_of, make_table
+from neuroshard.torchrec.arguments import PATH, check_constraints, check_type
+from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, load_factor_of, make_table, with_modules
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, TableEnumerator, label
 
 FORMAT = "neuroshard-torchrec/1"  # of a file without "format" as well, which the command line and TorchRec write
@@ -80,6 +81,9 @@ def save_plan(plan: ShardingPlan, path: PathLike) -> None:
     What a plan for TorchRec says beside its shards and the load factor of caches (output_dtype, bounds_check_mode, the cache's algorithm and the
     like) is not in the form: `load_plan` takes it from the constraints, as a planner does.
     """
+    if not isinstance(plan, ShardingPlan):
+        raise TypeError(f"plan: must be a ShardingPlan, got {type(plan).__name__}; save_plan(plan, path) is the order")
+    check_type("path", path, PATH, "a path")
     write_whole(path, json.dumps({"format": FORMAT, "plan": layout_as_json(plan)}, indent=1) + "\n")
 
 
@@ -173,11 +177,17 @@ def load_plan(
     """The ShardingPlan of `module` in a file: the inverse of ShardingPlan._serialize(), which TorchRec does not have.
 
     The shards are placed on the topology's compute_device whatever the file says. `constraints` decide what a plan does not (output_dtype,
-    bounds_check_mode, ...); the types and widths in them do not bind a plan that was made. PlannerError says what is wrong: no such file, cut off, of
+    bounds_check_mode, ...); the types and widths in them do not bind a plan that was made. Tables of a plan without modules are found by
+    their names. PlannerError says what is wrong: no such file, cut off, of
     a newer format, of another module or another number of ranks, shards that do not tile their table or that TorchRec cannot run.
     """
+    check_type("path", path, PATH, "a path")
+    check_type("module", module, nn.Module, "a module")
+    check_type("topology", topology, Topology, "torchrec's Topology")
+    check_constraints(constraints)
     sharders = get_default_sharders() if sharders is None else sharders
     layout = read_layout(path)
     tables = TableEnumerator(topology, 1, constraints).tables(module, sharders, topology)
+    layout = with_modules(layout, tables)
     check_layout(layout, tables, topology, f"{os.fspath(path)}: the plan", constrained=False)
     return to_sharding_plan(chosen_options(layout, tables, topology, 1), topology)

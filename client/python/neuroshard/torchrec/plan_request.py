@@ -8,7 +8,17 @@ import math
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from google.protobuf import json_format
-from torchrec.distributed.planner.constants import BWD_COMPUTE_MULTIPLIER, WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER
+from torchrec.distributed.planner.constants import (
+    BWD_COMPUTE_MULTIPLIER,
+    CROSS_NODE_BANDWIDTH,
+    DDR_CAP,
+    DDR_MEM_BW,
+    HBM_CAP,
+    HBM_MEM_BW,
+    INTRA_NODE_BANDWIDTH,
+    POOLING_FACTOR,
+    WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER,
+)
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import BasicCommsBandwidths, ParameterConstraints, PlannerError, PlannerErrorType, Topology
@@ -22,6 +32,7 @@ from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_
 from neuroshard.torchrec.unpriced import by_text
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
+LEAST_BANDWIDTH = 1000.0  # bytes per millisecond, as the service has it
 MIB, GIB = 1 << 20, 1 << 30  # of KeyValueParams' sizes of caches
 _BYTES = {"fp32": 4, "fp16": 2}  # of a value on SSD
 
@@ -64,6 +75,15 @@ def _host(reserved: Topology, ranks: range, host_memory: bool, ssd: bool) -> v1.
     return host
 
 
+def _bandwidth_faults(topology: Topology, ssd: bool) -> List[str]:
+    own_memory = "ddr_mem_bw" if topology.compute_device == "cpu" else "hbm_mem_bw"
+    return [
+        f"{name} is {getattr(topology, name):.6g} bytes per millisecond, TorchRec's unit; {LEAST_BANDWIDTH:.6g} are the least (450 GB/s are 450e6)"
+        for name in (own_memory, "intra_host_bw", "inter_host_bw", *(["ssd_mem_bw"] if ssd else []))
+        if not getattr(topology, name) >= LEAST_BANDWIDTH
+    ]
+
+
 def topology_message(topology: Topology, reserved: Topology, host_memory: bool, ssd: bool, device: str) -> Tuple[v1.Topology, int]:
     """(the service's topology, bytes that are kept free on every device).
 
@@ -83,6 +103,8 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool, 
     faults += [f"{name} is {value}; the service's cost models have their own ({default} in TorchRec)" for name, value, default in own if value != default]
     if not isinstance(topology.comms_bandwidths, BasicCommsBandwidths):
         faults.append("generalized_comms_bandwidths cannot be told to the service; give intra_host_bw and inter_host_bw")
+    else:
+        faults += _bandwidth_faults(topology, ssd)
     if faults:
         raise _refuse("topology: " + "; ".join(faults))
 
@@ -243,7 +265,37 @@ def unpriced_options(base: v1.ShardPlanRequest, tables: Sequence[ModuleTable], s
             if not table.weighted:
                 how = "as those of a weighted module" if table.is_pooled else "without"
                 found.append((table.label, f"ids carry weights in the batches of the statistics, though its module is unweighted: counted {how}"))
-    return by_text(found)
+    for table in tables if statistics is not None else ():
+        known = [feature for feature in table.features if feature in statistics.features]
+        # Raw ids of managed collisions, which have memory beside their rows, may be any.
+        if known and not table.extra_bytes_per_row and max(map(statistics.largest_id, known)) >= table.rows:
+            found.append((table.label, "the statistics have ids beyond the table's rows: are they hashed before training, and were these?"))
+    return by_text(found + _pooling_factors_of_1(tables, statistics))
+
+
+def _pooling_factors_of_1(tables: Sequence[ModuleTable], statistics: Optional[FeatureStatistics]) -> List[Tuple[str, str]]:
+    """Tables of which nothing says how many ids a sample has. Where constraints say so of some, those that they have with 1 are meant so."""
+    said = any(set(table.pooling_factors) != {POOLING_FACTOR} for table in tables)
+    text = "pooling factor taken as 1, where neither pooling_factors of constraints nor statistics= say how many ids a sample has"
+    return [(table.label, text) for table in tables if statistics is None and set(table.pooling_factors) == {POOLING_FACTOR} and not (said and table.name in (table.constraints or {}))]
+
+
+def figures_left_at_defaults(topology: Topology, device: v1.PublishedDevice) -> str:
+    """A sentence where a Topology that is said to be of `device` has TorchRec's default figures instead; else empty."""
+    memory = ("ddr_cap", DDR_CAP, "ddr_mem_bw", DDR_MEM_BW) if topology.compute_device == "cpu" else ("hbm_cap", HBM_CAP, "hbm_mem_bw", HBM_MEM_BW)
+    figures = (
+        (memory[0], _memory(topology)[0], memory[1], device.memory_bytes),
+        (memory[2], getattr(topology, memory[2]), memory[3], device.memory_bytes_per_s / MILLISECONDS),
+        ("intra_host_bw", topology.intra_host_bw, INTRA_NODE_BANDWIDTH, device.intra_host_bytes_per_s / MILLISECONDS),
+        ("inter_host_bw", topology.inter_host_bw, CROSS_NODE_BANDWIDTH, device.inter_host_bytes_per_s / MILLISECONDS),
+    )
+    left = [(name, published) for name, value, default, published in figures if value == default and published and value != published]
+    if not left:
+        return ""
+    return (
+        f"device={device.name!r}, and the Topology has TorchRec's defaults (a V100-class host) for {', '.join(name for name, _ in left)}, by which the plan is made:"
+        f" Topology(..., {', '.join(f'{name}={published:.12g}' for name, published in left)}) has those of {device.name}"
+    )
 
 
 class DraftRequest:

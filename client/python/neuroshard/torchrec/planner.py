@@ -30,14 +30,15 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan, ShardingPlan
 import neuroshard
 from neuroshard import v1
 from neuroshard.mapping import as_message
+from neuroshard.torchrec.arguments import check_plan, check_planner_arguments
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
-from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, to_message
+from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, to_message, with_modules
 from neuroshard.torchrec.module_tables import HOST_KERNELS, ModuleTable, TableEnumerator, label
 from neuroshard.torchrec.other_planner import check_other_planner, told_pooling_factors, with_pooling_factors
 from neuroshard.torchrec.plan_cache import PlanCache
 from neuroshard.torchrec.plan_comparison import PlanComparison, costs_of
 from neuroshard.torchrec.plan_file import PathLike, read_layout
-from neuroshard.torchrec.plan_request import DraftRequest, check_base
+from neuroshard.torchrec.plan_request import DraftRequest, check_base, figures_left_at_defaults
 from neuroshard.torchrec.table_groups import TableGroup, cache_faults, table_groups
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -126,6 +127,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         guard: Optional[ShardingPlanner] = None,
         tls_server_name: Optional[str] = None,
     ) -> None:
+        self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "tls_server_name": tls_server_name, "retries": retries}
+        with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
+            pass  # arguments that are none are told here, not in the first plan
+        check_planner_arguments(topology, batch_size, constraints, statistics, previous, device, optimizer)
         super().__init__(
             topology=topology,
             batch_size=batch_size,
@@ -145,9 +150,6 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             raise ValueError(f"on_change: must be 'plan' or 'fail', got {on_change!r}")
         if on_change == "fail" and cache_dir is None:
             raise ValueError("on_change: 'fail' needs a cache_dir")
-        self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "tls_server_name": tls_server_name, "retries": retries}
-        with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
-            pass  # arguments that are none are told here, not in the first plan
         self._timeout_s = timeout_s
         self._optimizer = optimizer
         self._statistics = statistics
@@ -175,8 +177,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     @property
     def summary(self) -> str:
-        """The last plan in a line, as the log has it: tables, ranks, device, batch of a rank and in all, cost, cost model, whether the plan is from the
-        cache, and the tables in host memory. Empty on other ranks than 0, and after a failure."""
+        """The last plan in a line, as the log has it: tables, ranks, device, batch of a rank and in all, cost, cost model, what its prices rest on, whether
+        the plan is from the cache, and the tables in host memory. Empty on other ranks than 0, and after a failure."""
         return self._summary
 
     def get_selected_options(self) -> List[ShardingOption]:
@@ -203,6 +205,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         plan              a ShardingPlan, or the path of a file of `save_plan` or `neuroshard plan --format torchrec`
         module, sharders  what it is for. None: those of the last `plan`.
         """
+        check_plan("plan", plan)
         module, sharders = self._subject(module, sharders)
         return self._priced([("the plan", self._layout_of(plan))], module, sharders)
 
@@ -216,6 +219,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
         module, sharders  None: those of the last `plan`, whose plan is then this planner's; else it plans.
         """
+        check_plan("other", other, (ShardingPlanner,), "a planner, ")
         asked = module is not None
         module, sharders = self._subject(module, sharders)
         own = self.plan(module, list(sharders)) if asked or self._planned is None else self._planned[2]
@@ -224,7 +228,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             with told_pooling_factors(other, self._enumerator.tables(module, sharders, self._topology)):
                 name, theirs = type(other).__name__, from_sharding_plan(other.plan(module, list(sharders)))
         else:
-            name, theirs = "the other", self._layout_of(other)
+            name, theirs = "other plan" if isinstance(other, ShardingPlan) else os.path.basename(other), self._layout_of(other)
         return self._priced([(type(self).__name__, from_sharding_plan(own)), (name, theirs)], module, sharders)
 
     def _subject(
@@ -243,6 +247,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     def _priced(self, plans: Sequence[Tuple[str, Layout]], module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]) -> PlanComparison:
         tables = self._enumerator.tables(module, sharders, self._topology)
         shapes = {table.key: (table.rows, table.cols) for table in tables}
+        plans = [(name, with_modules(layout, tables)) for name, layout in plans]
         request = self._draft(module, sharders, tables).complete(())
         messages = [to_message(layout, shapes) for _, layout in plans]
         sizes = {host.num_devices for host in request.topology.hosts}
@@ -309,6 +314,11 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             faults.append(f"the topology has {self._topology.local_world_size} ranks a host and the environment's LOCAL_WORLD_SIZE is {local}")
         if faults:
             raise PlannerError("; ".join(faults), PlannerErrorType.INPUT_VALIDATION)
+        if self._topology.compute_device == "cuda" and dist.get_backend(pg) == "gloo" and not torch.cuda.is_available():
+            logger.warning(
+                "the topology is of cuda devices, and this process has none and a process group of Gloo: DistributedModelParallel cannot run the plan here;"
+                " Topology(..., compute_device='cpu') is for CPUs"
+            )
 
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
         started = time.perf_counter()
@@ -338,7 +348,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _summarise(self, tables: int, device: str, source: str) -> None:
         ranks, batch = self._topology.world_size, self._batch_size
-        text = f"plan of {tables} tables on {ranks} ranks ({device}), batch {batch} a rank and {batch * ranks} in all: {source}"
+        text = f"plan of {tables} table{'s' * (tables > 1)} on {ranks} rank{'s' * (ranks > 1)} ({device}), batch {batch} a rank and {batch * ranks} in all: {source}"
         in_host_memory = [label((option.module[0], option.name)) for option in self._options if option.compute_kernel in HOST_KERNELS]
         if in_host_memory:
             names = ", ".join(in_host_memory[:MOST_NAMES]) + (", ..." if len(in_host_memory) > MOST_NAMES else "")
@@ -408,7 +418,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if limit.rules:
             rules = " and ".join(rule.path for rule in limit.rules[:MOST_NAMES])
             source += f" (lower bound {response.lower_bound.cost_ms:.4g} ms, {limit.bound_without_ms:.4g} without {rules})"
-        source += ", from the service"
+        # What the prices rest on, without what the warnings say besides.
+        source += f"; {response.price_basis.text.partition(';')[0]}, from the service"
         if response.cost_model.digest:
             model += f"@{response.cost_model.digest}"
         response.warnings.extend(draft.unpriced)
@@ -475,7 +486,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             except neuroshard.InvalidRequest:
                 answers = self._base.cost_model  # the plan's own error names its fields
             model = client.model(answers.name, answers.version)
-            return client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
+            devices = [each for each in client.devices().devices if each.name == self._device] if self._device else []
+            response = client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
+            response.warnings.extend(filter(None, (figures_left_at_defaults(self._topology, device) for device in devices)))
+            return response
 
     def _fall_back(
         self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], tables: Sequence[ModuleTable], reason: str
