@@ -1,5 +1,7 @@
 #include "common/rpc/unknown_calls.h"
 
+#include <string_view>
+
 #include "common/rpc/call_flood.h"
 #include "common/rpc/status_mapping.h"
 
@@ -21,8 +23,12 @@ class EndOfCall final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       auto& trailers = *methods->GetSendTrailingMetadata();
       const grpc::Status status = methods->GetSendStatus();
-      // Our handlers name the request. Who watches health and leaves is no failure.
-      const bool failed = !status.ok() && status.error_code() != grpc::StatusCode::CANCELLED;
+      // Our handlers name the request. Who watches health and leaves is no failure; gRPC says
+      // UNKNOWN then.
+      const auto left = std::string_view(call_.method()) == "/grpc.health.v1.Health/Watch"
+                            ? grpc::StatusCode::UNKNOWN
+                            : grpc::StatusCode::CANCELLED;
+      const bool failed = !status.ok() && status.error_code() != left;
       if (failed && trailers.find(kRequestIdKey) == trailers.end()) {
         const CallIdentity identity = IdentifyCall(*call_.server_context());
         gate_.RefusedOutside(identity, call_.method(), FromGrpc(status));

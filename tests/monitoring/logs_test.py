@@ -148,6 +148,19 @@ class LogsTest(Servers):
         self.assertEqual(events(planner, "options")[0]["tls.roles"], "plan")
 
     def test_probes(self):
+    def test_who_watches_health_and_leaves_is_no_failure(self):
+        planners = [self.start(JsonPlanner, PLANNER) for _ in range(2)]
+        listed = self.run_command("models", "list", "--planner", ",".join(planner.address for planner in planners))
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        with grpc.insecure_channel(planners[0].address) as channel:
+            watch = channel.unary_stream("/grpc.health.v1.Health/Watch", request_serializer=bytes, response_deserializer=bytes)(b"", timeout=60)
+            self.assertEqual(next(watch), b"\x08\x01")  # SERVING
+            watch.cancel()
+        for planner in planners:
+            planner.drain()
+            planner.process.wait(timeout=60)  # every call has ended
+            self.assertEqual(events(planner, "call_refused"), [])
+
         def status(server, path):
             try:
                 with urllib.request.urlopen(f"http://{server.metrics_address}{path}", timeout=10) as answer:
