@@ -33,6 +33,7 @@
 #include "common/codec/text_file.h"
 #include "common/rpc/process_signals.h"
 #include "common/store/profile_store.h"
+#include "common/store/sql_database.h"
 
 namespace neuroshard {
 namespace {
@@ -263,6 +264,12 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   const SteadyClock clock;
   ProgressDisplay display(console.err, clock,
                           console.err_is_terminal ? DisplayMode::kTerminal : DisplayMode::kLog);
+  (*store)->database().OnOutage([&](const Status& why) {
+    display.Note(
+        fmt::format("the store cannot be reached, tried again for {} s; meanwhile nothing "
+                    "is recorded: {}",
+                    kReconnectTime.count() / 1000, Message(why)));
+  });
   display.Begin(sweep->label, sweep->num_samples, sweep->num_samples - sweep->num_pending());
   const SweepReport report =
       Measure({**store, sweep->sweep_id, sweep->settings, fleet, clock, stop, display}, *sweep);
@@ -270,14 +277,16 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
 
   // Asked again: another client may have measured a part.
   const auto left = Pending(kind, sweep->sweep_id, **store);
-  if (!left.ok()) return ReportFailure(console, left.status());
-  const std::int64_t missing = Count(*left);
-  const bool complete = report.status.ok() && missing == 0;
-  const int written = WriteResult(console, "",
-                                  options.format == "json" ? ReportAsJson(*sweep, report, missing)
-                                                           : ReportAsText(*sweep, report, missing));
-  if (complete) return written;
-  if (!report.status.ok()) ReportFailure(console, report.status);
+  if (left.ok()) {
+    const std::int64_t missing = Count(*left);
+    const std::string text = options.format == "json" ? ReportAsJson(*sweep, report, missing)
+                                                      : ReportAsText(*sweep, report, missing);
+    const int written = WriteResult(console, "", text);
+    if (report.status.ok() && missing == 0) return written;
+  }
+  if (!report.status.ok() || !left.ok()) {
+    ReportFailure(console, report.status.ok() ? left.status() : report.status);
+  }
   console.err << "everything measured is in " << options.store_file
               << "; run the same command again to measure the rest\n";
   return report.status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;

@@ -278,6 +278,7 @@ Status PostgresDatabase::Connect() {
       lock_timeout_ms_, read_only_ ? "on" : "off")));
   NS_ASSIGN_OR_RETURN(const std::int64_t utf8,
                       QueryInteger("SELECT (current_setting('server_encoding') = 'UTF8')::int"));
+  lost_since_.reset();
   if (utf8 == 1) return absl::OkStatus();
   return FailedPrecondition("{}: the database must have the encoding UTF8", name());
 }
@@ -315,15 +316,20 @@ Status PostgresDatabase::Failure() {
 Status PostgresDatabase::Recover(const Status& failure,
                                  std::chrono::steady_clock::time_point deadline) {
   using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kFirstPause{50};
   if (!lost_) {
     const bool again = absl::IsAborted(failure) && Clock::now() < deadline;
     return again ? absl::OkStatus() : failure;
   }
+  const bool new_loss = !lost_since_.has_value();
+  if (new_loss) lost_since_ = Clock::now();
+  deadline = std::min(deadline, *lost_since_ + kReconnectTime);
   Status connected = failure;
-  for (auto pause = std::chrono::milliseconds(50); Clock::now() < deadline;
+  for (auto pause = kFirstPause; Clock::now() < deadline;
        pause = std::min(pause * 2, std::chrono::milliseconds(1000))) {
     connected = Connect();
     if (!absl::IsUnavailable(connected)) return connected;
+    if (new_loss && pause == kFirstPause) tell_of_outage_(connected);
     std::this_thread::sleep_for(pause);
   }
   return connected;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ class PostgresDatabase final : public SqlDatabase {
   bool read_only_;
   int lock_timeout_ms_;
   bool lost_ = false;
+  // Since when no connection was made; none: there is one.
+  std::optional<std::chrono::steady_clock::time_point> lost_since_;
   std::unique_ptr<Connection> connection_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,11 +66,15 @@ class SqlDatabase {
 
   // After a transaction that failed: OK when it may be run again, as its like can succeed now (the
   // connection was lost and is there again, or another transaction was in the way); otherwise why
-  // not. Waits for a lost server until `deadline`.
+  // not. Waits for a lost server until `deadline`, and in all calls together no longer than
+  // kReconnectTime after it was lost: what was waited for in vain is not waited for again.
   virtual Status Recover(const Status& failure,
                          std::chrono::steady_clock::time_point /*deadline*/) {
     return failure;
   }
+
+  // Called once a loss, when the server does not answer at once and is waited for.
+  void OnOutage(std::function<void(const Status& why)> tell) { tell_of_outage_ = std::move(tell); }
 
   // What the database itself finds wrong with its files, at most ten lines; empty when nothing.
   virtual StatusOr<std::vector<std::string>> FindDamage() = 0;
@@ -78,6 +83,9 @@ class SqlDatabase {
 
   // The file, or the address; in messages.
   const std::string& name() const { return name_; }
+
+ protected:
+  std::function<void(const Status& why)> tell_of_outage_ = [](const Status&) {};
 
  private:
   std::string name_;

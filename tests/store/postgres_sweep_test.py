@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from planner_process import NativeWorkerProcess
@@ -136,6 +137,23 @@ class PostgresSweepTest(unittest.TestCase):
             report = self.finish(sweep)
             self.assertEqual((report["recorded"], report["missing"], report["given_up"]), (SAMPLES, 0, []))
         self.assertEqual(self.recorded(), 2 * SAMPLES)
+
+    def test_a_server_that_stays_away_is_waited_for_once(self):
+        config = self.folder / "sweep41.yaml"
+        config.write_text(SWEEP.format(seed=41, samples=SAMPLES, tables=TABLES))
+        workers = ",".join(worker.address for worker in self.workers)
+        sweep = subprocess.Popen([CLIENT, "sweep", "compute", config, "--workers", workers, "--store", self.store], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.wait_for_records(20, sweep)
+        began = time.monotonic()
+        self.postgres.kill()
+        try:
+            _, err = sweep.communicate(timeout=180)
+        finally:
+            self.postgres.start()
+        self.assertEqual(sweep.returncode, 1)
+        self.assertLess(time.monotonic() - began, 55, "each device waited for its own 30 s")
+        self.assertEqual(err.count("the store cannot be reached, tried again for 30 s"), 1, err)
+        self.assertIn("run the same command again", err)
 
     def test_two_clients_share_one_sweep(self):
         reports = [self.finish(sweep) for sweep in [self.start(worker, 21) for worker in self.workers]]
