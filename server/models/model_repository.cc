@@ -215,6 +215,11 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
       FailureReason::kNoModel);
 }
 
+std::string ModelSnapshot::MissingDefault() const {
+  const Status found = default_is_stated_ ? Find({}).status() : absl::OkStatus();
+  return found.ok() ? "" : Message(found);
+}
+
 StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
     const PlanRequest& request) const {
   const CostModelRef& ref = request.cost_model;

@@ -67,6 +67,9 @@ class ModelSnapshot {
   // question without tables is never staged.
   StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const PlanRequest& request) const;
 
+  // Why the default that was stated is not there; empty: it is, or none was.
+  std::string MissingDefault() const;
+
   // All that are served of a name, ascending.
   std::vector<std::shared_ptr<const CostModel>> VersionsOf(const std::string& name) const;
 

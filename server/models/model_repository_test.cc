@@ -716,6 +716,22 @@ TEST_F(ModelsForDevicesTest, OneMeasuredOnSomethingElseIsTakenByNameAlone) {
               ElementsAre(HasSubstr("no cost model was measured on h100-sxm; there is cpu")));
 }
 
+TEST_F(ModelsForDevicesTest, AStatedDefaultThatIsGoneIsMissed) {
+  AddModelOf("cpu", 1, "AMD EPYC");
+  AddModelOf("other", 1, "AMD EPYC");
+  const auto unstated = OpenWithFormulas();
+  const auto repository = OpenWithFormulas("cpu");
+  EXPECT_EQ(repository->Current()->MissingDefault(), "");
+  fs::remove_all(root_ / "cpu");
+  repository->Reload();
+  unstated->Reload();
+  // Its requests get another one.
+  EXPECT_THAT(Candidates(*repository, "", {}, ComputeDevice::kCpu),
+              ElementsAre("other/1", "analytic/1"));
+  EXPECT_THAT(repository->Current()->MissingDefault(), HasSubstr("no cost model cpu"));
+  EXPECT_EQ(unstated->Current()->MissingDefault(), "");
+}
+
 TEST_F(ModelsForDevicesTest, ACpusModelAnswersCpusAlone) {
   AddModelOf("cpu", 1, "AMD EPYC");
   AddModelOf("cpu", 4, "AMD EPYC");

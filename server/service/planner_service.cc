@@ -56,6 +56,15 @@ CostModelRef AskedModel(const PlanRequest& request, const ModelSnapshot& snapsho
   return {found->front()->info().name, found->front()->info().version};
 }
 
+// A model of its devices answers a request that names none, also where the operator's choice is gone.
+void WarnOfMissingDefault(const ModelSnapshot& snapshot, PlanRequest& request) {
+  if (request.cost_model != CostModelRef()) return;
+  const std::string missing = snapshot.MissingDefault();
+  if (missing.empty()) return;
+  request.warnings.push_back(
+      "the planner's default cost model is missing, so another one answers: " + missing);
+}
+
 template <typename Message>
 StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer copy(bytes);  // of references
@@ -168,6 +177,7 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
     return request.status();
   }
   request->request_id = admitted.call.identity().request_id;
+  WarnOfMissingDefault(*parts_.models.Current(), *request);
   const Status threads = search_threads_.Grow(admitted.threads, request->search.max_threads - 1);
   if (!threads.ok()) {
     parts_.metrics.PlanFailed(threads);
@@ -249,7 +259,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
 StatusOr<v1::EvaluatePlanResponse> PlannerServiceImpl::DoEvaluatePlan(
     Admitted& admitted, const v1::EvaluatePlanRequest& message) {
   admitted.call.SetRequestId(message.request().request_id());
-  NS_ASSIGN_OR_RETURN(const auto decoded, DecodeEvaluationRequest(message, parts_.limits));
+  NS_ASSIGN_OR_RETURN(auto decoded, DecodeEvaluationRequest(message, parts_.limits));
+  WarnOfMissingDefault(*parts_.models.Current(), decoded.request);
   NS_ASSIGN_OR_RETURN(const auto answer,
                       parts_.planner.EvaluatePlan(decoded.request, decoded.plan));
   admitted.call.Log(parts_.logger)
