@@ -35,6 +35,14 @@ void ReturnLargeMemory() {
   if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
 }
 
+StatusOr<std::unique_ptr<ModelRepository>> LoadModels(const PlannerOptions& options) {
+  return ModelRepository::Create({options.models_root,
+                                  options.default_model,
+                                  {MakeAnalyticCostModel()},
+                                  options.accept_unusable_models},
+                                 LoadCostModel);
+}
+
 Status RunPlanner(const PlannerOptions& options) {
   NS_RETURN_IF_ERROR(FaultsOfStart(options).ToStatus());
   NS_ASSIGN_OR_RETURN(const auto logger, Logger::Create(options.log));
@@ -47,11 +55,7 @@ Status RunPlanner(const PlannerOptions& options) {
   NS_ASSIGN_OR_RETURN(const auto exporter,
                       MetricsExporter::StartForServer(options.metrics_listen,
                                                       options.metrics_stated, registry, *logger));
-  NS_ASSIGN_OR_RETURN(const auto models, ModelRepository::Create({options.models_root,
-                                                                  options.default_model,
-                                                                  {MakeAnalyticCostModel()},
-                                                                  options.accept_unusable_models},
-                                                                 LoadCostModel));
+  NS_ASSIGN_OR_RETURN(const auto models, LoadModels(options));
   ModelWatcher watcher(*models, std::chrono::milliseconds(options.model_poll_ms), *logger,
                        planner_metrics);
   const ThreadRunner threads;
@@ -80,7 +84,7 @@ Status RunPlanner(const PlannerOptions& options) {
                                   },
                               .on_hangup =
                                   [&] {
-                                    ReloadLogLevel(options.config, *logger);
+                                    options.config.ReloadLogLevel(*logger);
                                     watcher.ReloadNow();
                                   }});
   watcher.OnDefaultModel([&](bool there) {
@@ -100,13 +104,13 @@ Status RunPlanner(const PlannerOptions& options) {
 }  // namespace neuroshard
 
 int main(int argc, char** argv) {
-  neuroshard::ReturnLargeMemory();
-  neuroshard::CatchProcessSignals();
-  const auto parsed = neuroshard::ParsePlannerCommandLine(argc, argv);
+  using namespace neuroshard;
+  ReturnLargeMemory();
+  CatchProcessSignals();
+  const auto parsed = ParsePlannerCommandLine(
+      argc, argv, [](const PlannerOptions& options) { return LoadModels(options).status(); });
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
-  const neuroshard::Status status =
-      neuroshard::RunPlanner(std::get<neuroshard::PlannerOptions>(parsed));
-  if (status.ok()) return 0;
-  std::cerr << "neuroshard-planner: " << neuroshard::Message(status) << '\n';
-  return 1;
+  const auto& options = std::get<PlannerOptions>(parsed);
+  const Status status = RunPlanner(options);
+  return status.ok() ? 0 : ReportFailedStart("neuroshard-planner", options.log, status);
 }

@@ -8,7 +8,6 @@
 #include "common/base/printable_text.h"
 #include "common/cli/command_line_parse.h"
 #include "common/cli/exit_code.h"
-#include "common/cli/server_command_line.h"
 #include "common/observe/listen_address.h"
 #include "server/models/model_repository.h"
 
@@ -83,7 +82,9 @@ Violations FaultsOfStart(const PlannerOptions& options) {
   return faults;
 }
 
-std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* const* argv) {
+std::variant<PlannerOptions, int> ParsePlannerCommandLine(
+    int argc, const char* const* argv,
+    const std::function<Status(const PlannerOptions&)>& try_models) {
   CLI::App app(
       "NeuroShard planner: answers ShardPlan RPCs with plans searched against cost models. SIGTERM "
       "or "
@@ -112,13 +113,19 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* 
     options.metrics_listen = *line.metrics;
     options.metrics_stated = true;
   }
-  options.config = line.config;
+  options.config = ConfigAtStart(line);
   if (!line.log_level.empty()) options.log.level = line.log_level;
   if (!line.log_format.empty()) options.log.format = *FromText<LogFormat>(line.log_format);
-  if (const auto ended =
-          CheckServerStart(app.get_name(), line, read, [&] { return FaultsOfStart(options); })) {
-    return *ended;
-  }
+  const auto ended = CheckServerStart(app.get_name(), line, read, [&] {
+    Violations faults = FaultsOfStart(options);
+    std::error_code error;
+    if (!read.ok() || !std::filesystem::is_directory(options.models_root, error)) return faults;
+    if (const Status loaded = try_models(options); !loaded.ok()) {
+      faults.Add("models", Message(loaded));
+    }
+    return faults;
+  });
+  if (ended.has_value()) return *ended;
   return options;
 }
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <variant>
 
 #include "common/base/status.h"
 #include "common/base/violations.h"
+#include "common/cli/server_command_line.h"
 #include "common/codec/request_codec.h"
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_server.h"
@@ -20,7 +22,7 @@ struct PlannerOptions {
   std::string metrics_listen = "127.0.0.1:9464";  // empty: no metrics are served
   bool metrics_stated = false;                    // else another port will do
   LogOptions log;
-  std::string config;  // the file that they are from; empty: none
+  ConfigAtStart config;
   std::string models_root = "configs/models";
   std::string default_model;            // empty: the only name on disk, else analytic
   bool accept_unusable_models = false;  // serve what is marked as unusable
@@ -38,8 +40,11 @@ StatusOr<PlannerOptions> ReadPlannerOptions(const std::string& path);
 Violations FaultsOfStart(const PlannerOptions& options);
 
 // The options, or the exit code after --help and --check-config (0) or for a wrong command line or
-// file (2), about which everything has been printed.
-std::variant<PlannerOptions, int> ParsePlannerCommandLine(int argc, const char* const* argv);
+// file (2), about which everything has been printed. `try_models` is a part of --check-config:
+// whether the models can be loaded.
+std::variant<PlannerOptions, int> ParsePlannerCommandLine(
+    int argc, const char* const* argv,
+    const std::function<Status(const PlannerOptions&)>& try_models);
 
 // The options in force, for the log.
 void LogOptionsInForce(const PlannerOptions& options, const Logger& logger);

@@ -19,7 +19,11 @@ using ::testing::HasSubstr;
 
 std::variant<PlannerOptions, int> Parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "neuroshard-planner");
-  return ParsePlannerCommandLine(static_cast<int>(arguments.size()), arguments.data());
+  return ParsePlannerCommandLine(
+      static_cast<int>(arguments.size()), arguments.data(), [](const PlannerOptions& options) {
+        return options.default_model == "gone" ? absl::NotFoundError("no model gone")
+                                               : absl::OkStatus();
+      });
 }
 
 std::string WriteConfig(const std::string& text) {
@@ -100,6 +104,10 @@ TEST(PlannerOptionsTest, ExitCodesOfTheCommandLine) {
   EXPECT_EQ(std::get<int>(Parse(
                 {"--check-config", "--models", NEUROSHARD_SOURCE_DIR, "--listen", "127.0.0.1:0"})),
             0);
+  EXPECT_EQ(std::get<int>(Parse({"--check-config", "--models", NEUROSHARD_SOURCE_DIR, "--listen",
+                                 "127.0.0.1:0", "--config",
+                                 WriteConfig("models: {default: gone}\n").c_str()})),
+            2);
 }
 
 }  // namespace

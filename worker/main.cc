@@ -66,7 +66,7 @@ Status Serve(const WorkerOptions& options) {
                                     if (exporter != nullptr) exporter->SetReady(false);
                                     server->RequestDrain();
                                   },
-                              .on_hangup = [&] { ReloadLogLevel(options.config, *logger); }});
+                              .on_hangup = [&] { options.config.ReloadLogLevel(*logger); }});
   if (exporter != nullptr) exporter->SetReady(true);
   WarnIfOpen(options.rpc, *logger);
   logger->Info("serving", {{"address", server->address()},
@@ -83,14 +83,13 @@ Status Serve(const WorkerOptions& options) {
 }  // namespace neuroshard
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string_view(argv[1]) == neuroshard::kDeviceProcessArgument) {
-    neuroshard::RunDeviceProcess(neuroshard::OpenDeviceHere);
+  using namespace neuroshard;
+  if (argc == 2 && std::string_view(argv[1]) == kDeviceProcessArgument) {
+    RunDeviceProcess(OpenDeviceHere);
   }
-  neuroshard::CatchProcessSignals();
-  const neuroshard::WorkerCommand command = neuroshard::ParseWorkerCommandLine(argc, argv);
+  CatchProcessSignals();
+  const WorkerCommand command = ParseWorkerCommandLine(argc, argv, TryDevices);
   if (command.exit_code.has_value()) return *command.exit_code;
-  const neuroshard::Status status = neuroshard::Serve(command.options);
-  if (status.ok()) return 0;
-  std::cerr << "neuroshard-worker: " << neuroshard::Message(status) << "\n";
-  return 1;
+  const Status status = Serve(command.options);
+  return status.ok() ? 0 : ReportFailedStart("neuroshard-worker", command.options.log, status);
 }

@@ -1,12 +1,19 @@
 #include "common/cli/server_command_line.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <iostream>
+#include <iterator>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/observe/listen_address.h"
 #include "common/observe/logger.h"
+#include "common/text/config_reader.h"
 
 namespace neuroshard {
 namespace {
@@ -55,7 +62,12 @@ std::optional<int> CheckServerStart(const std::string& program, const ServerComm
   if (!read.ok() && faults.empty()) faults.push_back(Message(read));
   const Violations of_start = start();
   for (const Violation& fault : of_start.kept()) {
-    faults.push_back(fault.field + ": " + fault.description);
+    const std::string text = fault.field + ": " + fault.description;
+    if (IsInUse(fault)) {
+      std::cerr << program << ": note: " << text << '\n';
+    } else {
+      faults.push_back(text);
+    }
   }
   if (faults.empty()) {
     std::cout << program << " could start with these options\n";
@@ -67,17 +79,57 @@ std::optional<int> CheckServerStart(const std::string& program, const ServerComm
   return kExitUsage;
 }
 
-void ReloadLogLevel(const std::string& config, const Logger& logger) {
-  if (config.empty()) return;
-  StatusOr<ConfigReader> file = ConfigReader::FromFile(config);
-  std::string level;
-  if (file.ok()) file->Read("log_level", &level);
-  if (level.empty()) return;
-  if (logger.SetLevel(level)) {
-    logger.Audit("log_level_set", {{"level", level}});
+int ReportFailedStart(const std::string& program, const LogOptions& options, const Status& why) {
+  if (options.format == LogFormat::kJson) {
+    (*Logger::Create({.level = "error", .format = options.format}))
+        ->Error("start_failed", {{"reason", Message(why)}});
   } else {
-    logger.Error("log_level_unknown", {{"level", level}, {"file", config}});
+    std::cerr << program << ": " << Message(why) << '\n';
   }
+  return kExitFailure;
+}
+
+ConfigAtStart::ConfigAtStart(const ServerCommandLine& line)
+    : file_(line.config),
+      level_(line.log_level.empty() ? LogOptions().level : line.log_level),
+      values_(Read(file_).value_or(Values())) {}
+
+StatusOr<ConfigAtStart::Values> ConfigAtStart::Read(const std::string& file) {
+  constexpr std::size_t kMaxValues = 100'000;
+  Values values;
+  if (file.empty()) return values;
+  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(file));
+  for (const std::string& key : reader.keys()) {
+    if (!reader.IsMapping(key)) {
+      reader.Read(key, &values[key]);
+      continue;
+    }
+    Values below;
+    reader.ReadFlattened(key, kMaxValues, &below);
+    for (auto& [path, value] : below) values[fmt::format("{}.{}", key, path)] = std::move(value);
+  }
+  return values;
+}
+
+void ConfigAtStart::ReloadLogLevel(const Logger& logger) const {
+  auto now = Read(file_);
+  if (!now.ok()) return logger.Error("config_unreadable", {{"reason", Message(now.status())}});
+  const std::string level = now->contains("log_level") ? (*now)["log_level"] : level_;
+  if (!logger.SetLevel(level)) {
+    return logger.Error("log_level_unknown", {{"level", level}, {"file", file_}});
+  }
+  logger.Audit("log_level_set", {{"level", level}});
+  Values before = values_;
+  before.erase("log_level");
+  now->erase("log_level");
+  // A key that is gone as well as one that is new.
+  std::vector<Values::value_type> changed;
+  std::set_symmetric_difference(before.begin(), before.end(), now->begin(), now->end(),
+                                std::back_inserter(changed));
+  std::set<std::string> keys;
+  for (const auto& [key, value] : changed) keys.insert(key);
+  if (keys.empty()) return;
+  logger.Warn("restart_needed", {{"keys", fmt::format("{}", fmt::join(keys, ", "))}});
 }
 
 }  // namespace neuroshard

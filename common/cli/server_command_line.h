@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -29,13 +30,32 @@ void AddServerOptions(CLI::App& app, ServerCommandLine& line);
 
 // After the parse: `read` tells what is wrong with the file, `start` what else keeps the server
 // from starting. Prints all faults at once when the file is wrong, or with --check-config, whatever
-// it finds. Returns the exit code when the process is to end; otherwise nothing was asked of
-// `start`.
+// it finds; a port in use is a note there, since a server that is to be restarted has its own.
+// Returns the exit code when the process is to end; otherwise nothing was asked of `start`.
 std::optional<int> CheckServerStart(const std::string& program, const ServerCommandLine& line,
                                     const Status& read, const std::function<Violations()>& start);
 
-// At SIGHUP: reads `log_level` of the file `config` again and says what it is now; where the file
-// cannot be read, or states none that there is, it stays. Nothing for an empty `config`.
-void ReloadLogLevel(const std::string& config, const Logger& logger);
+// Says why a server does not start, in the format of its log; returns the exit code.
+int ReportFailedStart(const std::string& program, const LogOptions& options, const Status& why);
+
+// The file of --config as it was at the start, for SIGHUP.
+class ConfigAtStart {
+ public:
+  ConfigAtStart() = default;
+  explicit ConfigAtStart(const ServerCommandLine& line);
+
+  // Reads `log_level` again, or that of the command line or the default where the file states none,
+  // and logs what it is now, and which other keys have changed: they need a restart. A level that
+  // there is not, and a file that cannot be read, change nothing.
+  void ReloadLogLevel(const Logger& logger) const;
+
+ private:
+  using Values = std::map<std::string, std::string>;  // by dotted path
+  static StatusOr<Values> Read(const std::string& file);
+
+  std::string file_;  // empty: there is none
+  std::string level_;
+  Values values_;
+};
 
 }  // namespace neuroshard

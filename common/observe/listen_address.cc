@@ -158,4 +158,8 @@ void AddFaultIfTaken(std::string_view key, const std::string& address, Violation
              fmt::format("cannot listen on {}: {}", address, Message(socket.status())));
 }
 
+bool IsInUse(const Violation& fault) {
+  return fault.description.ends_with(std::strerror(EADDRINUSE));
+}
+
 }  // namespace neuroshard

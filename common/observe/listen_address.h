@@ -51,8 +51,11 @@ enum class EmptyAddress { kIsAFault, kMeansNone };
 void ReadListenAddress(ConfigReader& reader, std::string_view key, EmptyAddress empty,
                        std::string* address);
 
-// The fault of a server's address that somebody else listens on now, as a violation of `key`.
-// Nothing for malformed ones and for port 0.
+// The fault of a server's address that cannot be listened on now, as a violation of `key`. Nothing
+// for malformed ones and for port 0.
 void AddFaultIfTaken(std::string_view key, const std::string& address, Violations& faults);
+
+// Whether that is a port that a process has now: no fault of a configuration.
+bool IsInUse(const Violation& fault);
 
 }  // namespace neuroshard

@@ -249,7 +249,8 @@ void CheckedTlsFiles::Run() {
 void CheckedTlsFiles::Reload() {
   StatusOr<TlsMaterial> read = ReadTlsMaterial(files_);
   Status status = read.status();
-  if (status.ok() && *read != material_) {
+  // Also where the same files are back: the log has to say that the failure is over.
+  if (status.ok() && (*read != material_ || !failure_.empty())) {
     std::swap(material_, *read);
     status = Write();
     if (status.ok()) {

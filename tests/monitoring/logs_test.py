@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import yaml
 from neuroshard import PlannerClient, errors, v1
 from neuroshard.v1.planner_pb2_grpc import PlannerServiceStub
 from neuroshard.v1.worker_pb2_grpc import WorkerServiceStub
-from planner_process import NativeWorkerProcess, PlannerProcess
+from planner_process import MODELS, NativeWorkerProcess, PlannerProcess
 
 PLANNER, WORKER, NEUROSHARD = sys.argv[1:]
 MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_certs.sh"
@@ -190,6 +191,44 @@ class LogsTest(Servers):
             with PlannerClient(planner.address) as client:
                 client.plan(request())
             self.assertEqual(len(events(planner, "plan_made")), shown, level)
+
+    def test_sighup_says_what_it_read_and_what_needs_a_restart(self):
+        planner = self.start(JsonPlanner, PLANNER, config="{log_format: json, log_level: debug, rpc: {max_in_flight: 5, drain_grace_ms: 10}}")
+        config = pathlib.Path(planner.process.args[planner.process.args.index("--config") + 1])
+
+        def after_hangup(event, count):
+            planner.process.send_signal(signal.SIGHUP)
+            give_up = time.monotonic() + 30
+            while len(events(planner, event)) < count:
+                self.assertLess(time.monotonic(), give_up)
+            return events(planner, event)[-1]
+
+        config.write_text("{log_format: json, rpc: {max_in_flight: 6, drain_grace_ms: 10}, models: {default: analytic}}")
+        self.assertEqual(after_hangup("restart_needed", 1)["keys"], "models.default, rpc.max_in_flight")
+        self.assertEqual([line["level"] for line in events(planner, "log_level_set")], ["info"])  # the default again
+        config.write_text("log_format: [")
+        self.assertIn("config.yaml", after_hangup("config_unreadable", 1)["reason"])
+
+    def test_answers_say_that_the_stated_default_is_gone(self):
+        models = self.folder / "models"
+        shutil.copytree(MODELS, models)
+        planner = PlannerProcess(PLANNER, config="models: {default: cpu-amd-epyc}", models=str(models))
+        self.addCleanup(planner.stop)
+        of_cpus = request()
+        of_cpus.ClearField("cost_model")
+        of_cpus.topology.compute_device = "cpu"
+
+        def missing():
+            with PlannerClient(planner.address) as client:
+                return [warning for warning in client.plan(of_cpus).warnings if "default cost model is missing" in warning]
+
+        self.assertEqual(missing(), [])
+        (models / "cpu-amd-epyc").rename(self.folder / "gone")
+        planner.process.send_signal(signal.SIGHUP)
+        give_up = time.monotonic() + 30
+        while not (said := missing()):
+            self.assertLess(time.monotonic(), give_up)
+        self.assertIn("no cost model cpu-amd-epyc", said[0])
 
     def test_clients_may_ping(self):
         for interval_ms, ends in ((1000, "well"), (10_000, "badly")):  # a client of gRPC pings once a second at most, and the third ping too early ends its connection

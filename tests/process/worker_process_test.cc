@@ -80,16 +80,49 @@ TEST(WorkerProcessTest, CheckConfigNamesAllFaultsAndStartsNothing) {
     EXPECT_EQ(faulty.exit_code, 2);
     EXPECT_EQ(faulty.out, "");
     EXPECT_THAT(faulty.err,
-                AllOf(HasSubstr("neuroshard-worker: 4 faults\n"),
-                      HasSubstr("  listen: cannot listen on " + taken.address()),
-                      HasSubstr("  metrics_listen: cannot listen on " + taken.address()),
+                AllOf(HasSubstr("neuroshard-worker: 2 faults\n"),
+                      HasSubstr("note: listen: cannot listen on " + taken.address()),
+                      HasSubstr("note: metrics_listen: cannot listen on " + taken.address()),
                       HasSubstr("cpu.device: unknown key; did you mean devices?"),
                       HasSubstr("rpc.drain_grace_ms: must be an integer")));
   }
   const ProcessResult good = Worker({"--check-config", "--listen", "127.0.0.1:0", "--metrics", ""});
   EXPECT_EQ(good.exit_code, 0) << good.err;
   EXPECT_EQ(good.out, "neuroshard-worker could start with these options\n");
+  // The port of a server that is to be restarted is no fault.
+  const ProcessResult running =
+      Worker({"--check-config", "--listen", taken.address(), "--metrics", ""});
+  EXPECT_EQ(running.exit_code, 0) << running.err;
+  EXPECT_THAT(running.err, HasSubstr("note: listen: cannot listen on " + taken.address()));
   EXPECT_EQ(taken.Stop(), 0);
+}
+
+TEST(WorkerProcessTest, WhatTheStartWouldRefuseIsAFaultOfTheConfiguration) {
+  const TempDir dir;
+  for (const auto& [text, fault] :
+       {std::pair{"backend: cpu\ncpu: {memory_per_device_bytes: 999TiB}\n", "  cpu: "},
+        {"collective: {interface: none9}\n", "there is no interface none9 with an IP address"},
+        {"collective: {host: 192.0.2.1}\n", "collective.host: 192.0.2.1: Cannot assign"}}) {
+    const std::string config = dir.Write("worker.yaml", text);
+    const std::vector<std::string> options = {"--config", config, "--listen", "127.0.0.1:0"};
+    const ProcessResult started = Worker(options);
+    EXPECT_EQ(started.exit_code, 1) << text << started.err;
+    std::vector<std::string> checked = options;
+    checked.push_back("--check-config");
+    const ProcessResult faulty = Worker(checked);
+    EXPECT_EQ(faulty.exit_code, 2) << text;
+    EXPECT_THAT(faulty.err, HasSubstr(fault));
+  }
+}
+
+TEST(WorkerProcessTest, AFailedStartIsALineOfTheLog) {
+  const TempDir dir;
+  const ProcessResult failed = Worker(
+      {"--config", dir.Write("worker.yaml", "log_format: json\ncollective: {host: 192.0.2.1}\n"),
+       "--listen", "127.0.0.1:0"});
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.err, AllOf(testing::StartsWith("{\"time\":"),
+                                HasSubstr("\"event\":\"start_failed\",\"reason\":\"")));
 }
 
 TEST(WorkerProcessTest, TwoWorkersOfOneHostNeedOnlyTwoPorts) {

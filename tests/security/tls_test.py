@@ -333,6 +333,9 @@ class TlsTest(unittest.TestCase):
         self.assertIn("warning insecure", planner.log())
         status, said = self.run_planner("127.0.0.1:0", self.configuration(key=str(self.folder / "trainer.key")))
         self.assertEqual(status, 1)
+        give_up = time.monotonic() + 30
+        while re.findall(r" (tls_reload\w+)", planner.log())[-1] != "tls_reloaded":  # the good files are back
+            self.assertLess(time.monotonic(), give_up)
         self.assertRegex(said, "tls.key: .*trainer.key is not the key of .*server.pem")
 
     def test_check_config_knows_what_keeps_it_from_starting(self):

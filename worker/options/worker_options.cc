@@ -6,9 +6,9 @@
 #include "common/cli/command_line_parse.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
-#include "common/cli/server_command_line.h"
 #include "common/observe/listen_address.h"
 #include "common/text/config_reader.h"
+#include "kernels/machine/local_address.h"
 
 namespace neuroshard {
 namespace {
@@ -67,6 +67,12 @@ Violations FaultsOfStart(const WorkerOptions& options) {
   if (options.metrics_stated) {
     AddFaultIfTaken("metrics_listen", options.metrics_listen, faults);
   }
+  const CollectiveOptions& collective = options.collective;
+  const auto local = FindLocalAddress(collective.host, collective.interface);
+  if (!local.ok()) {
+    faults.Add(collective.interface.empty() ? "collective.host" : "collective.interface",
+               Message(local.status()));
+  }
   return faults;
 }
 
@@ -86,7 +92,9 @@ void LogOptionsInForce(const WorkerOptions& options, const Logger& logger) {
                         {"compute.stream_idle_timeout_ms", options.stream_idle_timeout_ms}});
 }
 
-WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
+WorkerCommand ParseWorkerCommandLine(
+    int argc, const char* const* argv,
+    const std::function<Status(const WorkerOptions&)>& try_devices) {
   CLI::App app("Measures embedding operators and collectives on this host's devices.",
                "neuroshard-worker");
   app.footer(kExitCodesText);
@@ -116,7 +124,7 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
     options.metrics_listen = *line.metrics;
     options.metrics_stated = true;
   }
-  options.config = line.config;
+  options.config = ConfigAtStart(line);
   if (!line.log_level.empty()) options.log.level = line.log_level;
   if (!line.log_format.empty()) options.log.format = *FromText<LogFormat>(line.log_format);
   if (cpu_devices.has_value()) {
@@ -124,8 +132,12 @@ WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv) {
     if (!backend.has_value()) options.backend = WorkerBackend::kCpu;
   }
   if (collective_host.has_value()) options.collective.host = *collective_host;
-  command.exit_code =
-      CheckServerStart(app.get_name(), line, read, [&] { return FaultsOfStart(options); });
+  command.exit_code = CheckServerStart(app.get_name(), line, read, [&] {
+    Violations faults = FaultsOfStart(options);
+    const Status tried = read.ok() ? try_devices(options) : absl::OkStatus();
+    if (!tried.ok()) faults.Add(std::string(ToText(options.backend)), Message(tried));
+    return faults;
+  });
   return command;
 }
 

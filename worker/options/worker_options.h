@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/base/violations.h"
+#include "common/cli/server_command_line.h"
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_server.h"
 #include "worker/device/cpu_devices.h"
@@ -39,7 +41,7 @@ struct WorkerOptions {
   std::string metrics_listen = "127.0.0.1:9465";  // empty: no metrics are served
   bool metrics_stated = false;                    // else another port will do
   LogOptions log;
-  std::string config;  // the file that they are from; empty: none
+  ConfigAtStart config;
   CpuDevicesOptions cpu;
   CollectiveOptions collective;
   std::int64_t stream_idle_timeout_ms = 60'000;
@@ -63,7 +65,9 @@ struct WorkerCommand {
 };
 
 // Flags override the file named by --config, which overrides the defaults. Exit code 2 for a wrong
-// command line or file.
-WorkerCommand ParseWorkerCommandLine(int argc, const char* const* argv);
+// command line or file. `try_devices` is a part of --check-config: whether there are such devices.
+WorkerCommand ParseWorkerCommandLine(
+    int argc, const char* const* argv,
+    const std::function<Status(const WorkerOptions&)>& try_devices);
 
 }  // namespace neuroshard

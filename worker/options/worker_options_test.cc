@@ -26,7 +26,8 @@ std::string WriteFile(const std::string& name, const std::string& text) {
 
 WorkerCommand Parse(std::vector<const char*> args) {
   args.insert(args.begin(), "neuroshard-worker");
-  return ParseWorkerCommandLine(static_cast<int>(args.size()), args.data());
+  return ParseWorkerCommandLine(static_cast<int>(args.size()), args.data(),
+                                [](const WorkerOptions&) { return absl::OkStatus(); });
 }
 
 TEST(WorkerOptionsTest, ShippedFileHoldsTheDefaults) {

@@ -53,6 +53,12 @@ StatusOr<StartedDevices> StartDevices(const WorkerOptions& options,
   return started;
 }
 
+Status TryDevices(const WorkerOptions& options) {
+  NS_ASSIGN_OR_RETURN(const ChosenDevices chosen, ChooseDevices(options));
+  if (chosen.options.backend == WorkerBackend::kCuda) return absl::OkStatus();
+  return chosen.specs.front().create().status();  // all CPU devices are alike
+}
+
 StatusOr<StartedDevices> KeepUsable(std::vector<StatusOr<std::unique_ptr<DeviceSession>>> opened,
                                     bool may_leave_out) {
   StartedDevices started;

@@ -24,6 +24,9 @@ struct StartedDevices {
 StatusOr<StartedDevices> StartDevices(const WorkerOptions& options,
                                       const DeviceProcess::DeathObserver& observer);
 
+// What StartDevices would refuse, without opening a GPU.
+Status TryDevices(const WorkerOptions& options);
+
 // What StartDevices makes of devices that opened or did not.
 StatusOr<StartedDevices> KeepUsable(std::vector<StatusOr<std::unique_ptr<DeviceSession>>> opened,
                                     bool may_leave_out);
