@@ -44,7 +44,7 @@ std::string DevicesAsTable(const v1::ListDevicesResponse& response) {
 
 int RunDevices(const DevicesOptions& options, const Console& console) {
   const auto response =
-      PlannerClient(options.planner.address, options.planner.policy()).ListDevices();
+      PlannerClient(options.planner.address, options.planner.policy(console.err)).ListDevices();
   if (!response.ok()) return ReportFailure(console, response.status());
   return WriteResult(
       console, "",

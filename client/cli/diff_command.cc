@@ -141,7 +141,7 @@ int RunDiff(const DiffOptions& options, const Console& console) {
     TakeCostsOfFiles(*before, *after, report);
   } else {
     OverrideModel(options.model, *request);
-    const PlannerClient planner(options.planner.address, options.planner.policy());
+    const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
     Status status = PriceSide(planner, *before, *request, report.before, report);
     if (status.ok()) status = PriceSide(planner, *after, *request, report.after, report);
     if (!status.ok()) return ReportFailure(console, status);

@@ -67,13 +67,14 @@ std::string AsJson(const std::vector<Finding>& findings, bool healthy) {
 }
 
 int RunDoctor(const DoctorOptions& options, const Console& console) {
-  CallPolicy policy = options.planner.policy();
+  CallPolicy policy = options.planner.policy(console.err);
   policy.max_attempts = 1;  // a server that is hard to reach is what a person wants to hear of
   std::vector<Finding> findings = CheckPlanner(options.planner.address, policy);
   const auto add = [&](const std::vector<Finding>& more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
   add(CheckWorkers(options.workers, policy));
+  add(CheckTls(options.planner.tls));
   for (const std::string& store : options.stores) add(CheckStore(store));
   add(CheckPorts());
   const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {

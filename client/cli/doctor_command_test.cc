@@ -57,7 +57,7 @@ TEST_F(DoctorTest, ASoundInstallationExitsWithZero) {
   FakeWorker worker;
   const std::string store = (folder_ / "store.db").string();
   ASSERT_TRUE(ProfileStore::Open(store, StoreMode::kReadWrite).ok());
-  const auto checks = Doctor({"--workers", worker.address(), "--store", store}, 0);
+  const auto checks = Doctor({"--workers", " " + worker.address() + " ", "--store", store}, 0);
   EXPECT_THAT(MessagesOf(checks, "planner", "ok"),
               HasSubstr("answers; 1 cost models, default cpu/4"));
   EXPECT_THAT(MessagesOf(checks, "worker", "ok"), HasSubstr("answers; 1 devices"));
@@ -83,6 +83,15 @@ TEST_F(DoctorTest, APlannerWithTlsThatIsCalledWithoutIsNotToBeStarted) {
       MessagesOf(Doctor({}, 1), "planner", "fail"),
       AllOf(HasSubstr("one of the two has TLS and the other has not"),
             HasSubstr("-> name who vouches for it with --tls-ca"), Not(HasSubstr("start one"))));
+}
+
+TEST_F(DoctorTest, AServerThatAnswersIsNotToBeStarted) {
+  planner_.failures = {grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "needs the role read")};
+  EXPECT_THAT(MessagesOf(Doctor({}, 1), "planner", "fail"),
+              AllOf(HasSubstr("-> ask for the role"), Not(HasSubstr("start one"))));
+  planner_.failures = {grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded")};
+  EXPECT_THAT(MessagesOf(Doctor({}, 1), "planner", "fail"),
+              AllOf(HasSubstr("does not answer: see its log"), Not(HasSubstr("start one"))));
 }
 
 TEST_F(DoctorTest, AServerThatEndedIsSaidPlainly) {

@@ -114,7 +114,7 @@ std::int64_t BatchSizeOf(const v1::GetCostModelResponse& model) {
 StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
                                                std::vector<std::vector<Table>> tasks,
                                                const Console& console) {
-  const PlannerClient planner(options.planner.address, options.planner.policy());
+  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
   // Also finds out about a missing model once, rather than as a task that cannot be solved.
   const v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.model));
   NS_ASSIGN_OR_RETURN(const v1::GetCostModelResponse described, planner.GetCostModel(model));

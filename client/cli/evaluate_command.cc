@@ -69,8 +69,8 @@ int RunEvaluate(const EvaluateOptions& options, const Console& console) {
   *question.mutable_request() = *std::move(request);
   *question.mutable_plan() = std::move(plan->plan);
   OverrideModel(options.model, *question.mutable_request());
-  const auto response =
-      PlannerClient(options.planner.address, options.planner.policy()).EvaluatePlan(question);
+  const auto response = PlannerClient(options.planner.address, options.planner.policy(console.err))
+                            .EvaluatePlan(question);
   if (!response.ok()) return ReportFailure(console, response.status());
   const std::string text = options.format == "json"
                                ? MessageToJson(*response) + '\n'

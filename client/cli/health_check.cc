@@ -7,14 +7,18 @@
 #include <cstdint>
 #include <cstdlib>
 #include <set>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "client/stub/channel.h"
 #include "client/stub/planner_client.h"
 #include "client/stub/worker_client.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
 #include "common/base/violations.h"
 #include "common/observe/listen_address.h"
+#include "common/rpc/tls_files.h"
 #include "common/store/profile_store.h"
 
 namespace neuroshard {
@@ -75,6 +79,43 @@ void CheckClock(std::int64_t now_ms, std::int64_t asked_ms, std::int64_t answere
                "synchronise the clocks (NTP): measurements and models carry their times");
 }
 
+// A certificate that a week is left of is told before it has ended.
+void CheckEnd(std::int64_t ends_unix_s, Findings& findings) {
+  constexpr std::int64_t kWeekS = 7 * 86'400;
+  if (ends_unix_s - UnixMillisecondsNow() / 1000 > kWeekS) return;
+  findings.Add(Health::kNote, "its certificate ends at " + DateOf(ends_unix_s), "renew it");
+}
+
+// That of a server which answered, of each in a list.
+void CheckCertificates(const std::string& addresses, const CallPolicy& policy, Findings& findings) {
+  if (!policy.tls.has_value()) return;
+  std::stringstream list(addresses);
+  for (std::string one; std::getline(list, one, ',');) {
+    const ShownCertificate shown = CertificateOf(one, *policy.tls);
+    if (shown.ends_unix_s != 0) CheckEnd(shown.ends_unix_s, findings);
+  }
+}
+
+// What mends a failed call to a server that `start` starts.
+std::string Remedy(const Status& status, const std::string& reason, const std::string& start) {
+  const auto has = [&](std::string_view part) { return reason.find(part) != std::string::npos; };
+  if (has("--tls-ca")) {
+    return "name who vouches for it with --tls-ca FILE.pem or NEUROSHARD_TLS_CA, and your own "
+           "certificate with --tls-cert and --tls-key";
+  }
+  if (has("certificate of")) return "renew it, or name its authority with --tls-ca";
+  if (absl::IsPermissionDenied(status)) return "ask for the role (tls.roles of its configuration)";
+  if (absl::IsDeadlineExceeded(status)) return "it is there and does not answer: see its log";
+  return absl::IsUnavailable(status) ? start : "";
+}
+
+// Whether a call that changes nothing is refused for want of a role.
+void CheckRole(const Status& called, const std::string& what, Findings& findings) {
+  if (!absl::IsPermissionDenied(called)) return;
+  findings.Add(Health::kNote, "this caller may look, but not " + what,
+               "ask for the role (tls.roles of its configuration)");
+}
+
 std::string Reason(const Status& status, const std::string& role, const std::string& address) {
   const std::string prefix = fmt::format("{} at {}: ", role, address);
   std::string reason = Message(status);
@@ -91,17 +132,19 @@ std::vector<Finding> CheckPlanner(const std::string& address, const CallPolicy& 
   const std::int64_t answered_ms = UnixMillisecondsNow();
   if (!models.ok()) {
     const std::string reason = Reason(models.status(), "planner", address);
-    const bool wants_tls = reason.find("--tls-ca") != std::string::npos;
     findings.Add(
         Health::kFailure, reason,
-        wants_tls
-            ? "name who vouches for it with --tls-ca FILE.pem or NEUROSHARD_TLS_CA, and your own "
-              "certificate with --tls-cert and --tls-key"
-            : "start one (neuroshard-planner --models ROOT), or name its address with --planner");
+        Remedy(models.status(), reason,
+               "start one (neuroshard-planner --models ROOT), or name its address with --planner"));
     return std::move(findings).Sorted();
   }
   CheckVersion(models->server_version(), models->server_git_commit(), findings);
   CheckClock(models->now_unix_ms(), asked_ms, answered_ms, findings);
+  CheckCertificates(address, policy, findings);
+  if (policy.tls) {
+    CheckRole(PlannerClient(address, policy).PredictCompute({}).status(), "ask for plans",
+              findings);
+  }
   std::set<std::string> measured;
   std::string standing_in;
   for (const v1::CostModelSummary& model : models->models()) {
@@ -138,13 +181,18 @@ std::vector<Finding> CheckWorkers(const std::vector<std::string>& addresses,
     const auto worker = WorkerClient(address, policy).GetWorkerInfo();
     const std::int64_t answered_ms = UnixMillisecondsNow();
     if (!worker.ok()) {
-      findings.Add(Health::kFailure, Reason(worker.status(), "worker", address),
-                   absl::IsUnavailable(worker.status())
-                       ? "start one there (neuroshard-worker --listen HOST:PORT)"
-                       : "");
+      const std::string reason = Reason(worker.status(), "worker", address);
+      findings.Add(Health::kFailure, reason,
+                   Remedy(worker.status(), reason,
+                          "start one there (neuroshard-worker --listen HOST:PORT)"));
     } else {
       CheckVersion(worker->version, worker->git_commit, findings);
       CheckClock(worker->now_unix_ms, asked_ms, answered_ms, findings);
+      CheckCertificates(address, policy, findings);
+      if (policy.tls) {
+        CheckRole(WorkerClient(address, policy).CloseCommGroup({"doctor", "", {}}), "measure",
+                  findings);
+      }
       for (const WorkerDeviceDescription& device : worker->devices) {
         kernels.insert(device.backend);
         collectives.insert(device.collective_backend);
@@ -171,6 +219,19 @@ std::vector<Finding> CheckWorkers(const std::vector<std::string>& addresses,
                    "measure with workers of one kind at a time"});
   }
   return all;
+}
+
+std::vector<Finding> CheckTls(const TlsFiles& files) {
+  if (files.ca.empty()) return {};
+  Findings findings("tls", files.certificate);
+  const auto end = files.EndUnixS();
+  if (!end.ok()) {
+    findings.Add(Health::kFailure, Message(end.status()));
+    return std::move(findings).Sorted();
+  }
+  CheckEnd(*end, findings);
+  findings.Add(Health::kOk, "can be used until " + DateOf(*end));
+  return std::move(findings).Sorted();
 }
 
 std::vector<Finding> CheckStore(const std::string& path) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/tls_options.h"
 #include "client/stub/call_policy.h"
 
 namespace neuroshard {
@@ -13,7 +14,7 @@ namespace neuroshard {
 enum class Health { kOk, kNote, kFailure };
 
 struct Finding {
-  std::string check;    // "planner", "worker", "store", "port"
+  std::string check;    // "planner", "worker", "tls", "store", "port"
   std::string subject;  // its address or path
   Health health = Health::kOk;
   std::string what;
@@ -33,6 +34,9 @@ std::vector<Finding> CheckWorkers(const std::vector<std::string>& addresses,
 // Exists, is a profile store of a version that this program knows, is whole, and has all samples of
 // its sweeps.
 std::vector<Finding> CheckStore(const std::string& path);
+
+// When they end: a note within a week. Nothing without TLS.
+std::vector<Finding> CheckTls(const TlsFiles& files);
 
 // Whether the servers' default ports are free on this host. A taken one is a note.
 std::vector<Finding> CheckPorts();

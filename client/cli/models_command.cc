@@ -150,7 +150,7 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextSty
 
 int RunList(const ModelsOptions& options, const Console& console) {
   const auto response =
-      PlannerClient(options.planner.address, options.planner.policy()).ListCostModels();
+      PlannerClient(options.planner.address, options.planner.policy(console.err)).ListCostModels();
   if (!response.ok()) return ReportFailure(console, response.status());
   return WriteResult(console, "",
                      options.format == "json"
@@ -161,8 +161,8 @@ int RunList(const ModelsOptions& options, const Console& console) {
 int RunShow(const ModelsOptions& options, const Console& console) {
   v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.name));
   if (options.version != 0) model.set_version(options.version);
-  const auto response =
-      PlannerClient(options.planner.address, options.planner.policy()).GetCostModel(model);
+  const auto response = PlannerClient(options.planner.address, options.planner.policy(console.err))
+                            .GetCostModel(model);
   if (!response.ok()) return ReportFailure(console, response.status());
   return WriteResult(console, "",
                      options.format == "json"
@@ -177,8 +177,8 @@ int RunServe(const ModelsOptions& options, const Console& console) {
   request.set_version(model.version());
   if (options.share) request.set_share(*options.share);
   request.set_force(options.force);
-  const auto response =
-      PlannerClient(options.planner.address, options.planner.policy()).ServeModel(request);
+  const auto response = PlannerClient(options.planner.address, options.planner.policy(console.err))
+                            .ServeModel(request);
   if (!response.ok()) return ReportFailure(console, response.status());
   for (const std::string& reason : response->overruled()) {
     console.err << fmt::format("warning: overruled: {}\n", reason);

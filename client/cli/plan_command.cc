@@ -98,7 +98,7 @@ Status Override(const PlanOptions& options, v1::Plan previous, v1::ShardPlanRequ
 StatusOr<v1::ShardPlanResponse> AskForPlan(const PlanOptions& options,
                                            const v1::ShardPlanRequest& request,
                                            const Console& console) {
-  const PlannerClient planner(options.planner.address, options.planner.policy());
+  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
   if (!options.stream) return planner.ShardPlan(request);
   return planner.ShardPlanStream(request, [&console](const v1::ShardPlanUpdate& update) {
     console.err << fmt::format("progress {:3.0f}%", update.progress() * 100);
@@ -147,7 +147,7 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
 // Exit code 1 when no topology has a plan.
 int RunWhatIf(const PlanOptions& options, const v1::ShardPlanRequest& request,
               const v1::WhatIf& what_if, const Console& console) {
-  const PlannerClient planner(options.planner.address, options.planner.policy());
+  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
   const auto answer = AskWhatIf(planner, request, what_if);
   if (!answer.ok()) return ReportFailure(console, answer.status());
   const int written =
@@ -219,7 +219,7 @@ int RunPlan(const PlanOptions& options, const Console& console) {
   if (several) return RunWhatIf(options, *request, *what_if, console);
   auto response = AskForPlan(options, *request, console);
   if (!response.ok()) return ReportFailure(console, response.status());
-  const PlannerClient planner(options.planner.address, options.planner.policy());
+  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
   if (const Status status = ComparePlans(planner, *request, options.compared, *response);
       !status.ok()) {
     return ReportFailure(console, status);

@@ -1,12 +1,27 @@
 #include "client/cli/planner_options.h"
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <ostream>
 
 #include "client/cli/option_check.h"
 #include "client/stub/model_reference.h"
 #include "common/cli/option_values.h"
 
 namespace neuroshard {
+
+CallPolicy PlannerOptions::policy(std::ostream& log) const {
+  CallPolicy policy;
+  policy.tls = tls.Read();
+  policy.deadline = std::chrono::seconds(timeout_s);
+  policy.max_attempts = 7;  // 1.8 s and more: a planner that was started just before listens then
+  policy.on_wait = [&log](const Status& why, std::chrono::milliseconds wait) {
+    log << fmt::format("{}; trying again in {:.0f} s\n", Message(why),
+                       static_cast<double>(wait.count()) / 1000)
+        << std::flush;
+  };
+  return policy;
+}
 
 void OverrideModel(const std::string& model, v1::ShardPlanRequest& request) {
   if (model.empty()) return;

@@ -1,7 +1,7 @@
 // Options that every command which asks a planner has.
 #pragma once
 
-#include <chrono>
+#include <iosfwd>
 #include <string>
 
 #include "client/cli/tls_options.h"
@@ -23,13 +23,8 @@ struct PlannerOptions {
   int timeout_s = 600;  // a search may take long; commands that only look something up set less
   TlsFiles tls = {};
 
-  CallPolicy policy() const {
-    CallPolicy policy;
-    policy.tls = tls.Read();
-    policy.deadline = std::chrono::seconds(timeout_s);
-    policy.max_attempts = 7;  // 1.8 s and more: a planner that was started just before listens then
-    return policy;
-  }
+  // Long waits, as for a quota, are told on `log`, which must outlive the policy.
+  CallPolicy policy(std::ostream& log) const;
 };
 
 // The fault of a NAME[/VERSION]; empty: none. For CLI::Option::check.

@@ -46,7 +46,7 @@ StatusOr<std::string> Predict(const PredictOptions& options, const Console& cons
       PredictionQuestion question,
       MakePredictionQuestion(input, options.together ? TableSets::kTogether : TableSets::kEachAlone,
                              conditions));
-  const PlannerClient planner(options.planner.address, options.planner.policy());
+  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
   if (!options.model.empty()) {
     question.request.cost_model = *ParseModelReference(options.model);
   } else {

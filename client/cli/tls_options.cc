@@ -1,6 +1,7 @@
 #include "client/cli/tls_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -30,6 +31,12 @@ std::optional<ClientTls> TlsFiles::Read() const {
     throw CLI::ValidationError(Message(usable));
   }
   return ClientTls{Contents(ca), Contents(certificate), Contents(key), server_name};
+}
+
+StatusOr<std::int64_t> TlsFiles::EndUnixS() const {
+  NS_ASSIGN_OR_RETURN(const TlsMaterial material,
+                      ReadTlsMaterial({certificate, key, ca}, TlsSide::kClient));
+  return std::min(material.certificate_ends_unix_s, material.client_ca_ends_unix_s);
 }
 
 void AddTlsOptions(CLI::App& command, TlsFiles& files) {

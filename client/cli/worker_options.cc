@@ -13,6 +13,7 @@ CLI::Option* AddWorkersOption(CLI::App& command, std::vector<std::string>& worke
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("HOST:PORT,...")
+      ->transform([](std::string text) { return CLI::detail::trim(text); })
       ->check(CheckAddress)
       ->envname("NEUROSHARD_WORKERS");
 }

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "common/base/status.h"
+
 namespace neuroshard {
 
 // A client's side of mutual TLS: contents of files in PEM.
@@ -35,6 +37,8 @@ struct CallPolicy {
   // Told once of each replica of a list that cannot be used; the others take its calls. The
   // default writes to standard error.
   std::function<void(const std::string&)> warn = WarnOnStandardError;
+  // Told once a call, of the first wait that a server asks for and that is a second or more.
+  std::function<void(const Status& why, std::chrono::milliseconds wait)> on_wait = nullptr;
 };
 
 }  // namespace neuroshard

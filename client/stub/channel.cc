@@ -1,5 +1,6 @@
 #include "client/stub/channel.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "common/observe/trace_context.h"
@@ -29,8 +30,8 @@ std::string Plainer(const std::string& message) {
   if (has("Connection refused")) return "nothing listens there (Connection refused)";
   if (has("Socket closed") || has("Connection reset by peer") || has("Broken pipe")) {
     return "the connection was closed: the server ended, or one of the two has TLS and the other "
-           "has "
-           "not (--tls-ca, --tls-cert, --tls-key)";
+           "has not (--tls-ca, --tls-cert, --tls-key), or it does not trust whoever signed the "
+           "caller's certificate";
   }
   if (has("not in peer certificate") || has("Hostname Verification")) {
     return "the server's certificate does not name this address (--tls-server-name says what it "
@@ -59,6 +60,18 @@ std::string ReasonOf(const Status& status, const std::string& role) {
     return fmt::format("what listens there does not know this call: no {}, or an older one", role);
   }
   return absl::StatusCodeToString(status.code());
+}
+
+// Of the first server of a list whose certificate is not accepted.
+std::string FaultOfCertificate(const std::string& addresses, const ClientTls& tls) {
+  for (std::size_t begin = 0; begin < addresses.size();) {
+    const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
+    const std::string one = addresses.substr(begin, end - begin);
+    const std::string fault = CertificateOf(one, tls).fault;
+    if (!fault.empty()) return fmt::format("the certificate of {} {}", one, fault);
+    begin = end + 1;
+  }
+  return "the server's certificate is not accepted";
 }
 
 // Of failures that are not about the request.
@@ -125,11 +138,21 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
   return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
 }
 
+ShownCertificate CertificateOf(const std::string& address, const ClientTls& tls) {
+  return LookAtCertificate(address,
+                           {.identity = tls.certificate + '\n' + tls.key, .client_ca = tls.ca});
+}
+
 Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context,
-                  const std::string& role, const std::string& address) {
+                  const std::string& role, const std::string& address,
+                  const std::optional<ClientTls>& tls) {
   if (status.ok()) return absl::OkStatus();
   const Status plain = FromGrpc(status);
-  std::string message = fmt::format("{} at {}: {}", role, address, ReasonOf(plain, role));
+  const bool not_accepted =
+      tls.has_value() && plain.message().find("certificate verify failed") != std::string::npos;
+  const std::string reason =
+      not_accepted ? FaultOfCertificate(address, *tls) : ReasonOf(plain, role);
+  std::string message = fmt::format("{} at {}: {}", role, address, reason);
   if (const std::string id = RequestIdOf(context); !id.empty() && LogTellsMore(plain.code())) {
     message += fmt::format(" (request id {})", id);
   }

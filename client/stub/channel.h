@@ -11,6 +11,7 @@
 #include "client/stub/call_policy.h"
 #include "common/base/bytes.h"
 #include "common/base/status.h"
+#include "common/rpc/tls_files.h"
 
 namespace neuroshard {
 
@@ -32,10 +33,15 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::optional<ClientTls>& tls,
                                                   const std::string& service);
 
+// What a server shows; see LookAtCertificate.
+ShownCertificate CertificateOf(const std::string& address, const ClientTls& tls);
+
 // A failed call as a Status (violations restored) whose message names the server: "planner at
 // 127.0.0.1:50051: ...", and, where the server's log tells more, the id to look for: "(request id
-// ...)". OK stays OK. `context` is the call's, which has ended.
+// ...)". OK stays OK. `context` is the call's, which has ended. Where the certificate of the server
+// was not accepted, it is looked at once more, for the reason.
 Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context,
-                  const std::string& role, const std::string& address);
+                  const std::string& role, const std::string& address,
+                  const std::optional<ClientTls>& tls = std::nullopt);
 
 }  // namespace neuroshard

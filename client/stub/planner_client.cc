@@ -92,10 +92,10 @@ class PlannerClient::Impl {
       AddTrace(context);
       const grpc::Status status = WithoutShutdown(call(*stubs_[turn.replica], context));
       if (!turn.is_untold || answered || status.error_code() != grpc::StatusCode::UNAVAILABLE) {
-        return CallStatus(status, context, "planner", address_);
+        return CallStatus(status, context, "planner", address_, policy_.tls);
       }
-      replicas_.Tell(
-          Message(CallStatus(status, context, "planner", replicas_.address(turn.replica))));
+      replicas_.Tell(Message(
+          CallStatus(status, context, "planner", replicas_.address(turn.replica), policy_.tls)));
     }
   }
 

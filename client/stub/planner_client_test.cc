@@ -157,11 +157,24 @@ TEST(PlannerClientTest, AnOverloadedPlannerIsAskedAgainWhenItSays) {
   EXPECT_THAT(PlannerClient(planner.address(), QuickPolicy()).ShardPlan({}), IsOk());
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(40));
   EXPECT_EQ(planner.calls(), 2);
+  // A long wait is told once, a short one is not.
+  CallPolicy policy = QuickPolicy();
+  std::vector<std::string> told;
+  policy.on_wait = [&](const Status& why, std::chrono::milliseconds wait) {
+    EXPECT_GE(wait, std::chrono::milliseconds(1000));
+    told.push_back(Message(why));
+  };
+  planner.failures = {overloaded(std::chrono::milliseconds(40)),
+                      overloaded(std::chrono::milliseconds(1000)),
+                      overloaded(std::chrono::milliseconds(1000))};
+  EXPECT_THAT(PlannerClient(planner.address(), policy).ShardPlan({}), IsOk());
+  EXPECT_THAT(told, ElementsAre(HasSubstr("busy")));
+  EXPECT_EQ(planner.calls(), 6);
   // Nobody waits longer than a call may take.
   planner.failures = {overloaded(std::chrono::hours(24))};
   EXPECT_THAT(PlannerClient(planner.address(), QuickPolicy()).ShardPlan({}),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("busy")));
-  EXPECT_EQ(planner.calls(), 3);
+  EXPECT_EQ(planner.calls(), 7);
 }
 
 TEST(PlannerClientTest, AStreamShowsItsProgressAndReturnsTheFinalPlan) {

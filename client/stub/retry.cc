@@ -3,6 +3,7 @@
 #include <chrono>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "client/stub/backoff.h"
 #include "common/rpc/status_mapping.h"
@@ -11,6 +12,7 @@ namespace neuroshard {
 namespace {
 
 constexpr std::chrono::milliseconds kNone{0};
+constexpr std::chrono::milliseconds kToldWait{1'000};
 
 }  // namespace
 
@@ -18,6 +20,7 @@ Status Retry(const CallPolicy& policy, const std::function<Status()>& attempt) {
   // Jitter is there to differ between processes, so this seed is not a fixed one.
   Backoff backoff(policy.first_backoff, policy.longest_backoff, std::random_device{}());
   const auto last_start = std::chrono::steady_clock::now() + policy.deadline;
+  bool told = false;
   for (int left = policy.max_attempts;; --left) {
     Status status = attempt();
     const auto asked = RetryAfterOf(status);
@@ -25,6 +28,9 @@ Status Retry(const CallPolicy& policy, const std::function<Status()>& attempt) {
     if (!may_help || left <= 1) return status;
     const auto wait = asked.value_or(kNone) + backoff.Next();
     if (std::chrono::steady_clock::now() + wait > last_start) return status;
+    if (asked >= kToldWait && policy.on_wait && !std::exchange(told, true)) {
+      policy.on_wait(status, std::chrono::ceil<std::chrono::milliseconds>(wait));
+    }
     std::this_thread::sleep_for(wait);
   }
 }

@@ -58,7 +58,7 @@ class WorkerClient::Impl {
                                                               Response*),
               const Request& request, Response& response) const {
     const grpc::Status status = (*stub_.*method)(&context, request, &response);
-    return CallStatus(status, context, "worker", address_);
+    return CallStatus(status, context, "worker", address_, policy_.tls);
   }
   // The same, which Cancel ends.
   template <typename Request, typename Response>

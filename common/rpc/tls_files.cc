@@ -41,15 +41,6 @@ std::int64_t UnixS(const ASN1_TIME* time) {
   return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
 }
 
-std::string DateOf(std::int64_t unix_s) {
-  const std::time_t seconds = unix_s;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
 std::optional<std::string> ContentsOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
@@ -87,6 +78,13 @@ PemCertificates CertificatesIn(const std::string& text) {
   return read;
 }
 
+// Null: there is none without a pass phrase. An empty one is offered, as gRPC does: nobody is asked.
+Key KeyIn(const std::string& text) {
+  const Memory memory = Over(text);
+  return {PEM_read_bio_PrivateKey(memory.get(), nullptr, nullptr, const_cast<char*>("")),
+          &EVP_PKEY_free};
+}
+
 // Why `certificate` is not to be used now; empty: it is.
 std::string TimeFault(const X509& certificate, std::int64_t now_unix_s) {
   const std::int64_t begins = UnixS(X509_get0_notBefore(&certificate));
@@ -122,6 +120,49 @@ std::string ChainFault(const std::vector<Certificate>& chain, TlsSide side,
 
 }  // namespace
 
+std::string DateOf(std::int64_t unix_s) {
+  const std::time_t seconds = unix_s;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+ShownCertificate LookAtCertificate(const std::string& address, const TlsMaterial& caller) {
+  constexpr int kPatienceS = 5;
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
+                                                                  &SSL_CTX_free);
+  // A connection that the server has closed already would end the process with SIGPIPE.
+  SSL_CTX_set_quiet_shutdown(context.get(), 1);
+  for (const Certificate& one : CertificatesIn(caller.client_ca).all) {
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(context.get()), one.get());
+  }
+  const std::vector<Certificate> chain = CertificatesIn(caller.identity).all;
+  const Key key = KeyIn(caller.identity);
+  if (!chain.empty() && key != nullptr) {
+    SSL_CTX_use_cert_and_key(context.get(), chain[0].get(), key.get(), nullptr, /*override=*/1);
+  }
+  const std::unique_ptr<BIO, decltype(&BIO_free_all)> connection(BIO_new_ssl_connect(context.get()),
+                                                                 &BIO_free_all);
+  BIO_set_conn_hostname(connection.get(), address.c_str());
+  SSL* tls = nullptr;
+  BIO_get_ssl(connection.get(), &tls);
+  // We may be refused, but not before the server has shown its certificate.
+  BIO_do_connect_retry(connection.get(), kPatienceS, 0);
+  ERR_clear_error();
+  const X509* const shown = SSL_get0_peer_certificate(tls);
+  if (shown == nullptr) return {};
+  ShownCertificate certificate{.ends_unix_s = UnixS(X509_get0_notAfter(shown)),
+                               .fault = TimeFault(*shown, NowUnixS())};
+  const long verified = SSL_get_verify_result(tls);  // NOLINT(google-runtime-int): OpenSSL's
+  if (certificate.fault.empty() && verified != X509_V_OK) {
+    certificate.fault = fmt::format("is not from an authority that the caller trusts ({})",
+                                    X509_verify_cert_error_string(verified));
+  }
+  return certificate;
+}
+
 StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side) {
   const bool is_server = side == TlsSide::kServer;
   const char* const certificate_field = is_server ? "tls.certificate" : "--tls-cert";
@@ -154,10 +195,7 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side)
                                                         : unread_authority));
   }
   if (key_text.has_value()) {
-    const Memory memory = Over(*key_text);
-    // An empty pass phrase, as gRPC has: nobody is asked for one.
-    const Key key(PEM_read_bio_PrivateKey(memory.get(), nullptr, nullptr, const_cast<char*>("")),
-                  &EVP_PKEY_free);
+    const Key key = KeyIn(*key_text);
     if (key == nullptr) {
       violations.Add(key_field,
                      fmt::format("{} has no private key in PEM without a pass phrase", files.key));

@@ -41,6 +41,19 @@ enum class TlsSide { kServer, kClient };
 // the other side of a connection would refuse without a word is refused here.
 StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side = TlsSide::kServer);
 
+// A time in UTC, as messages have it.
+std::string DateOf(std::int64_t unix_s);
+
+// What the server at HOST:PORT shows to a caller.
+struct ShownCertificate {
+  std::int64_t ends_unix_s = 0;  // 0: it showed none
+  std::string fault;             // why it is not accepted, as "expired at ..."; empty: it is
+};
+
+// Makes the handshake of TLS and no call: gRPC says neither what it did not accept nor why.
+// `caller` has the caller's own identity, and as client_ca the authorities that it trusts.
+ShownCertificate LookAtCertificate(const std::string& address, const TlsMaterial& caller);
+
 // Two files whose content is always a whole TlsMaterial: gRPC's FileWatcherCertificateProvider reads
 // them, since it takes what it finds, also a certificate without its key, and then refuses every
 // connection. They are in memory, under /proc/self/fd, and are exchanged at once. A thread reads

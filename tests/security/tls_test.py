@@ -25,7 +25,7 @@ MAKE_CERTS = pathlib.Path(__file__).resolve().parents[2] / "deploy/make_dev_cert
 ROLES = {"read": ["dashboard-*"], "plan": ["spiffe://example.org/trainer/*"], "profile": ["operator.example.org"], "admin": ["root.example.org"]}
 NAMES = {
     "server": "DNS:localhost,IP:127.0.0.1", "trainer": "URI:spiffe://example.org/trainer/1", "operator": "DNS:operator.example.org",
-    "stranger": "URI:spiffe://example.org/trainers/1", "root": "DNS:root.example.org",
+    "stranger": "URI:spiffe://example.org/trainers/1", "root": "DNS:root.example.org", "dashboard": "DNS:dashboard-1",
 }
 
 
@@ -150,6 +150,49 @@ class TlsTest(unittest.TestCase):
         self.assertEqual(none.returncode, 2)
         self.assertIn("none.pem", none.stderr)
 
+    def command(self, *arguments, folder=None, name="trainer", ca=None):
+        folder = folder or self.folder
+        files = ["--tls-ca", ca or folder / "ca.pem", "--tls-cert", folder / f"{name}.pem", "--tls-key", folder / f"{name}.key"]
+        return subprocess.run([NEUROSHARD, *arguments, *files], capture_output=True, text=True, timeout=60)
+
+    def certificates_of_this_authority(self, name, **more):
+        folder = self.folder / name
+        folder.mkdir()
+        for file in ("ca.pem", "ca.key"):
+            (folder / file).write_bytes((self.folder / file).read_bytes())
+        make_certs(folder, **more)
+        return folder
+
+    def test_the_client_says_what_is_wrong_with_its_own_certificate(self):
+        expired = self.certificates_of_this_authority("expired", days=-1, trainer=NAMES["trainer"])
+        said = self.command("models", "list", "--planner", "127.0.0.1:1", folder=expired)
+        self.assertEqual(said.returncode, 2)
+        self.assertRegex(said.stderr, r"trainer.pem expired at 20\d\d-\d\d-\d\dT")
+        for cert, key, says in (("trainer.pem", "root.key", "root.key is not the key of .*trainer.pem"), ("trainer.key", "trainer.pem", "trainer.key has no certificate in PEM")):
+            files = ["--tls-ca", self.folder / "ca.pem", "--tls-cert", self.folder / cert, "--tls-key", self.folder / key]
+            said = subprocess.run([NEUROSHARD, "models", "list", "--planner", "127.0.0.1:1", *files], capture_output=True, text=True, timeout=60)
+            self.assertEqual(said.returncode, 2)
+            self.assertRegex(said.stderr, says)
+
+    def test_the_client_says_what_is_wrong_with_the_server_s_certificate(self):
+        other = self.folder / "other"
+        make_certs(other, **NAMES)
+        planner = self.start()
+        address = "localhost:" + planner.address.rsplit(":")[-1]
+        said = self.command("models", "list", "--planner", address, ca=other / "ca.pem")
+        self.assertEqual(said.returncode, 1)
+        self.assertRegex(" ".join(said.stderr.split()), f"the certificate of {address} is not from an authority that the caller trusts")
+        short = self.certificates_of_this_authority("short", days=2, server=NAMES["server"], trainer=NAMES["trainer"])
+        planner = self.start(certificate=str(short / "server.pem"), key=str(short / "server.key"))
+        address = "localhost:" + planner.address.rsplit(":")[-1]
+        said = json.loads(self.command("doctor", "--planner", address, "--format", "json", folder=short).stdout)
+        notes = [(check["check"], check["message"]) for check in said["checks"] if check["status"] == "note"]
+        for check in ("planner", "tls"):
+            self.assertRegex(str(notes), f"'{check}', 'its certificate ends at 20")
+        said = json.loads(self.command("doctor", "--planner", address, "--format", "json", name="dashboard").stdout)
+        notes = [check["message"] for check in said["checks"] if check["status"] == "note"]
+        self.assertIn("this caller may look, but not ask for plans", notes)
+
     def test_who_does_not_get_in(self):
         planner = self.start()
         other = self.folder / "other"
@@ -248,6 +291,9 @@ class TlsTest(unittest.TestCase):
                         grpc.channel_ready_future(channel).result(timeout=20)
                 for file, content in good.items():
                     (self.folder / file).write_bytes(content)
+        give_up = time.monotonic() + 30
+        while re.findall(r" (tls_reload\w+)", planner.log())[-1] != "tls_reloaded":  # the good files are back
+            self.assertLess(time.monotonic(), give_up)
         self.assertIn("error tls_reload_failed", planner.log())
         for said in ("server.key is not the key of", "server.pem has 1 certificate and one that cannot be read", "ca.pem has 1 certificate and one that cannot",
                      "server.pem is not taken for TLS: ee key too small", "server.pem is not for servers", "server.pem has certificate 2, which expired at"):
@@ -333,9 +379,6 @@ class TlsTest(unittest.TestCase):
         self.assertIn("warning insecure", planner.log())
         status, said = self.run_planner("127.0.0.1:0", self.configuration(key=str(self.folder / "trainer.key")))
         self.assertEqual(status, 1)
-        give_up = time.monotonic() + 30
-        while re.findall(r" (tls_reload\w+)", planner.log())[-1] != "tls_reloaded":  # the good files are back
-            self.assertLess(time.monotonic(), give_up)
         self.assertRegex(said, "tls.key: .*trainer.key is not the key of .*server.pem")
 
     def test_check_config_knows_what_keeps_it_from_starting(self):

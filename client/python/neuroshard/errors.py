@@ -154,7 +154,8 @@ def plainer(text: str) -> str:
         (("Connection refused",), "nothing listens there (Connection refused)"),
         (
             ("Socket closed", "Connection reset by peer", "Broken pipe"),
-            "the connection was closed: the server ended, or one of the two has TLS and the other has not (credentials=)",
+            "the connection was closed: the server ended, or one of the two has TLS and the other has not (credentials=), or it does not "
+            "trust whoever signed the caller's certificate",
         ),
         (
             ("not in peer certificate", "Hostname Verification"),
