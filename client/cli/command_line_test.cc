@@ -654,6 +654,23 @@ TEST_F(CommandLineTest, AVersionIsToldToServe) {
   EXPECT_EQ(Run({"models", "serve", "cpu/4", "--share", "2"}), 2);
 }
 
+TEST_F(CommandLineTest, ARolloutOfAnyNameIsListed) {
+  const auto add = [&](const char* name, int version, double share) {
+    v1::CostModelSummary* model = planner_.models.add_models();
+    model->set_name(name);
+    model->set_version(version);
+    model->set_share(share);
+    return model;
+  };
+  add("cpu", 1, 1)->set_is_default(true);
+  ASSERT_EQ(Run({"models", "list", "--planner", planner_.address()}), 0);
+  EXPECT_THAT(out_, Not(HasSubstr("share")));
+  add("gpu", 3, 0.875);
+  add("gpu", 4, 0.125);
+  ASSERT_EQ(Run({"models", "list", "--planner", planner_.address()}), 0);
+  EXPECT_THAT(out_, AllOf(HasSubstr("share"), HasSubstr("87.5%"), HasSubstr("12.5%")));
+}
+
 TEST_F(CommandLineTest, ModelsAreListedAndShown) {
   v1::CostModelSummary* model = planner_.models.add_models();
   model->set_name("cpu");

@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,28 +39,24 @@ std::string RankCounts(const v1::CostModelSummary& model) {
 
 bool IsStaged(const v1::CostModelSummary& model) { return model.share() > 0 && model.share() < 1; }
 
-// Whether requests that name no model get this one; how many of them, while a rollout is staged.
-std::string DefaultText(const v1::CostModelSummary& model, bool of_default_name) {
-  if (of_default_name && IsStaged(model)) return fmt::format("{:g}%", 100 * model.share());
-  return model.is_default() ? "yes" : "";
-}
-
 std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const TextStyle& style) {
   constexpr auto kLeft = TextTable::Align::kLeft;
   const bool wide = style.detail == Detail::kWide;
-  std::vector<TextTable::Column> columns = {
-      {"name", kLeft}, {"version"}, {"default", kLeft}, {"kind", kLeft}};
+  std::vector<TextTable::Column> columns = {{"name", kLeft}, {"version"}, {"default", kLeft}};
+  const bool staged = std::any_of(response.models().begin(), response.models().end(), IsStaged);
+  if (staged) columns.push_back({"share"});
+  columns.push_back({"kind", kLeft});
   if (wide) columns.push_back({"backend", kLeft});
   columns.insert(columns.end(), {{"ranks", kLeft}, {"device", kLeft}});
   TextTable table(std::move(columns));
-  std::string default_name;
-  for (const v1::CostModelSummary& model : response.models()) {
-    if (model.is_default()) default_name = model.name();
-  }
   for (const v1::CostModelSummary& model : response.models()) {
     std::vector<std::string> cells = {model.name(), fmt::format("{}", model.version()),
-                                      DefaultText(model, model.name() == default_name),
-                                      model.kind()};
+                                      model.is_default() ? "yes" : ""};
+    // Of the requests for its name that state no version, while there is a rollout of any name.
+    if (staged) {
+      cells.push_back(model.share() > 0 ? fmt::format("{:g}%", 100 * model.share()) : "");
+    }
+    cells.push_back(model.kind());
     if (wide) cells.push_back(model.backend());
     cells.insert(cells.end(), {RankCounts(model), model.device()});
     table.AddRow(std::move(cells));

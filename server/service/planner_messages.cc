@@ -250,6 +250,11 @@ v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_defau
   summary.set_share(share);
   summary.set_digest(info.digest);
   for (const std::string& reason : ReasonsAgainst(info)) summary.add_poor_reasons(reason);
+  for (const StageDrift& drift : info.drift) {
+    if (!HasDrifted(info, drift)) continue;
+    summary.add_poor_reasons(fmt::format("has drifted: {} takes {:.2f} times what it predicts",
+                                         drift.stage, drift.median_ratio));
+  }
   return summary;
 }
 

@@ -39,6 +39,7 @@ using ::neuroshard::testing::IsOk;
 using ::neuroshard::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -96,6 +97,7 @@ class PlannerServiceTest : public ::testing::Test {
     if (manifest.version == 1) {
       info.details["metrics.forward_comm.mape_percent"] = "141";
       info.details["metrics.forward_comm.samples"] = "30";
+      info.drift = {{"compute", 40, 2.5, 2.4, 2.6, "", "2026-11-21"}};
     }
     return std::make_shared<const FakeCostModel>(info);
   }
@@ -708,7 +710,8 @@ TEST_F(PlannerServiceTest, AVersionServesWhenItIsToldToUnlessThereAreReasonsAgai
   v1::ListCostModelsResponse list;
   ASSERT_THAT(FromGrpc(stub_->ListCostModels(&context, {}, &list)), IsOk());
   EXPECT_DOUBLE_EQ(list.models(0).share(), 0.1);
-  EXPECT_THAT(list.models(0).poor_reasons(), SizeIs(1));
+  EXPECT_THAT(list.models(0).poor_reasons(),
+              ElementsAre(HasSubstr("forward_comm"), HasSubstr("has drifted: compute takes 2.50")));
   EXPECT_THAT(list.models(1).poor_reasons(), SizeIs(0));
   v1::ShardPlanRequest request = Request();
   request.mutable_cost_model()->set_name("fixture");
