@@ -334,7 +334,8 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
   InRange(what->add_option("--older-than-days", options->older_than_days, "Measured longer ago"),
           1e-3, 1e5);
   what->add_option("--environment", options->environment,
-                   "Measured where this is part of host, device, backend, version or a property");
+                   "Measured where this is a word of host, device, backend, version or a property, "
+                   "or a property's KEY=VALUE");
   what->require_option(1, 2);
   prune->add_flag("--apply", options->apply, "Remove them; without it they are counted");
   prune->add_flag("--yes", options->yes, "With --apply, where standard error is a terminal: do it")

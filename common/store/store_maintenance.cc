@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -308,17 +311,41 @@ class SweepCheck {
   std::vector<std::string>& faults_;
 };
 
-// Keys of the environments whose text contains `part`, as a list for SQL.
-StatusOr<std::string> MatchingEnvironments(SqlDatabase& database, const std::string& part) {
+// Whether `text` has `word` with no letter, digit, dash or dot beside it.
+bool HasWord(std::string_view text, std::string_view word) {
+  const auto ends = [&](std::size_t at) {
+    return at >= text.size() || (std::isalnum(static_cast<unsigned char>(text[at])) == 0 &&
+                                 std::string_view("-._").find(text[at]) == std::string_view::npos);
+  };
+  for (std::size_t at = text.find(word); at != std::string_view::npos;
+       at = text.find(word, at + 1)) {
+    if (ends(at + word.size()) && (at == 0 || ends(at - 1))) return true;
+  }
+  return false;
+}
+
+bool Matches(const MeasurementEnvironment& environment, const std::string& word) {
+  std::map<std::string, std::string> values = environment.properties;
+  values["worker_version"] = environment.worker_version;
+  values["git_commit"] = environment.git_commit;
+  values["hostname"] = environment.hostname;
+  values["device"] = environment.device;
+  values["backend"] = environment.backend;
+  return std::any_of(values.begin(), values.end(), [&](const auto& entry) {
+    return HasWord(entry.second, word) || entry.first + '=' + entry.second == word;
+  });
+}
+
+// Keys of the environments that match `word`, as a list for SQL.
+StatusOr<std::string> MatchingEnvironments(SqlDatabase& database, const std::string& word) {
   NS_ASSIGN_OR_RETURN(const auto rows,
                       database.Prepare("SELECT environment_id, environment FROM environments"));
   std::string ids = "-1";
   while (true) {
     NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
     if (!more) return ids;
-    if (rows->Text(1).find(part) != std::string::npos) {
-      ids += fmt::format(", {}", rows->Integer(0));
-    }
+    NS_ASSIGN_OR_RETURN(const auto environment, EnvironmentFromText(rows->Text(1)));
+    if (Matches(environment, word)) ids += fmt::format(", {}", rows->Integer(0));
   }
 }
 
@@ -449,7 +476,11 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
     }
     const MutexLock lock(database.mutex());
     NS_ASSIGN_OR_RETURN(const auto vacuum, database.Prepare("VACUUM INTO ?"));
-    return vacuum->Bind(part).Run();
+    const Status made = vacuum->Bind(part).Run();
+    if (!absl::IsResourceExhausted(made) && !absl::IsPermissionDenied(made)) return made;
+    // SQLite names the store that is copied; what cannot be written is the copy.
+    const std::string detail = Message(made).substr(database.name().size());
+    return {made.code(), path + detail};
   };
   Status status = make();
   // SQLite does not report a last checkpoint that fails; what stays in its log would be lost.

@@ -60,7 +60,8 @@ StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
 // neither time nor environment and never match.
 struct PruneRule {
   std::optional<std::int64_t> before_unix_ms;  // measured earlier
-  std::string environment;                     // in the text of the environment (host, device...)
+  // A word of the environment's values (host, device...), or a property: KEY=VALUE.
+  std::string environment;
 };
 struct PruneReport {
   std::int64_t records = 0;  // of samples

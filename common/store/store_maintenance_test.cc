@@ -13,9 +13,11 @@
 namespace neuroshard {
 namespace {
 
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 void Ignore() {}
 
@@ -150,7 +152,9 @@ TEST_P(StoreMaintenanceTest, ABackupOfALiveStoreIsWhole) {
   EXPECT_FALSE(std::filesystem::exists(path + "-wal"));
   ExpectSame(*from_, **ProfileStore::Open(path, StoreMode::kReadOnly));
   EXPECT_EQ(BackUpStore(*from_, path, Ignore).code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_FALSE(BackUpStore(*from_, directory_ + "/no/backup.db", Ignore).ok());
+  const std::string nowhere = directory_ + "/no/backup.db";
+  EXPECT_THAT(Message(BackUpStore(*from_, nowhere, Ignore)),
+              AnyOf(StartsWith(nowhere + ": "), HasSubstr("cannot create " + nowhere)));
 }
 
 TEST_P(StoreMaintenanceTest, TellsWhatIsInIt) {
@@ -169,6 +173,20 @@ TEST_P(StoreMaintenanceTest, TellsWhatIsInIt) {
   }
   EXPECT_EQ(old_records, 10);
   EXPECT_EQ(comm, 6);
+}
+
+TEST_P(StoreMaintenanceTest, AnEnvironmentIsNamedByWholeWordsOrAProperty) {
+  const auto environments = DescribeStore(*from_)->environments;
+  const auto matching = [&](const std::string& environment) {
+    return PruneStore(*from_, {std::nullopt, environment}, true)->records;
+  };
+  ASSERT_EQ(matching("old-host"), 10);
+  for (const char* part : {"old", "ol", "old-hos", "hostname", "worker_version"}) {
+    EXPECT_EQ(matching(part), 0) << part;
+  }
+  const auto& [key, value] = *environments.front().environment.properties.begin();
+  EXPECT_GT(matching(key + "=" + value), 0);
+  EXPECT_EQ(matching(key + "=" + value + "x"), 0);
 }
 
 TEST_P(StoreMaintenanceTest, PrunesByAgeAndEnvironmentWhenTold) {
