@@ -148,7 +148,6 @@ class LogsTest(Servers):
         self.assertIn("Handshake failed", " ".join(line["message"] for line in lines))
         self.assertEqual(events(planner, "options")[0]["tls.roles"], "plan")
 
-    def test_probes(self):
     def test_who_watches_health_and_leaves_is_no_failure(self):
         planners = [self.start(JsonPlanner, PLANNER) for _ in range(2)]
         listed = self.run_command("models", "list", "--planner", ",".join(planner.address for planner in planners))
@@ -162,6 +161,7 @@ class LogsTest(Servers):
             planner.process.wait(timeout=60)  # every call has ended
             self.assertEqual(events(planner, "call_refused"), [])
 
+    def test_probes(self):
         def status(server, path):
             try:
                 with urllib.request.urlopen(f"http://{server.metrics_address}{path}", timeout=10) as answer:
