@@ -1,6 +1,10 @@
 // neuroshard-planner: the wiring and nothing else.
+#include <fcntl.h>
 #include <malloc.h>
 #include <prometheus/registry.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -8,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <variant>
 
 #include "common/base/build_info.h"
@@ -33,6 +38,16 @@ namespace {
 // them in use. A threshold that is stated is not learnt, and what is larger goes back at once.
 void ReturnLargeMemory() {
   if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+}
+
+// The users of the planner hold the lock together, each for itself. The kernel takes it from those
+// that end, however they do; the planner then has it alone, until it has ended too.
+void EndWhenUnlocked(const std::string& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  std::thread([fd] {
+    flock(fd, LOCK_EX);
+    kill(getpid(), SIGTERM);
+  }).detach();
 }
 
 StatusOr<std::unique_ptr<ModelRepository>> LoadModels(const PlannerOptions& options) {
@@ -91,6 +106,7 @@ Status RunPlanner(const PlannerOptions& options) {
     server->SetReady(v1::PlannerService::service_full_name(), there);
     if (exporter != nullptr) exporter->SetReady(there && !gate.draining().ShouldStop());
   });
+  if (!options.until_unlocked.empty()) EndWhenUnlocked(options.until_unlocked);
   WarnIfOpen(options.rpc, *logger);
   logger->Info("serving", {{"address", server->address()}});
   std::cout << "listening on " << server->address() << std::endl;

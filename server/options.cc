@@ -100,6 +100,11 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(
                                 ->envname("NEUROSHARD_MODELS");
   app.add_flag("--accept-unusable-models", accept_unusable,
                "Serve cost models that are marked as unusable, with a warning");
+  std::string until_unlocked;
+  app.add_option("--until-unlocked", until_unlocked,
+                 "Drain, as on SIGTERM, once no process has a lock (flock) on the file any more")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
   if (const auto ended = ParseCommandLine(app, argc, argv, std::cout, std::cerr)) return *ended;
 
   PlannerOptions options;
@@ -107,6 +112,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(
   const Status read = line.config.empty() ? absl::OkStatus() : ReadFile(line.config, options);
   if (models_flag->count() > 0) options.models_root = models;
   if (accept_unusable) options.accept_unusable_models = true;
+  options.until_unlocked = until_unlocked;
   if (!line.listen.empty()) options.rpc.listen = line.listen;
   if (line.insecure) options.rpc.insecure = true;
   if (line.metrics) {

@@ -26,6 +26,7 @@ struct PlannerOptions {
   std::string models_root = "configs/models";
   std::string default_model;            // empty: the only name on disk, else analytic
   bool accept_unusable_models = false;  // serve what is marked as unusable
+  std::string until_unlocked;           // file; empty: no lock ends the planner
   std::int64_t model_poll_ms = 2'000;   // 0: only SIGHUP reloads
   RequestLimits limits{.max_search_threads = 8};
   std::int64_t max_search_ms = 300'000;  // then the best plan so far is the answer

@@ -22,6 +22,7 @@ std::string CheckAddress(const std::string& text) {
 }
 
 std::string CheckReplicaAddress(const std::string& text) {
+  if (text.starts_with("unix:/")) return "";
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     if (std::string fault = CheckAddress(text.substr(begin, end - begin)); !fault.empty()) {

@@ -57,7 +57,7 @@ void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {
       .add_option(
           "--planner", options.address,
           "Planner to ask: HOST:PORT, or replicas: HOST:PORT,HOST:PORT,... or a name of several "
-          "addresses")
+          "addresses, or unix:/PATH")
       ->type_name("HOST:PORT")
       ->check(CheckReplicaAddress)
       ->capture_default_str()

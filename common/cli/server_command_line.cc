@@ -33,7 +33,7 @@ void AddServerOptions(CLI::App& app, ServerCommandLine& line) {
         return text.empty() ? std::string("must name a file, got \"\"") : std::string();
       });
   app.add_option("--listen", line.listen,
-                 "Address of the RPC server; port 0: choose one and print it")
+                 "Address of the RPC server, or unix:/PATH; port 0: choose one and print it")
       ->type_name("HOST:PORT")
       ->check(CheckListenAddress);
   app.add_option("--metrics", line.metrics,

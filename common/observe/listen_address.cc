@@ -3,6 +3,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,6 +36,23 @@ StatusOr<AddressList> Resolve(const ListenAddress& address) {
       getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) return Unavailable("{}", gai_strerror(error));
   return AddressList(found, &freeaddrinfo);
+}
+
+bool IsUnix(const ListenAddress& address) { return address.host.starts_with(kUnixPrefix); }
+
+StatusOr<std::vector<ListeningSocket>> ListenOnFile(const ListenAddress& address) {
+  sockaddr_un name{.sun_family = AF_UNIX, .sun_path = {}};
+  address.host.copy(name.sun_path, sizeof name.sun_path - 1, kUnixPrefix.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  // The mode of the socket is that of its file from the moment that there is one.
+  if (fd >= 0 && fchmod(fd, S_IRUSR | S_IWUSR) == 0 &&
+      bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 &&
+      listen(fd, SOMAXCONN) == 0) {
+    return std::vector<ListeningSocket>{{fd, address}};
+  }
+  const std::string reason = std::strerror(errno);
+  if (fd >= 0) close(fd);
+  return Unavailable("{}", reason);
 }
 
 // The socket; -1 with errno.
@@ -68,6 +87,16 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   const auto malformed = [&text](const char* why) {
     return InvalidArgument("\"{}\" is not HOST:PORT: {}", text, why);
   };
+  if (text.starts_with(kUnixPrefix)) {
+    constexpr std::size_t kMostBytes = sizeof(sockaddr_un::sun_path) - 1;
+    const std::size_t num_bytes = text.size() - kUnixPrefix.size();
+    if (num_bytes > kMostBytes) {
+      return InvalidArgument("\"{}\": the path of a Unix socket may have {} bytes, and this has {}",
+                             text, kMostBytes, num_bytes);
+    }
+    if (text.find('/') == kUnixPrefix.size()) return ListenAddress{text};
+    return InvalidArgument("\"{}\" is not unix:/PATH: the path must be absolute", text);
+  }
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos) return malformed("there is no port");
   ListenAddress address{text.substr(0, colon)};
@@ -87,12 +116,14 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
 }
 
 std::string ToText(const ListenAddress& address) {
+  if (IsUnix(address)) return address.host;
   return address.host.find(':') == std::string::npos
              ? fmt::format("{}:{}", address.host, address.port)
              : fmt::format("[{}]:{}", address.host, address.port);
 }
 
 StatusOr<bool> IsLoopback(const ListenAddress& address) {
+  if (IsUnix(address)) return true;
   NS_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
     if (one->ai_family == AF_INET6) {
@@ -118,6 +149,7 @@ StatusOr<ListeningSocket> ListenOn(const ListenAddress& address) {
 }
 
 StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address) {
+  if (IsUnix(address)) return ListenOnFile(address);
   NS_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   std::vector<ListeningSocket> sockets;
   std::string reason = "no address";

@@ -1,4 +1,4 @@
-// HOST:PORT that a server listens on.
+// HOST:PORT, or unix:/PATH, that a server listens on.
 #pragma once
 
 #include <string>
@@ -11,15 +11,19 @@
 
 namespace neuroshard {
 
-// A parsed HOST:PORT.
+// What stands before the path of a Unix socket.
+inline constexpr std::string_view kUnixPrefix = "unix:";
+
+// A parsed HOST:PORT, or a Unix socket.
 struct ListenAddress {
-  std::string host;  // without brackets
+  std::string host;  // without brackets; of a Unix socket "unix:/PATH"
   int port = 0;      // 0: let the system choose
 
   bool operator==(const ListenAddress&) const = default;
 };
 
-// "127.0.0.1:50051", "localhost:0", "[::1]:50051". INVALID_ARGUMENT says what is wrong.
+// "127.0.0.1:50051", "localhost:0", "[::1]:50051", "unix:/run/planner". INVALID_ARGUMENT says what
+// is wrong.
 StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 
 // The inverse; IPv6 hosts get their brackets back.
@@ -29,7 +33,7 @@ std::string ToText(const ListenAddress& address);
 // resolver's reason.
 StatusOr<bool> IsLoopback(const ListenAddress& address);
 
-// A TCP socket that listens.
+// A socket that listens.
 struct ListeningSocket {
   int fd = -1;            // the caller closes it
   ListenAddress address;  // with the port that was bound
@@ -41,7 +45,7 @@ StatusOr<ListeningSocket> ListenOn(const ListenAddress& address);
 
 // One on every address that the host stands for ("localhost": 127.0.0.1 and ::1), all on one port.
 // Addresses of a family that the machine does not have are left out; a stated port that is taken on
-// one of them is UNAVAILABLE.
+// one of them is UNAVAILABLE. A Unix socket is a new file, which only this user may connect to.
 StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address);
 
 // Whether a server may do without the address.

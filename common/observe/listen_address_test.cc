@@ -12,7 +12,8 @@ using ::neuroshard::testing::StatusIs;
 using ::testing::HasSubstr;
 
 TEST(ListenAddressTest, ReadsWhatItWrites) {
-  for (const char* text : {"127.0.0.1:50051", "localhost:0", "[::1]:65535", "0.0.0.0:1"}) {
+  for (const char* text : {"127.0.0.1:50051", "localhost:0", "[::1]:65535", "0.0.0.0:1",
+                           "unix:/run/a.sock", "unix:/run/a:1"}) {
     NS_ASSERT_OK_AND_ASSIGN(const ListenAddress address, ParseListenAddress(text));
     EXPECT_EQ(ToText(address), text);
   }
@@ -28,6 +29,8 @@ TEST(ListenAddressTest, SaysWhatIsWrong) {
       {"a:80x", "[0, 65535]"},
       {"a:", "[0, 65535]"},
       {"", "no port"},
+      {"unix:run/a.sock", "must be absolute"},
+      {"unix:", "must be absolute"},
   };
   for (const auto& [text, why] : cases) {
     EXPECT_THAT(ParseListenAddress(text),
@@ -36,7 +39,15 @@ TEST(ListenAddressTest, SaysWhatIsWrong) {
   }
 }
 
+TEST(ListenAddressTest, SaysHowLongThePathOfASocketMayBe) {
+  EXPECT_TRUE(ParseListenAddress("unix:/" + std::string(106, 'a')).ok());
+  EXPECT_THAT(
+      ParseListenAddress("unix:/" + std::string(107, 'a')),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("107 bytes, and this has 108")));
+}
+
 TEST(ListenAddressTest, KnowsWhatOtherHostsReach) {
+  EXPECT_EQ(*IsLoopback({"unix:/run/a.sock"}), true);
   for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) {
     EXPECT_EQ(*IsLoopback({host, 1}), true) << host;
   }

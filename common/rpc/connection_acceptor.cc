@@ -68,6 +68,7 @@ std::string PeerOf(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  if (address.ss_family == AF_UNIX) return "unix:";
   char host[INET6_ADDRSTRLEN] = "";
   if (address.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);

@@ -263,6 +263,7 @@ RpcServer::~RpcServer() {
   gate_.StopRunningCalls();
   acceptor_.reset();
   if (server_ != nullptr) server_->Shutdown(DeadlineIn(milliseconds(0)));
+  if (address_.starts_with(kUnixPrefix)) unlink(address_.c_str() + kUnixPrefix.size());
   const Logger* mine = gate_.logger();
   g_log_of_grpc.compare_exchange_strong(mine, nullptr);
 }

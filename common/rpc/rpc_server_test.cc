@@ -7,10 +7,13 @@
 #include <gtest/gtest.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <future>
 #include <mutex>
 #include <sstream>
@@ -253,6 +256,25 @@ TEST_F(RpcServerTest, ASecondServerOnThePortIsRefused) {
                AllOf(HasSubstr(server_->address()), HasSubstr("Address already in use"))));
   EXPECT_THAT(RpcServer::Start({.listen = "nonsense"}, {{kService, &other_service}}, other_gate),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("HOST:PORT")));
+}
+
+TEST_F(RpcServerTest, ListensOnASocketThatOnlyThisUserMayConnectTo) {
+  const std::filesystem::path file =
+      std::filesystem::path(::testing::TempDir()) / ("rpc_server_test." + std::to_string(getpid()));
+  const mode_t usual = umask(0);
+  Start({.listen = "unix:" + file.string()});
+  umask(usual);
+  EXPECT_EQ(server_->address(), "unix:" + file.string());
+  EXPECT_EQ(Health(kService), 1);
+  EXPECT_EQ(std::filesystem::status(file).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  RpcGate other_gate(1, clock_, nullptr);
+  HeldService other_service(other_gate);
+  EXPECT_THAT(
+      RpcServer::Start({.listen = server_->address()}, {{kService, &other_service}}, other_gate),
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Address already in use")));
+  server_.reset();
+  EXPECT_FALSE(std::filesystem::exists(file));
 }
 
 TEST_F(RpcServerTest, CallsBeyondTheLimitAreRefusedAndTheOthersFinish) {

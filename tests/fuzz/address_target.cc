@@ -51,6 +51,7 @@ std::vector<std::string> AddressSeeds() {
           "[::1%lo]:1",
           "localhost:0",
           "[::1]:50051",
+          "unix:/run/planner.sock",
           "spiffe://a/*\nspiffe://a/trainer/1\n/neuroshard.v1.PlannerService/ShardPlan",
           "*a*b*\naab\n/neuroshard.v1.WorkerService/GetWorkerInfo"};
 }
