@@ -4,18 +4,21 @@
 #   deploy/bundle.sh [--bin build/release/bin] [--out build/neuroshard-worker.tar.gz|.tar.xz] [MORE_BINARIES...]
 # Unpacked: neuroshard-worker/{bin,lib,configs,bench/gpu,client/python}, BUNDLE.txt with the commit, and SPDX.json, which lists every file and where the
 # libraries are from: package, version, licence. The same programs, libraries and commit give the same bytes.
+# With --wheel FOLDER, which build_wheel.sh asks for, the folder has bin, lib and share/neuroshard instead, and libstdc++ is the host's.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin=$root/build/release/bin
 out=$root/build/neuroshard-worker.tar.gz
 max_bytes=60000000 max_bytes_with_torch=100000000
+wheel=
 more=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --bin) bin=${2:?--bin needs a folder}; shift 2 ;;
     --out) out=${2:?--out needs a file}; shift 2 ;;
-    --help | -h) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
+    --wheel) wheel=${2:?--wheel needs a folder}; shift 2 ;;
+    --help | -h) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
     -*) echo "unknown option: $1 (try --help)" >&2; exit 2 ;;
     *) more+=("$1"); shift ;;
   esac
@@ -38,6 +41,8 @@ mkdir -p "$bundle/bin" "$bundle/lib"
 
 # glibc's own libraries must match the host's loader; the driver's match the host's kernel module.
 host_library='^(ld-linux-x86-64|libc|libm|libpthread|libdl|librt|libresolv|libutil|libanl|libnss_.*|libcuda|libnvidia-.*)\.so'
+# Of Debian's libraries libstdc++ alone wants a glibc as new as Debian's; manylinux has it on every host.
+[ -z "$wheel" ] || host_library+='|^(libstdc\+\+|libgcc_s)\.so'
 
 libraries=()
 for binary in "${binaries[@]}"; do
@@ -70,9 +75,15 @@ for library in "$bundle"/lib/*; do
 done
 
 cp "$root/LICENSE" "$bundle/"
-mkdir -p "$bundle/configs"
-cp -r "$root"/configs/{worker.yaml,sweeps,workloads} "$bundle/configs/"
-if [ -d "$root/bench/gpu" ]; then
+share=$bundle
+if [ -n "$wheel" ]; then  # as `cmake --install` has it, and the planner looks for it
+  share=$bundle/share/neuroshard
+  mkdir -p "$share"
+  cp -r "$root/configs/models" "$share/"
+fi
+mkdir -p "$share/configs"
+cp -r "$root"/configs/{worker.yaml,sweeps,workloads} "$share/configs/"
+if [ -z "$wheel" ] && [ -d "$root/bench/gpu" ]; then
   mkdir -p "$bundle/bench"
   cp -r "$root/bench/gpu" "$bundle/bench/"
   mkdir -p "$bundle/client/python/neuroshard/worker"  # FBGEMM's measurement, for bench/gpu/fbgemm_tbe.py
@@ -90,6 +101,11 @@ created_s=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null 
 find "$bundle" -name __pycache__ -prune -exec rm -r {} +
 "$root/deploy/spdx.py" "$bundle" "$commit" "$created_s" "${libraries[@]}" >"$work/SPDX.json"
 mv "$work/SPDX.json" "$bundle/"
+if [ -n "$wheel" ]; then
+  chmod -R u=rwX,go=rX "$bundle"
+  mv "$bundle" "$wheel"
+  exit 0
+fi
 
 mkdir -p "$(dirname "$out")"
 tar -C "$work" --format=gnu --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$created_s" --sort=name -c neuroshard-worker | "${pack[@]}" >"$out.part"

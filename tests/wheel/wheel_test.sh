@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # wheel_test.sh BIN CACHE: builds the Python package (deploy/build_wheel.sh), installs it into a fresh virtual environment beside the newest
-# releases it is known to work with, plans there against BIN's planner, and runs the clients' tests. What comes from PyPI is kept in CACHE;
+# releases it is known to work with, plans there against BIN's planner, and runs the clients' tests. Then the wheel with BIN's programs in it: the same
+# bytes twice, a tag that auditwheel agrees with, plans and commands without a server. What comes from PyPI is kept in CACHE;
 # where it is not and PyPI cannot be reached, the test is skipped. The oldest releases are Debian's, with which the tests of client/python run.
 set -euo pipefail
 
@@ -8,6 +9,7 @@ bin=$1 cache=$2
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # googleapis-common-protos brings another version of google.rpc into the process.
 newest=(protobuf==7.36.2 grpcio==1.85.1 googleapis-common-protos==1.75.0 pyarrow==26.0.1)
+auditwheel=auditwheel==6.8.2
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
@@ -24,11 +26,11 @@ pip=("$work/venv/bin/pip" --quiet --disable-pip-version-check)
 mapfile -t needed < <("$python" -c '
 import sys, tomllib
 print(*tomllib.load(open(sys.argv[1], "rb"))["build-system"]["requires"], sep="\n")' "$root/client/python/pyproject.toml")
-packages=$cache/$(sha256sum <<<"${newest[*]} ${needed[*]}" | cut -c1-16)
+packages=$cache/$(sha256sum <<<"${newest[*]} ${needed[*]} $auditwheel" | cut -c1-16)
 if [ ! -d "$packages" ]; then
   # Two calls: a build may need older ones.
   download=("${pip[@]}" download --retries 1 --dest "$work/packages")
-  { "${download[@]}" "${needed[@]}" wheel && "${download[@]}" "${newest[@]}"; } \
+  { "${download[@]}" "${needed[@]}" wheel && "${download[@]}" "${newest[@]}" "$auditwheel"; } \
     || { echo "SKIPPED: what the package needs cannot be fetched from PyPI, and $packages does not have it"; exit 77; }
   mkdir -p "$cache"
   rm -rf "$packages.part"
@@ -38,7 +40,7 @@ fi
 export PIP_NO_INDEX=1 PIP_FIND_LINKS=$packages
 
 "$root/deploy/build_wheel.sh" --out "$work/wheel"
-"${pip[@]}" install "${newest[@]}" "$work"/wheel/neuroshard-*.whl
+"${pip[@]}" install "${newest[@]}" "$work"/wheel/neuroshard-*-py3-none-any.whl
 "${pip[@]}" check
 
 : >"$work/planner.out"  # there before it is read, however late the process begins
@@ -125,5 +127,59 @@ PYTHON
 done
 if PATH=$bin:$PATH "$work/venv/bin/neuroshard-parquet" --store none.db --out none.parquet 2>/dev/null; then exit 1; fi
 [ ! -e none.parquet ]
+
+# The programs in a wheel.
+kill "$planner"
+planner=
+"$root/deploy/build_wheel.sh" --out "$work/with_programs" --programs "$bin" >/dev/null
+(umask 027 && "$root/deploy/build_wheel.sh" --out "$work/again" --programs "$bin" >/dev/null)
+wheel=$(echo "$work"/with_programs/neuroshard-*-manylinux*.whl)
+cmp "$wheel" "$work/again/$(basename "$wheel")" || { echo "the same programs made another wheel"; exit 1; }
+"$python" -m venv "$work/tools"
+"$work/tools/bin/pip" --quiet --disable-pip-version-check install "$auditwheel"
+tag=$(basename "$wheel" .whl | sed 's/.*-//')
+"$work/tools/bin/auditwheel" show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"$tag\"" || { echo "auditwheel does not find $tag"; exit 1; }
+"${pip[@]}" install --force-reinstall --no-deps "$wheel"
+
+# No server, and no program of this machine: the environment is empty.
+mkdir "$work/tmp"
+clean=(env -i "TMPDIR=$work/tmp" "PATH=$work/venv/bin")
+"${clean[@]}" python -I -W error - <<'PYTHON'
+import neuroshard
+
+model = [{"name": "users", "num_embeddings": 400000, "embedding_dim": 64, "pooling_factor": 3}]
+answer = neuroshard.PlannerClient().plan({"tables": model, "topology": {"hosts": [{"num_devices": 2, "memory_bytes": 1 << 33}]}, "cost_model": {"name": "cpu-amd-epyc"}})
+print(f"planned without a server: {answer.cost.embedding_cost_ms:.3f} ms")
+PYTHON
+"${clean[@]}" neuroshard plan "$root/configs/workloads/quickstart_2x2gib.yaml" >"$work/plan" 2>"$work/plan.err"
+grep -q '^cost [0-9.]* ms' "$work/plan"
+grep -q 'asking the embedded planner unix:' "$work/plan.err"
+"${clean[@]}" neuroshard-planner --version
+"${clean[@]}" python -m neuroshard.worker --listen 127.0.0.1:0 --metrics "" --cpu-devices 1 >"$work/worker.out" 2>"$work/worker.err" &
+planner=$!
+address=
+for _ in $(seq 600); do
+  address=$(sed -n 's/^listening on //p' "$work/worker.out")
+  [ -z "$address" ] || break
+  kill -0 "$planner" 2>/dev/null || { cat "$work/worker.err"; echo "the worker ended"; exit 1; }
+  sleep 0.1
+done
+cat >"$work/sweep.yaml" <<YAML
+kind: compute
+num_samples: 2
+tables: $root/configs/workloads/dlrm_2021_tables856.csv
+max_tables: 2
+max_weights_bytes: 16777216
+batch_size: 64
+settings: {warmup_iterations: 1, min_iterations: 1, max_iterations: 1}
+YAML
+"${clean[@]}" neuroshard sweep compute "$work/sweep.yaml" --workers "$address" --store "$work/swept.db"
+test -s "$work/swept.db"
+# The last planner ends with the last command.
+for _ in $(seq 600); do
+  [ -z "$(find "$work/tmp" -type s)" ] && break
+  sleep 0.1
+done
+[ -z "$(find "$work/tmp" -type s)" ] || { echo "a planner is left"; exit 1; }
 
 echo "the wheel works in a fresh environment"

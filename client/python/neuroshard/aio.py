@@ -15,7 +15,8 @@ from neuroshard.v1 import planner_pb2_grpc
 
 
 class PlannerClient:
-    """As neuroshard.PlannerClient, for the event loop of its first call. A cancelled task cancels its call, and the planner's search with it."""
+    """As neuroshard.PlannerClient, for the event loop of its first call. A cancelled task cancels its call, and the planner's search with it. An embedded
+    planner holds the loop up while it starts."""
 
     def __init__(
         self,
@@ -26,7 +27,8 @@ class PlannerClient:
         timeout_s: float = call.DEFAULT_TIMEOUT_S,
         retries: int = call.DEFAULT_RETRIES,
     ):
-        self.address = call.planner_address(address)
+        self._embedded = call.embedded_planner(address, credentials)
+        self.address = self._embedded.address if self._embedded else call.planner_address(address)
         self._credentials = call.checked_credentials(credentials)
         self._timeout_s = call.checked_timeout(timeout_s)
         self._retries = call.checked_retries(retries)
@@ -92,12 +94,12 @@ class PlannerClient:
         replica = self._replicas.turn([channel.get_state(try_to_connect=True) for channel in self._channels], attempts)
         if replica is None:
             return None
-        running = getattr(self._stubs[replica], name)(request, timeout=attempts.remaining_s())
+        running = getattr(self._stubs[replica], name)(request, timeout=attempts.begin())
         self._calls.add(running)
         return running
 
     def _attempts(self, timeout_s: Optional[float]) -> call.Attempts:
-        return call.Attempts(self._timeout_s if timeout_s is None else call.checked_timeout(timeout_s), self._retries)
+        return call.Attempts(self._timeout_s if timeout_s is None else call.checked_timeout(timeout_s), self._retries, self._embedded)
 
     async def _call(self, name: str, request: Any, timeout_s: Optional[float]) -> Any:
         attempts = self._attempts(timeout_s)

@@ -16,8 +16,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 import grpc
 
 from neuroshard import v1
-from neuroshard.errors import Cancelled, PlannerError, from_status
+from neuroshard.errors import Cancelled, PlannerError, Unavailable, from_status
 from neuroshard.mapping import as_message
+from neuroshard_programs import program
+from neuroshard_programs.embedded import EmbeddedPlanner, NotStarted
 
 logger: logging.Logger = logging.getLogger("neuroshard")
 
@@ -27,6 +29,7 @@ PlanLike = Union[v1.Plan, v1.ShardPlanResponse, Mapping[str, Any]]
 PredictComputeRequestLike = Union[v1.PredictComputeRequest, Mapping[str, Any]]
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
+UNIX = "unix:/"
 ADDRESS_VARIABLE = "NEUROSHARD_PLANNER"
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_RETRIES = 3
@@ -67,6 +70,7 @@ class Replicas:
     Every address of a list has a channel of its own: gRPC checks the certificates of all addresses of one channel against one name. Every address that
     a name resolves to takes calls in turn (round_robin). Of a list, only those take calls whose health (grpc.health.v1) is good; what one name stands
     for is kept up to date by others, and may be a proxy, whose health would be one replica's. What a replica did not answer is repeated by `Attempts` alone.
+    A Unix socket has one server: after the end of a connection the next call makes another, at once.
     """
 
     def __init__(self, address: str, server_name: Optional[str] = None, clock: Callable[[], float] = time.monotonic):
@@ -82,6 +86,8 @@ class Replicas:
 
     def targets(self) -> List[Target]:
         """gRPC's target and options of each channel."""
+        if self._list.startswith(UNIX):
+            return [(self._list, [*CHANNEL_OPTIONS])]
         config: Dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
         if len(self.addresses) > 1:
             config["healthCheckConfig"] = {"serviceName": _SERVICE}
@@ -126,6 +132,20 @@ class Replicas:
             logger.warning("%s; calls go to the others of %s", why, self._list)
 
 
+def embedded_planner(address: Optional[str], credentials: Optional[grpc.ChannelCredentials]) -> Optional[EmbeddedPlanner]:
+    """The planner of this package, where no service is stated, and there is one."""
+    if address is not None or credentials is not None or os.environ.get(ADDRESS_VARIABLE) or program("neuroshard-planner") is None:
+        return None
+    try:
+        return EmbeddedPlanner()
+    except NotStarted as fault:
+        raise _not_started(fault) from None
+
+
+def _not_started(fault: NotStarted) -> PlannerError:
+    return Unavailable(f"the embedded planner: {fault}", code=grpc.StatusCode.UNAVAILABLE)
+
+
 def planner_address(address: Optional[str]) -> str:
     """`address`, else what the environment says, else where a planner listens unless told otherwise."""
     origin = "address"
@@ -141,6 +161,8 @@ def planner_address(address: Optional[str]) -> str:
 
 def _address_fault(address: str) -> str:
     """As the command line checks it (client/cli/option_check.cc): gRPC takes a missing port for 443, and any text for a name."""
+    if address.startswith(UNIX):
+        return ""
     for part in address.split(","):
         host, _, port = part.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
@@ -205,9 +227,11 @@ class Attempts:
         self,
         timeout_s: float,
         retries: int,
+        embedded: Optional[EmbeddedPlanner] = None,
         clock: Callable[[], float] = time.monotonic,
         uniform: Callable[[float, float], float] = random.uniform,
     ):
+        self._embedded = embedded
         self._clock = clock
         self._uniform = uniform
         self._deadline = clock() + timeout_s
@@ -215,6 +239,15 @@ class Attempts:
         self._ceiling_s = FIRST_BACKOFF_S
         # Told why this attempt found nobody; others are there for the next one, at once.
         self.on_unavailable: Optional[Callable[[PlannerError], None]] = None
+
+    def begin(self) -> float:
+        """Before each attempt; the embedded planner is there then, started anew if somebody killed it. What is left for the attempt."""
+        if self._embedded is not None:
+            try:
+                self._embedded.ensure()
+            except NotStarted as fault:
+                raise _not_started(fault) from None
+        return self.remaining_s()
 
     def remaining_s(self) -> float:
         """What is left for the next attempt; not below 0, which gRPC answers with DEADLINE_EXCEEDED."""
@@ -243,6 +276,8 @@ def planner_error(fault: Any, address: str) -> PlannerError:
     # gRPC's servers answer CANCELLED, without a word, to calls that arrive while they shut down; whoever cancels says why (proto/README.md).
     if code is grpc.StatusCode.CANCELLED and text in (None, "", "CANCELLED"):
         code, text = grpc.StatusCode.UNAVAILABLE, "the server ended the call, as one that stops does"
+    if address == DEFAULT_ADDRESS and "Connection refused" in (text or "") and program("neuroshard-planner") is None:
+        text = "nothing listens there, and this package has no planner of its own: the wheel for x86-64 Linux brings one"
     return from_status(code, text, fault.trailing_metadata(), address)
 
 

@@ -64,9 +64,9 @@ class ReplicasTest(unittest.TestCase):
 
 class AddressTest(unittest.TestCase):
     def test_hosts_have_ports(self):
-        for address in ("planner:1", "planner.example:65535", "10.0.0.1:1", "[::1]:50051", "10.0.0.1:1,planner:2", "[::1]:1,10.0.0.1:2"):
+        for address in ("planner:1", "planner.example:65535", "10.0.0.1:1", "[::1]:50051", "10.0.0.1:1,planner:2", "[::1]:1,10.0.0.1:2", "unix:/run/a.sock"):
             self.assertEqual(planner_address(address), address)
-        for address in ("localhost", "localhost:", ":50051", "planner:0", "planner:65536", "planner:http", "::1:50051", "dns:///planner:1", "", " ", " planner:1", "planner:1\n"):
+        for address in ("localhost", "localhost:", ":50051", "planner:0", "planner:65536", "planner:http", "::1:50051", "dns:///planner:1", "unix:a.sock", "", " ", " planner:1", "planner:1\n"):
             with self.assertRaises(ValueError) as caught:
                 planner_address(address)
             self.assertEqual(str(caught.exception), f'address: must be HOST:PORT, got "{address}"')
@@ -84,6 +84,12 @@ class PlannerErrorTest(unittest.TestCase):
     class Fault:
         def __init__(self, code, details):
             self.code, self.details, self.trailing_metadata = lambda: code, lambda: details, lambda: ()
+
+    def test_where_nobody_listens_by_default_the_other_wheel_is_named(self):
+        for address, words in (("127.0.0.1:50051", "nothing listens there, and this package has no planner of its own: the wheel for x86-64 Linux brings one"),
+                               ("planner:1", "nothing listens there (Connection refused)")):
+            fault = self.Fault(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses; Connection refused")
+            self.assertEqual(planner_error(fault, address).message, words)
 
     def test_what_a_server_that_stops_cancels_is_unavailable(self):
         for code, details, expected in (

@@ -17,7 +17,8 @@ class PlannerClient:
     """Calls of a planner. Thread-safe, except for `close`. Connects with the first call; make it after forking.
 
     address: "HOST:PORT", or replicas: "HOST:PORT,HOST:PORT,..." or a HOST of several addresses, which take the calls in turn; one of a list that cannot be
-      used is said once, by the logger "neuroshard". None: the environment variable NEUROSHARD_PLANNER, else 127.0.0.1:50051.
+      used is said once, by the logger "neuroshard". Or "unix:/PATH". None: the environment variable NEUROSHARD_PLANNER, else the planner of this package,
+      which the first call starts (neuroshard_programs/embedded.py); where the package has none, 127.0.0.1:50051.
     credentials: for TLS, e.g. grpc.ssl_channel_credentials(...). None: plaintext.
     tls_server_name: what servers' certificates name; None: the HOST that is called.
     timeout_s: deadline of a call in seconds, retries and the waits between them included. Every method takes another.
@@ -36,7 +37,8 @@ class PlannerClient:
         timeout_s: float = call.DEFAULT_TIMEOUT_S,
         retries: int = call.DEFAULT_RETRIES,
     ):
-        self.address = call.planner_address(address)
+        self._embedded = call.embedded_planner(address, credentials)
+        self.address = self._embedded.address if self._embedded else call.planner_address(address)
         self._timeout_s = call.checked_timeout(timeout_s)
         self._retries = call.checked_retries(retries)
         credentials = call.checked_credentials(credentials)
@@ -99,7 +101,7 @@ class PlannerClient:
         self.close()
 
     def _attempts(self, timeout_s: Optional[float]) -> call.Attempts:
-        return call.Attempts(self._timeout_s if timeout_s is None else call.checked_timeout(timeout_s), self._retries)
+        return call.Attempts(self._timeout_s if timeout_s is None else call.checked_timeout(timeout_s), self._retries, self._embedded)
 
     def _start(self, name: str, request: Any, attempts: call.Attempts) -> Any:
         """What the method of the replica whose turn it is returns."""
@@ -110,7 +112,7 @@ class PlannerClient:
             if self._closed:
                 raise ValueError("the client is closed")
             if replica is not None:
-                return getattr(self._stubs[replica], name)(request, timeout=attempts.remaining_s())
+                return getattr(self._stubs[replica], name)(request, timeout=attempts.begin())
             time.sleep(call.LOOK_S)
 
     def _watch(self) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import textwrap
 import unittest
 
-from planner_process import PlannerProcess
+from planner_process import MODELS, PlannerProcess
 
 import neuroshard
 from neuroshard import v1
@@ -43,7 +43,7 @@ class PackageTest(unittest.TestCase):
     def test_the_readme_runs(self):
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md"), encoding="utf-8") as file:
             sections = {section.split("\n")[0]: re.findall(r"```python\n(.*?)```", section, re.S) for section in file.read().split("\n## ")}
-        (plan,), (errors,), (streamed,) = (sections[name] for name in ("A plan", "Errors", "asyncio"))
+        (five_lines,), (plan,), (errors,), (streamed,) = (sections[name] for name in ("No server", "A plan", "Errors", "asyncio"))
         program = "\n".join([
             plan, "planner = neuroshard.PlannerClient('127.0.0.1:50051')", errors, "request['tables'][0]['embedding_dim'] = -4", errors, "import asyncio",
             "async def main():", textwrap.indent(streamed, "    "), "request['tables'][0]['embedding_dim'] = 128", "asyncio.run(main())",
@@ -52,6 +52,10 @@ class PackageTest(unittest.TestCase):
             program = program.replace("127.0.0.1:50051", planner.address)
             done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+        with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+            environment = {**os.environ, "TMPDIR": folder, "NEUROSHARD_BIN": os.path.dirname(PLANNER), "NEUROSHARD_MODELS": MODELS}
+            embedded = subprocess.run([sys.executable, "-B", "-c", five_lines], env=environment, capture_output=True, text=True, check=False)
+        self.assertRegex(embedded.stdout, r"^users \w+ \[.*\]\n$", embedded.stderr)
         self.assertRegex(done.stdout, r"^users \w+ \[.*\]\ngoods .*\n(.*\n)*tables\[0\]\.embedding_dim must be at least 1, got -4\n(.*\n)*1\.0 \d")
 
 

@@ -59,7 +59,7 @@ _ERROR_TYPES = {  # by reason (proto/README.md); others are OTHER
 class NeuroShardPlanner(EmbeddingPlannerBase):
     """Plans with a NeuroShard service, wherever torchrec's EmbeddingShardingPlanner plans. Not thread-safe.
 
-    address       "HOST:PORT" of the service. None: the environment variable NEUROSHARD_PLANNER, else 127.0.0.1:50051.
+    address       "HOST:PORT" of the service. None: as in neuroshard.PlannerClient, the planner of this package if NEUROSHARD_PLANNER says nothing.
     topology, batch_size, constraints, storage_reservation, stats, debug, callbacks
                   as in EmbeddingShardingPlanner, with its defaults and units (bandwidths in bytes per MILLISECOND; batch_size of one rank). Constraints of
                   tables that the module does not have are an error. Feature by feature, ParameterConstraints.pooling_factors say more than `statistics`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import ipaddress
 import logging
 import os
@@ -12,6 +13,8 @@ import sys
 from typing import List, Optional, Sequence, Tuple
 
 import grpc
+
+from neuroshard_programs import program, run
 
 from . import host
 from .faults import Fault
@@ -198,6 +201,9 @@ async def _find_devices(options: argparse.Namespace, processes):  # type: ignore
 
 
 def main() -> int:
+    if importlib.util.find_spec("torch") is None and program("neuroshard-worker"):
+        print("neuroshard.worker: without torch neuroshard-worker measures, whose kernels are this project's", file=sys.stderr, flush=True)
+        run("neuroshard-worker", sys.argv[1:])
     options = parse()
     # Before torch is imported: its processes inherit it.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(options.threads)
