@@ -1,10 +1,9 @@
-"""TorchRec's DLRM on random data, its tables sharded by a plan of a NeuroShard planner.
+"""TorchRec's DLRM on random data, its tables sharded by a plan of the planner in this package, or of the service that NEUROSHARD_PLANNER names.
 
-torchrun --nproc_per_node 2 train_dlrm.py 127.0.0.1:50051
+torchrun --nproc_per_node 2 train_dlrm.py
 """
 
 import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -52,7 +51,7 @@ data = RandomRecDataset(
 # The plan: rank 0 asks the planner, the others get it from rank 0.
 topology = Topology(world_size=world_size, local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]), compute_device=device.type)
 sample = [batch for _, batch in zip(range(world_size), iter(data))]
-planner = NeuroShardPlanner(sys.argv[1], topology, BATCH, statistics=statistics(sample))
+planner = NeuroShardPlanner(topology=topology, batch_size=BATCH, statistics=statistics(sample))
 plan = planner.collective_plan(model, get_default_sharders())
 if rank == 0:
     print(plan)

@@ -11,15 +11,17 @@ import random
 import re
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import grpc
 
 from neuroshard import v1
 from neuroshard.errors import Cancelled, PlannerError, Unavailable, from_status
 from neuroshard.mapping import as_message
-from neuroshard_programs import program
-from neuroshard_programs.embedded import EmbeddedPlanner, NotStarted
+from neuroshard_programs import NotStarted, program
+
+if TYPE_CHECKING:
+    from neuroshard_programs.embedded import EmbeddedPlanner
 
 logger: logging.Logger = logging.getLogger("neuroshard")
 
@@ -136,6 +138,8 @@ def embedded_planner(address: Optional[str], credentials: Optional[grpc.ChannelC
     """The planner of this package, where no service is stated, and there is one."""
     if address is not None or credentials is not None or os.environ.get(ADDRESS_VARIABLE) or program("neuroshard-planner") is None:
         return None
+    from neuroshard_programs.embedded import EmbeddedPlanner  # Unix alone
+
     try:
         return EmbeddedPlanner()
     except NotStarted as fault:

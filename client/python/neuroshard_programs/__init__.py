@@ -15,6 +15,10 @@ FOLDER_VARIABLE = "NEUROSHARD_BIN"
 _ASKING = ("plan", "evaluate", "eval-tasks", "predict", "models", "devices", "diff")
 
 
+class NotStarted(Exception):
+    """There is no embedded planner, and why."""
+
+
 def program(name: str) -> Optional[str]:
     """Path of a program; None where this installation has none."""
     folder = os.environ.get(FOLDER_VARIABLE) or os.path.join(os.path.dirname(__file__), "bin")
@@ -34,7 +38,7 @@ def main() -> NoReturn:
     """The commands neuroshard, neuroshard-planner and neuroshard-worker: the program of that name in this process."""
     name, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]
     if name == "neuroshard" and needs_planner(arguments):
-        from neuroshard_programs.embedded import EmbeddedPlanner, NotStarted
+        from neuroshard_programs.embedded import EmbeddedPlanner
 
         try:
             planner = EmbeddedPlanner()

@@ -21,17 +21,13 @@ import threading
 import time
 from typing import Dict, List, Tuple
 
-from neuroshard_programs import FOLDER_VARIABLE, program
+from neuroshard_programs import FOLDER_VARIABLE, NotStarted, program
 
 LOG_VARIABLE = "NEUROSHARD_PLANNER_LOG"
 # sockaddr_un.sun_path without its 0.
 MOST_PATH_BYTES = 107
 # A planner starts in 50 ms; its models may lie on a slow disk, and one that drains may have calls in flight.
 PATIENCE_S = 60.0
-
-
-class NotStarted(Exception):
-    """There is no embedded planner, and why."""
 
 
 _mutex = threading.Lock()

@@ -1,16 +1,18 @@
-"""The README's script trains as it stands there.
+"""The README's script trains as it stands there, without a server.
 
   example_test.py PLANNER     path of neuroshard-planner
 """
 
 import os
 import re
+import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
-from planner_process import PlannerProcess
+from planner_process import MODELS
 
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
@@ -30,16 +32,20 @@ def script():
 
 class ExampleTest(unittest.TestCase):
     def test_the_loss_falls(self):
-        with tempfile.TemporaryDirectory() as folder, PlannerProcess(PLANNER) as planner:
+        with tempfile.TemporaryDirectory(prefix="ns-") as folder:
             with open(f"{folder}/train_dlrm.py", "w", encoding="utf-8") as file:
                 file.write(script())
-            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", f"{folder}/train_dlrm.py", planner.address]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", f"{folder}/train_dlrm.py"]
+            environment = {**os.environ, "TMPDIR": folder, "NEUROSHARD_BIN": os.path.dirname(PLANNER), "NEUROSHARD_MODELS": MODELS}
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", done.stdout, re.MULTILINE)]
             self.assertEqual(len(losses), 20, done.stdout)
             self.assertLess(losses[-1], 0.5 * losses[0])
             self.assertTrue(os.path.exists(f"{folder}/plan.json"))
+            give_up = time.monotonic() + 30
+            while list(pathlib.Path(folder).glob("neuroshard-*/*.sock")):
+                self.assertLess(time.monotonic(), give_up, "the planner is left")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ import logging
 import os
 import re
 import tempfile
+from unittest import mock
 
 import torch
 from planner_case import FREE, Case, Model, Programs, bag, bags, gpus, main, make, nobody, relay, silence, small_model
-from planner_process import PlannerProcess
+from planner_process import MODELS, PlannerProcess
 from torchrec import EmbeddingCollection, EmbeddingConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
@@ -227,6 +228,19 @@ class PlansTest(Case):
                 f"plan of 3 tables on 4 ranks (cuda), batch 128 a rank and 512 in all: {cost} by cost model {model.name} version {model.version}{origin}; "
                 f"1 table in host memory: ebc.{moved}",
             )
+
+    def test_without_an_address_the_plan_of_the_embedded_planner_is_that_of_a_service(self):
+        environment = {"TMPDIR": "", "NEUROSHARD_BIN": os.path.dirname(PLANNER), "NEUROSHARD_MODELS": MODELS, "NEUROSHARD_PLANNER": ""}
+
+        def embedded():
+            return NeuroShardPlanner(topology=gpus(), batch_size=128, storage_reservation=FREE, debug=False, stats=[])
+
+        with PlannerProcess(PLANNER) as service, tempfile.TemporaryDirectory(prefix="ns-") as folder:
+            expected = make(service.address).plan(small_model(), get_default_sharders())
+            with mock.patch.dict(os.environ, {**environment, "TMPDIR": folder}):
+                self.assertEqual(str(embedded().plan(small_model(), get_default_sharders())), str(expected))
+            with mock.patch.dict(os.environ, {**environment, "NEUROSHARD_MODELS": "/no/such/root"}), self.refused(PlannerErrorType.OTHER, '"/no/such/root"'):
+                embedded().plan(small_model(), get_default_sharders())
 
     def test_unreachable_planners_come_with_what_helps(self):
         with nobody() as address:
