@@ -1,4 +1,4 @@
-"""The README's script trains as it stands there, without a server.
+"""The README's script trains as it stands there, and the tour shows what it promises; without a server.
 
   example_test.py PLANNER     path of neuroshard-planner
 """
@@ -31,21 +31,36 @@ def script():
 
 
 class ExampleTest(unittest.TestCase):
+    def run_in(self, folder, command):
+        """Its stdout. The embedded planner ends with it."""
+        environment = {**os.environ, "TMPDIR": folder, "NEUROSHARD_BIN": os.path.dirname(PLANNER), "NEUROSHARD_MODELS": MODELS}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        give_up = time.monotonic() + 30
+        while list(pathlib.Path(folder).glob("neuroshard-*/*.sock")):
+            self.assertLess(time.monotonic(), give_up, "the planner is left")
+        return done.stdout
+
+    def test_the_tour(self):
+        with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+            shown = self.run_in(folder, [sys.executable, os.path.join(PACKAGE, "examples", "tour.py")])
+            self.assertRegex(shown, r"NeuroShardPlanner: [\d.]+ s\nplan of 24 tables on 8 ranks \(h100-sxm\)")
+            ours, theirs = (re.search(rf"^{name} +([\d.]+) +([\d.]+) +\d+%$", shown, re.MULTILINE).groups() for name in ("NeuroShardPlanner", "the other"))
+            self.assertTrue(all(float(mine) <= float(other) for mine, other in zip(ours, theirs)), shown)
+            for card in ("a100-sxm-80gb", "h100-sxm", "b200"):
+                self.assertRegex(shown, rf"(?m)^{card}: [\d.]+ ms, the fullest device \d+% full$")
+            self.assertIn("<html", open_text(os.path.join(folder, "plan.html")))
+
     def test_the_loss_falls(self):
         with tempfile.TemporaryDirectory(prefix="ns-") as folder:
             with open(f"{folder}/train_dlrm.py", "w", encoding="utf-8") as file:
                 file.write(script())
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", f"{folder}/train_dlrm.py"]
-            environment = {**os.environ, "TMPDIR": folder, "NEUROSHARD_BIN": os.path.dirname(PLANNER), "NEUROSHARD_MODELS": MODELS}
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", done.stdout, re.MULTILINE)]
-            self.assertEqual(len(losses), 20, done.stdout)
+            shown = self.run_in(folder, command)
+            losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", shown, re.MULTILINE)]
+            self.assertEqual(len(losses), 20, shown)
             self.assertLess(losses[-1], 0.5 * losses[0])
             self.assertTrue(os.path.exists(f"{folder}/plan.json"))
-            give_up = time.monotonic() + 30
-            while list(pathlib.Path(folder).glob("neuroshard-*/*.sock")):
-                self.assertLess(time.monotonic(), give_up, "the planner is left")
 
 
 if __name__ == "__main__":
