@@ -76,20 +76,25 @@ class EmbeddedPlanner:
         folder = self._private_folder()
         try:
             _locked(folder, fcntl.LOCK_EX, self._folder)
-            if self._lock not in _leases:
+            if not self._holds_lock():
                 lease = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
                 try:
                     _locked(lease, fcntl.LOCK_SH, self._lock)  # waits for the end of a planner that nobody used any more
-                    if not self._answers():
-                        self._start()
                 except BaseException:
                     os.close(lease)
                     raise
                 _leases[self._lock] = lease, self
-            elif not self._answers():
+            if not self._answers():
                 self._start()
         finally:
-            os.close(folder)
+            _unlock(folder)
+
+    def _holds_lock(self) -> bool:
+        """Daemons close all their files as they begin, and cleaners of temporary folders remove old ones."""
+        try:
+            return os.path.samestat(os.fstat(_leases[self._lock][0]), os.stat(self._lock))
+        except (KeyError, OSError):
+            return False
 
     def _private_folder(self) -> int:
         try:
@@ -121,14 +126,16 @@ class EmbeddedPlanner:
         _reap()
         asked = os.environ.get(LOG_VARIABLE)
         command = [*self._command, "--listen", self.address, "--metrics", "", "--until-unlocked", self._lock, "--log-level", "info" if asked else "warn"]
-        log = os.open(asked, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if asked else subprocess.STDOUT
+        log = subprocess.STDOUT
         try:
+            if asked:
+                log = os.open(asked, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             # A session of its own: signals of the terminal are for its users, some of which may go on.
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
         except OSError as fault:
-            raise NotStarted(f"cannot run {command[0]}: {fault.strerror}") from None
+            raise NotStarted(f"cannot start a planner: {fault.filename}: {fault.strerror}") from None
         finally:
-            if asked:
+            if log != subprocess.STDOUT:
                 os.close(log)
         with child:
             said = _output(child)
@@ -162,7 +169,7 @@ class EmbeddedPlanner:
             if not self._answers():
                 self._remove_socket()
         finally:
-            os.close(folder)
+            _unlock(folder)
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes:
@@ -188,6 +195,12 @@ def _locked(descriptor: int, kind: int, path: str) -> None:
             if time.monotonic() > give_up:
                 raise NotStarted(f"another process has had {path} locked for {PATIENCE_S:.0f} s") from None
         time.sleep(0.002)
+
+
+def _unlock(descriptor: int) -> None:
+    """Also for a fork that another thread made meanwhile."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _reap() -> None:

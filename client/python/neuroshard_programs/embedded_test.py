@@ -199,6 +199,19 @@ signal.pause()
         user.ask()  # the fork ends
         self.assert_nothing_is_left()
 
+    def test_a_daemon_that_closed_its_files_holds_another_lock(self):
+        user = self.user(f"""
+import os, sys
+from neuroshard_programs.embedded import EmbeddedPlanner
+EmbeddedPlanner().ensure()
+os.closerange(3, 1000)
+""" + USER.replace("import neuroshard\n", "import neuroshard, os\n", 1).replace("for line", "os.open('/dev/null', os.O_RDONLY)\nfor line"))
+        answer = user.ask().answer()  # which the planner that ends may be too late to give: another one does
+        self.assertTrue(answer)
+        self.assertEqual(user.ask().answer(), answer)
+        user.kill()
+        self.assert_nothing_is_left()
+
     def test_spawned_processes_find_it(self):
         program = self.folder / "spawning.py"
         program.write_text(f"""
@@ -253,7 +266,7 @@ asyncio.run(main())
         self.assertIn('"/no/such/root"', missing)
         self.assertIn("/no/such/bin/neuroshard-planner", self.fault(NEUROSHARD_BIN="/no/such/bin"))
         self.assertIn("/no/such/tmp/neuroshard-", self.fault(TMPDIR="/no/such/tmp"))
-        self.assertIn("/no/log: ", self.fault(NEUROSHARD_PLANNER_LOG=str(self.folder / "no/log")))
+        self.assertIn("/no/log: No such file or directory\n", self.fault(NEUROSHARD_PLANNER_LOG=str(self.folder / "no/log")))
         old = self.folder / "neuroshard-planner"
         old.write_text("#!/bin/sh\necho \"$0: libc.so.6: version \\`GLIBC_2.35' not found\" >&2\nexit 1\n")
         old.chmod(0o755)
