@@ -290,7 +290,8 @@ asyncio.run(main())
         self.folder.chmod(0o1777)
         one = self.user()
         self.assertTrue(one.ask().answer())
-        other = self.user("import os\nos.setgid(65534)\nos.setuid(65534)\n" + USER)
+        # Imported as root, whose Python others may not read.
+        other = self.user("import os\nimport neuroshard\nfrom neuroshard_programs import embedded\nos.setgid(65534)\nos.setuid(65534)\n" + USER)
         self.assertEqual(other.ask().answer(), one.ask().answer())
         self.assertEqual(len(self.planners()), 2)
         (path,) = [path for path in self.sockets() if path.stat().st_uid == 0]
