@@ -26,7 +26,7 @@ from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 
 import neuroshard
-from neuroshard.torchrec import load_plan, save_plan
+from neuroshard.torchrec import NeuroShardPlanner, load_plan, save_plan
 from neuroshard.torchrec.layout import from_message, from_sharding_plan
 
 
@@ -230,12 +230,12 @@ class PlansTest(Case):
             )
 
     def test_without_an_address_the_plan_of_the_embedded_planner_is_that_of_a_service(self):
-        environment = {"TMPDIR": "", "NEUROSHARD_BIN": os.path.dirname(PLANNER), "NEUROSHARD_MODELS": MODELS, "NEUROSHARD_PLANNER": ""}
+        environment = {"TMPDIR": "", "NEUROSHARD_BIN": os.path.dirname(Programs.planner), "NEUROSHARD_MODELS": MODELS, "NEUROSHARD_PLANNER": ""}
 
         def embedded():
             return NeuroShardPlanner(topology=gpus(), batch_size=128, storage_reservation=FREE, debug=False, stats=[])
 
-        with PlannerProcess(PLANNER) as service, tempfile.TemporaryDirectory(prefix="ns-") as folder:
+        with PlannerProcess(Programs.planner) as service, tempfile.TemporaryDirectory(prefix="ns-") as folder:
             expected = make(service.address).plan(small_model(), get_default_sharders())
             with mock.patch.dict(os.environ, {**environment, "TMPDIR": folder}):
                 self.assertEqual(str(embedded().plan(small_model(), get_default_sharders())), str(expected))
