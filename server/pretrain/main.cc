@@ -56,6 +56,13 @@ void AddModel(CLI::App* command, std::string* directory) {
       ->check(WhyNoModel);
 }
 
+CLI::App* AddComparison(CLI::App* command, CompareCommand* options) {
+  AddModel(command, &options->model_directory);
+  AddStoreOption(*command, options->store, "Profile store");
+  AddFormat(command, &options->format);
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -102,19 +109,14 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   AddFormat(import_app, &import.format);
 
-  EvaluateCommand evaluate;
-  auto* evaluate_app = app.add_subcommand("evaluate", "Predict every sample of a profile store");
-  AddModel(evaluate_app, &evaluate.model_directory);
-  AddStoreOption(*evaluate_app, evaluate.store, "Profile store");
-  AddFormat(evaluate_app, &evaluate.format);
-
-  DriftCommand drift;
-  auto* drift_app = app.add_subcommand(
-      "drift",
-      "Compare a model with like measurements made after it, and note it beside the model");
-  AddModel(drift_app, &drift.model_directory);
-  AddStoreOption(*drift_app, drift.store, "Profile store");
-  AddFormat(drift_app, &drift.format);
+  CompareCommand compare;
+  AddComparison(app.add_subcommand("evaluate", "Predict every sample of a profile store"),
+                &compare);
+  auto* drift_app = AddComparison(
+      app.add_subcommand(
+          "drift",
+          "Compare a model with like measurements made after it, and note it beside the model"),
+      &compare);
 
   ServeCommand serve;
   auto* serve_app = app.add_subcommand(
@@ -141,9 +143,9 @@ int main(int argc, char** argv) {
       &clock, &stop,  std::chrono::duration_cast<std::chrono::milliseconds>(now).count()};
   const Status status = *train_app    ? RunTrain(train, context)
                         : *import_app ? RunImport(import, context)
-                        : *drift_app  ? RunDrift(drift, context)
+                        : *drift_app  ? RunDrift(compare, context)
                         : *serve_app  ? RunServe(serve, context)
-                                      : RunEvaluate(evaluate, context);
+                                      : RunEvaluate(compare, context);
   if (status.ok()) return 0;
   fmt::print(stderr, "error: {}\n", Message(status));
   return kExitFailure;

@@ -40,14 +40,28 @@ void PrintJson(const CommandContext& context, const Json& json) {
 struct StoreRecords {
   std::vector<ComputeRecord> compute;
   std::vector<CommRecord> comm;
+  std::vector<std::string> warnings;
 };
 
+// Without samples that have no id to look up, which sweeps draw of tables without lookups: no rank
+// of a job is one, and the few microseconds of their launches would be most of a relative error.
 StatusOr<StoreRecords> ReadRecords(const std::string& path, SeriesCost cost = SeriesCost::kMedian) {
   NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(path, StoreMode::kReadOnly));
   StoreRecords records;
   NS_ASSIGN_OR_RETURN(records.compute, store->ReadComputeRecords(cost));
   NS_ASSIGN_OR_RETURN(records.comm, store->ReadCommRecords(cost));
+  const auto idle = std::erase_if(records.compute, [](const ComputeRecord& of) {
+    return std::all_of(of.sample.shards.begin(), of.sample.shards.end(), [&](const auto& shard) {
+      return static_cast<double>(of.sample.batch_size) * shard.pooling_factor < 0.5;  // rounded
+    });
+  });
+  if (idle > 0)
+    records.warnings = {fmt::format("{} compute samples look nothing up and are left out.", idle)};
   return records;
+}
+
+void PrintWarnings(const CommandContext& context, const std::vector<std::string>& warnings) {
+  for (const std::string& text : warnings) fmt::print(context.err, "warning: {}\n", text);
 }
 
 Json CountToJson(const std::optional<ImportCount>& count) {
@@ -67,17 +81,6 @@ void PrintCount(const CommandContext& context, const char* what,
     fmt::print(context.out, "{}{}", i == 0 ? " (line " : ", ", count->first_malformed[i]);
   }
   fmt::print(context.out, "{}\n", count->first_malformed.empty() ? "" : ")");
-}
-
-void PrintEvaluationRow(const CommandContext& context, const char* name,
-                        const std::optional<RegressionMetrics>& metrics) {
-  if (!metrics) {
-    fmt::print(context.out, "{:<14} {:>8}\n", name, "-");
-    return;
-  }
-  fmt::print(context.out, "{:<14} {:>8} {:>12.4g} {:>8.2f} {:>8.4f} {:>12.4f}\n", name,
-             metrics->samples, metrics->mse, metrics->mape_percent, metrics->r2,
-             metrics->kendall_tau);
 }
 
 // ROOT/NAME/VERSION without a slash at the end.
@@ -110,9 +113,7 @@ StatusOr<UniversalStart> ReadStart(const TrainCommand& command, const TrainingCo
 
 StatusOr<TrainingOutcome> Train(const TrainCommand& command, const SelectedRecords& records,
                                 const TrainingConfig& config, const FitContext& fit) {
-  if (config.preset != TrainingPreset::kUniversal) {
-    return TrainCostModel(records, config, fit);
-  }
+  if (config.preset != TrainingPreset::kUniversal) return TrainCostModel(records, config, fit);
   if (command.resume_from.empty()) return TrainUniversalModel(records, config, nullptr, fit);
   NS_ASSIGN_OR_RETURN(const UniversalStart start, ReadStart(command, config));
   return TrainUniversalModel(records, ConfigForGoingOn(config, start.manifest), &start, fit);
@@ -161,8 +162,8 @@ int TrainingThreads(const TrainingConfig& config) {
 // it, no channel says which one serves, and none is newer.
 bool WillServeAsNewest(const ModelManifest& manifest, const ModelLocation& location) {
   const std::filesystem::path folder = location.directory.parent_path();
-  if (!manifest.unusable_reason.empty()) return false;
-  if (!absl::IsNotFound(ReadModelChannel(folder).status())) return false;
+  const bool has_channel = !absl::IsNotFound(ReadModelChannel(folder).status());
+  if (has_channel || !manifest.unusable_reason.empty()) return false;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     int version = 0;
@@ -223,6 +224,7 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   NS_ASSIGN_OR_RETURN(const std::optional<Fabric> fabric, ChosenFabric(command, *selected));
 
   ConsoleProgress progress(context.err, context.progress, context.clock);
+  for (const std::string& text : records.warnings) selected->warnings.push_back(text);
   for (const std::string& warning : selected->warnings) progress.OnWarning(warning);
   // Hidden, so that a planner that watches the repository does not take it for a version.
   CheckpointFolder checkpoints(
@@ -282,15 +284,13 @@ Status RunImport(const ImportCommand& command, const CommandContext& context) {
   return absl::OkStatus();
 }
 
-Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context) {
+Status RunEvaluate(const CompareCommand& command, const CommandContext& context) {
   const std::filesystem::path directory = ModelDirectory(command.model_directory);
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
   NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
   NS_ASSIGN_OR_RETURN(const StoreRecords records, ReadRecords(command.store));
-  for (const std::string& mismatch :
-       ConditionMismatches(model->info(), records.compute, records.comm)) {
-    fmt::print(context.err, "warning: {}\n", mismatch);
-  }
+  PrintWarnings(context, records.warnings);
+  PrintWarnings(context, ConditionMismatches(model->info(), records.compute, records.comm));
   const ModelEvaluation evaluation = EvaluateModel(*model, records.compute, records.comm);
   if (evaluation.skipped_comm_samples > 0) {
     fmt::print(context.err,
@@ -298,30 +298,34 @@ Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context
                "ranks, or prices their collective without start offsets only\n",
                evaluation.skipped_comm_samples);
   }
+  std::vector<std::pair<std::string, std::optional<RegressionMetrics>>> rows = {
+      {"compute", evaluation.compute},
+      {"forward_comm", evaluation.forward_comm},
+      {"backward_comm", evaluation.backward_comm}};
+  rows.insert(rows.end(), evaluation.collectives.begin(), evaluation.collectives.end());
   if (command.format == OutputFormat::kJson) {
-    Json json = {{"compute", MetricsToJson(evaluation.compute)},
-                 {"forward_comm", MetricsToJson(evaluation.forward_comm)},
-                 {"backward_comm", MetricsToJson(evaluation.backward_comm)}};
-    for (const auto& [name, metrics] : evaluation.collectives) json[name] = MetricsToJson(metrics);
+    Json json;
+    for (const auto& [name, metrics] : rows) json[name] = MetricsToJson(metrics);
     PrintJson(context, json);
     return absl::OkStatus();
   }
   fmt::print(context.out, "{:<14} {:>8} {:>12} {:>8} {:>8} {:>12}\n", "", "samples", "MSE (ms^2)",
              "MAPE %", "R2", "Kendall tau");
-  PrintEvaluationRow(context, "compute", evaluation.compute);
-  PrintEvaluationRow(context, "forward comm", evaluation.forward_comm);
-  PrintEvaluationRow(context, "backward comm", evaluation.backward_comm);
-  for (const auto& [name, metrics] : evaluation.collectives) {
-    PrintEvaluationRow(context, name.c_str(), metrics);
+  for (const auto& [name, of] : rows) {
+    if (!of) fmt::print(context.out, "{:<14} {:>8}\n", name, "-");
+    if (!of) continue;
+    fmt::print(context.out, "{:<14} {:>8} {:>12.4g} {:>8.2f} {:>8.4f} {:>12.4f}\n", name,
+               of->samples, of->mse, of->mape_percent, of->r2, of->kendall_tau);
   }
   return absl::OkStatus();
 }
 
-Status RunDrift(const DriftCommand& command, const CommandContext& context) {
+Status RunDrift(const CompareCommand& command, const CommandContext& context) {
   const std::filesystem::path directory = ModelDirectory(command.model_directory);
   NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
   NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
   NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(command.store));
+  PrintWarnings(context, records.warnings);
   const auto trained_at = manifest.provenance.find("trained_at");
   const std::optional<std::int64_t> made =
       trained_at == manifest.provenance.end() ? std::nullopt : UtcFromText(trained_at->second);
@@ -368,9 +372,7 @@ Status RunDrift(const DriftCommand& command, const CommandContext& context) {
     fmt::print(context.out, "{:<14} {:>8} {:>20.3f} {:>8.3f} {:>8.3f}\n", stage.stage,
                stage.samples, stage.median_ratio, stage.p10_ratio, stage.p90_ratio);
   }
-  if (!left_out.empty()) {
-    fmt::print(context.out, "left out: {}\n", fmt::join(left_out, ", "));
-  }
+  if (!left_out.empty()) fmt::print(context.out, "left out: {}\n", fmt::join(left_out, ", "));
   fmt::print(context.out, "{}\n", verdict);
   return absl::OkStatus();
 }

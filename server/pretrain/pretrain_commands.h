@@ -49,13 +49,8 @@ struct ImportCommand {
   OutputFormat format = OutputFormat::kTable;
 };
 
-struct EvaluateCommand {
-  std::string model_directory;
-  std::string store;
-  OutputFormat format = OutputFormat::kTable;
-};
-
-struct DriftCommand {
+// A model beside the measurements of a store: `evaluate` and `drift`.
+struct CompareCommand {
   std::string model_directory;
   std::string store;
   OutputFormat format = OutputFormat::kTable;
@@ -69,9 +64,9 @@ struct ServeCommand {
 
 Status RunTrain(const TrainCommand& command, const CommandContext& context);
 Status RunImport(const ImportCommand& command, const CommandContext& context);
-Status RunEvaluate(const EvaluateCommand& command, const CommandContext& context);
+Status RunEvaluate(const CompareCommand& command, const CommandContext& context);
 // Writes drift.yaml beside the model's model.yaml.
-Status RunDrift(const DriftCommand& command, const CommandContext& context);
+Status RunDrift(const CompareCommand& command, const CommandContext& context);
 // Writes channel.yaml beside the model's versions. With a share the version that serves now keeps
 // the rest: FAILED_PRECONDITION where no channel says which, and where there are ReasonsAgainst the
 // model.

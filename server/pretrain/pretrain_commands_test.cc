@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <map>
+#include <span>
 #include <string>
 
 #include "server/models/model_channel.h"
@@ -35,7 +36,7 @@ TEST_F(PretrainCommandsTest, TrainThenEvaluateTheSameStore) {
                                    HasSubstr("400 compute and 200 communication samples")));
   EXPECT_FALSE(fs::exists(Path("models/cpu/.training-1")));
 
-  const EvaluateCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
+  const CompareCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
   const Json evaluation = Output(RunEvaluate, evaluate);
   EXPECT_EQ(evaluation.size(), 3u);
   EXPECT_EQ(evaluation["compute"].size(), 5u);
@@ -51,7 +52,7 @@ TEST_F(PretrainCommandsTest, NeuroshardPresetTrainsANetworkForEachCount) {
   FillStore(SyntheticComputeRecords(200), SyntheticCommRecords(60, 2));
   const Json report = Output(RunTrain, train_);
   EXPECT_EQ(report["networks"][1]["network"], "backward_comm x2");
-  const EvaluateCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
+  const CompareCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
   EXPECT_EQ(Output(RunEvaluate, evaluate)["forward_comm"]["samples"], 30);
 }
 
@@ -60,10 +61,29 @@ TEST_F(PretrainCommandsTest, EvaluateSaysNullWhereTheStoreHasNothing) {
   Configure("max_epochs: 2");
   Output(RunTrain, train_);
   EXPECT_THAT(Written(err_), HasSubstr("no communication"));
-  const EvaluateCommand evaluate{train_.model_directory + "/", train_.store, OutputFormat::kJson};
+  const CompareCommand evaluate{train_.model_directory + "/", train_.store, OutputFormat::kJson};
   const Json evaluation = Output(RunEvaluate, evaluate);
   EXPECT_TRUE(evaluation["forward_comm"].is_null());
   EXPECT_TRUE(evaluation["backward_comm"].is_null());
+}
+
+// Launches of a microsecond are not what a model is judged by, nor what it learns from.
+TEST_F(PretrainCommandsTest, SamplesThatLookNothingUpAreLeftOutAndSaid) {
+  auto compute = SyntheticComputeRecords(60);
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (MeasuredShard& shard : compute[i].sample.shards) shard.pooling_factor = static_cast<double>(i) * 1e-4;
+  }
+  for (ComputeRecord& record : std::span(compute).first(4)) record.sample.batch_size = 2048;
+  compute[4].sample.shards.push_back(compute[4].sample.shards.front());
+  compute[4].sample.shards.back().pooling_factor = 0;  // beside one that is looked up
+  FillStore(compute, {});
+  Configure("max_epochs: 2, min_compute_tau: -1");
+  Output(RunTrain, train_);
+  const std::string said = "3 compute samples look nothing up and are left out.";
+  EXPECT_THAT(Written(err_), AllOf(HasSubstr("57 compute and 0"), HasSubstr(said)));
+  EXPECT_THAT(Read("models/cpu/1/REPORT.md"), HasSubstr(said));
+  const CompareCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
+  EXPECT_EQ(Output(RunEvaluate, evaluate)["compute"]["samples"], 57);
 }
 
 TEST_F(PretrainCommandsTest, AFabricStandsInForCommunicationThatNobodyMeasured) {
@@ -110,7 +130,7 @@ TEST_F(PretrainCommandsTest, AModelIsOfOneCadenceAndSaysWhich) {
   Output(RunTrain, in_rows);
   EXPECT_THAT(Read("models/cpu/2/model.yaml"), HasSubstr("collective_cadence: back_to_back"));
 
-  const EvaluateCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
+  const CompareCommand evaluate{train_.model_directory, train_.store, OutputFormat::kJson};
   Output(RunEvaluate, evaluate);
   EXPECT_THAT(Written(err_),
               HasSubstr("the model is for cadence barrier, the store also has back_to_back"));
@@ -288,13 +308,13 @@ TEST_F(PretrainCommandsTest, AVersionThatIsPoorServesOnlyByForce) {
 TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   FillStore(SyntheticComputeRecords(250), {});
   Output(RunTrain, train_);
-  const DriftCommand nothing{train_.model_directory, train_.store, OutputFormat::kJson};
+  const CompareCommand nothing{train_.model_directory, train_.store, OutputFormat::kJson};
   EXPECT_THAT(Message(RunDrift(nothing, context_)),
               HasSubstr("no measurement of the model's backends made after"));
   EXPECT_FALSE(fs::exists(Path("models/cpu/1/drift.yaml")));
   train_.store = Path("later.db");
   FillStore(Slower(512), {});
-  const DriftCommand drift{train_.model_directory, train_.store, OutputFormat::kJson};
+  const CompareCommand drift{train_.model_directory, train_.store, OutputFormat::kJson};
   const Json stages = Output(RunDrift, drift);
   EXPECT_EQ(stages.size(), 2u);  // compute and the verdict
   EXPECT_TRUE(stages["verdict"]["drifted"].is_boolean());

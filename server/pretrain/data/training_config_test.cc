@@ -25,6 +25,14 @@ TEST(TrainingConfigTest, TheShippedModelsFileIsReadAndStatesItsCache) {
   EXPECT_TRUE(config->learning_curve);
 }
 
+TEST(TrainingConfigTest, TheFileOfTheH100IsReadAndStatesItsCache) {
+  const auto config =
+      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_h100.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->preset, TrainingPreset::kUniversal);
+  EXPECT_EQ(config->cache_bytes, 50 << 20);
+}
+
 TEST(TrainingConfigTest, TheShippedModelsSecondFileIsRead) {
   const auto config =
       ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_cpu_comm.yaml");
