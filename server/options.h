@@ -24,7 +24,7 @@ struct PlannerOptions {
   LogOptions log;
   ConfigAtStart config;
   std::string models_root = "configs/models";
-  std::string default_model;            // empty: the only name on disk, else analytic
+  std::string default_model;            // empty: as ModelRepositoryOptions has it
   bool accept_unusable_models = false;  // serve what is marked as unusable
   std::string until_unlocked;           // file; empty: no lock ends the planner
   std::int64_t model_poll_ms = 2'000;   // 0: only SIGHUP reloads

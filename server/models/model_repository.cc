@@ -112,8 +112,9 @@ std::string DescribeAvailable(const std::vector<std::shared_ptr<const CostModel>
                                                                     : text;
 }
 
-std::string DescribeNames(const std::set<std::string>& names) {
-  return fmt::format("{}", fmt::join(names, ", "));
+// Whether exchanges between ranks were measured too, not priced by published figures or not at all.
+bool MeasuredComm(const CostModelInfo& info) {
+  return info.coverage.comm_fabric.empty() && info.coverage.prices_comm();
 }
 
 }  // namespace
@@ -136,12 +137,6 @@ StatusOr<CostModelRef> ParseDefaultModel(const std::string& text) {
                            Quoted(text));
   }
   return CostModelRef{text.substr(0, slash), *version};
-}
-
-bool ModelSnapshot::Serves(const std::string& name, int version) const {
-  return std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
-    return model->info().name == name && model->info().version == version;
-  });
 }
 
 int ModelSnapshot::ServingVersion(const std::string& name) const {
@@ -180,7 +175,7 @@ double ModelSnapshot::ShareOf(const CostModelInfo& model) const {
   const auto channel = channels_.find(model.name);
   double staged = 0;
   if (channel != channels_.end() && channel->second.rollout &&
-      Serves(model.name, channel->second.rollout->version)) {
+      Find({model.name, channel->second.rollout->version}).ok()) {
     staged = channel->second.rollout->share;
     if (channel->second.rollout->version == model.version) return staged;
   }
@@ -192,10 +187,11 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
   if (name.empty()) {
     std::set<std::string> names;
     for (const auto& model : loaded_.empty() ? models_ : loaded_) names.insert(model->info().name);
-    return WithReason(FailedPrecondition("no cost model is named and the server has no default; {}",
-                                         names.empty() ? "no cost model is loaded"
-                                                       : "name one of " + DescribeNames(names)),
-                      FailureReason::kNoModel);
+    return WithReason(
+        FailedPrecondition("no cost model is named and the server has no default; {}",
+                           names.empty() ? "no cost model is loaded"
+                                         : fmt::format("name one of {}", fmt::join(names, ", "))),
+        FailureReason::kNoModel);
   }
   const int version = ref.version != 0 ? ref.version : ServingVersion(name);
   for (const auto& model : models_) {
@@ -275,16 +271,17 @@ std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::MeasuredOn(
     found.push_back(model);
   }
   const auto rank = [this](const CostModelInfo& info) {
-    const bool measured_comm = info.coverage.comm_fabric.empty() && info.coverage.prices_comm();
-    return std::pair(info.name != default_name_, !measured_comm);
+    return std::pair(info.name != default_name_, !MeasuredComm(info));
   };
   std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {
     return rank(a->info()) < rank(b->info());
   });
-  // Models of one kind were measured on different devices: which of them the request's are, only
-  // the operator can tell.
-  if (devices.empty() && found.size() > 1) {
-    found.resize(found.front()->info().name == default_name_ ? 1 : 0);
+  // Another device of the kind may be meant: only the operator can tell. No name of a CPU is known,
+  // so whoever says "cpu" has said what he can.
+  if (devices.empty() && !found.empty()) {
+    const bool is_it = found.front()->info().name == default_name_ ||
+                       (found.size() == 1 && kind == ComputeDevice::kCpu);
+    found.resize(is_it ? 1 : 0);
   }
   return found;
 }
@@ -446,8 +443,13 @@ void ModelRepository::ReloadChannels(const std::vector<std::string>& names, Relo
 std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
   if (!options_.default_model.empty()) return default_.name;
   std::set<std::string> names;
-  for (const auto& model : snapshot.loaded_) names.insert(model->info().name);
-  if (chosen_name_.empty() && names.size() == 1) chosen_name_ = *names.begin();
+  std::set<std::string> measured;
+  for (const auto& model : snapshot.loaded_) {
+    names.insert(model->info().name);
+    if (MeasuredComm(model->info())) measured.insert(model->info().name);
+  }
+  const std::set<std::string>& eligible = measured.empty() ? names : measured;
+  if (chosen_name_.empty() && eligible.size() == 1) chosen_name_ = *eligible.begin();
   if (!names.empty() || !chosen_name_.empty()) return chosen_name_;
   // A built-in model stands in only where there is nothing else.
   return options_.built_in.size() == 1 ? options_.built_in.front()->info().name : "";
@@ -516,9 +518,7 @@ void ModelRepository::Publish() {
   auto snapshot = std::make_shared<ModelSnapshot>();
   for (const auto& [key, entry] : entries_) {
     if (entry.model != nullptr) snapshot->loaded_.push_back(entry.model);
-    if (!entry.refusal.empty()) {
-      snapshot->refused_.push_back(Refused(key, entry));
-    }
+    if (!entry.refusal.empty()) snapshot->refused_.push_back(Refused(key, entry));
   }
   snapshot->models_ = snapshot->loaded_;
   snapshot->models_.insert(snapshot->models_.end(), options_.built_in.begin(),

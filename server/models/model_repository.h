@@ -29,9 +29,10 @@ using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>
 struct ModelRepositoryOptions {
   std::filesystem::path root;
   // The model of requests that name none: NAME, or NAME/VERSION, which pins that version against
-  // channel.yaml as well. Empty: the first only name on disk, which stays the default whatever
-  // joins it, and when it goes: no other name, and not the built-in one, takes its place. Until
-  // there is such a name: the built-in one while nothing is on disk, else none.
+  // channel.yaml as well. Empty: the first name that is the only one on disk whose communication
+  // was measured, or the only one where none was. It stays the default whatever joins it, and when
+  // it goes: no other name, and not the built-in one, takes its place. Until there is such a name:
+  // the built-in one while nothing is on disk, else none.
   std::string default_model;
   // Served besides, always; a directory of such a name is refused.
   std::vector<std::shared_ptr<const CostModel>> built_in;
@@ -61,8 +62,8 @@ class ModelSnapshot {
   // topology: Find's alone. Otherwise a model answers only where it was measured on what the request
   // is for, and the formulas come last. Devices that are named: a version of each name that was
   // measured on them (the default first, then those whose communication was measured, then by name).
-  // compute_device alone: the default if it was measured on that kind, else the only name that was.
-  // Neither: the default, unless it was measured on CPUs and nobody stated it. Where no version is
+  // compute_device alone: the default if it was measured on that kind; on CPUs also the only name
+  // that was. Neither: the default, unless it was measured on CPUs and nobody stated it. Where no version is
   // named, a staged one takes those requests whose place in its rollout is below its share; a
   // question without tables is never staged.
   StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const PlanRequest& request) const;
@@ -91,7 +92,6 @@ class ModelSnapshot {
   int ServingVersion(const std::string& name) const;
   // The same for one request.
   int ServingVersion(const std::string& name, const PlanRequest& request) const;
-  bool Serves(const std::string& name, int version) const;
   // FindFor's without the formulas, of devices, or of a kind where no device is named.
   std::vector<std::shared_ptr<const CostModel>> MeasuredOn(const std::vector<std::string>& devices,
                                                            std::optional<ComputeDevice> kind,

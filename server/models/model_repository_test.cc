@@ -635,10 +635,12 @@ TEST_F(ModelRepositoryTest, ReadersAndReloadsRunTogether) {
 // Which models may price a request that names none, by the devices that it names.
 class ModelsForDevicesTest : public ModelRepositoryTest {
  protected:
-  // Measured on `device`; communication too unless `measures_comm` is false.
+  // How a model prices communication: as measured, by published figures, or not at all.
+  enum class Comm { kMeasured, kFabric, kNone };
+
   void AddModelOf(const std::string& name, int version, const std::string& device,
-                  bool measures_comm = true) {
-    devices_[name] = {device, measures_comm};
+                  Comm comm = Comm::kMeasured) {
+    devices_[name] = {device, comm};
     AddModel(name, version);
   }
 
@@ -656,7 +658,9 @@ class ModelsForDevicesTest : public ModelRepositoryTest {
           CostModelInfo info = FakeInfo(manifest);
           info.measured_with.device = devices_[manifest.name].first;
           info.coverage.num_devices.clear();
-          if (devices_[manifest.name].second) info.coverage.max_ranks = 64;
+          const Comm comm = devices_[manifest.name].second;
+          if (comm != Comm::kNone) info.coverage.max_ranks = 64;
+          if (comm == Comm::kFabric) info.coverage.comm_fabric = "links";
           return std::make_shared<const ::neuroshard::testing::FakeCostModel>(info);
         });
     EXPECT_TRUE(repository.ok()) << repository.status();
@@ -681,12 +685,54 @@ class ModelsForDevicesTest : public ModelRepositoryTest {
     return names;
   }
 
-  std::map<std::string, std::pair<std::string, bool>> devices_;
+  static std::string Default(const ModelRepository& repository) {
+    const auto found = repository.Current()->Find({});
+    return found.ok() ? (*found)->info().name : Message(found.status());
+  }
+
+  std::map<std::string, std::pair<std::string, Comm>> devices_;
 };
+
+TEST_F(ModelsForDevicesTest, TheOnlyNameWhoseCommunicationWasMeasuredIsTheDefault) {
+  AddModelOf("a-card", 1, "NVIDIA H100 80GB HBM3", Comm::kFabric);
+  EXPECT_EQ(Default(*OpenWithFormulas()), "a-card");  // the only one at all
+  AddModelOf("b-card", 1, "NVIDIA A100-SXM4-80GB", Comm::kNone);
+  EXPECT_THAT(Default(*OpenWithFormulas()), HasSubstr("name one of a-card, b-card"));
+  AddModelOf("cpu", 3, "AMD EPYC");
+  const auto repository = OpenWithFormulas();
+  EXPECT_EQ(Default(*repository), "cpu");
+  EXPECT_THAT(Candidates(*repository, "h100-sxm"), ElementsAre("a-card/1", "analytic/1"));
+  EXPECT_THAT(Candidates(*repository, "", {}, ComputeDevice::kCpu),
+              ElementsAre("cpu/3", "analytic/1"));
+  for (const auto kind : {std::optional<ComputeDevice>(), std::optional(ComputeDevice::kCuda)}) {
+    EXPECT_THAT(Candidates(*repository, "", {}, kind), ElementsAre("analytic/1"));
+  }
+  AddModelOf("more", 1, "NVIDIA A100-SXM4-80GB");
+  EXPECT_THAT(Default(*OpenWithFormulas()), HasSubstr("name one of a-card, b-card, cpu, more"));
+  EXPECT_EQ(Default(*OpenWithFormulas("a-card")), "a-card");
+}
+
+TEST_F(ModelsForDevicesTest, ARunningPlannersDefaultStaysWhateverComes) {
+  AddModelOf("cpu", 1, "AMD EPYC");
+  AddModelOf("card", 1, "NVIDIA H100 80GB HBM3", Comm::kFabric);
+  const auto repository = OpenWithFormulas();
+  AddModelOf("other", 1, "NVIDIA A100-SXM4-80GB");
+  repository->Reload();
+  EXPECT_EQ(Default(*repository), "cpu");
+  fs::remove_all(root_ / "cpu");
+  repository->Reload();
+  EXPECT_THAT(Default(*repository), HasSubstr("requests that name none get cpu"));
+  // Nor does one whose communication was measured take the place of an only one.
+  fs::remove_all(root_ / "other");
+  const auto of_card = OpenWithFormulas();
+  AddModelOf("other", 1, "NVIDIA A100-SXM4-80GB");
+  of_card->Reload();
+  EXPECT_EQ(Default(*of_card), "card");
+}
 
 TEST_F(ModelsForDevicesTest, MeasuredOnesComeBeforeTheFormulas) {
   AddModelOf("cpu", 1, "AMD EPYC");
-  AddModelOf("a-compute", 1, "NVIDIA H100 80GB HBM3", /*measures_comm=*/false);
+  AddModelOf("a-compute", 1, "NVIDIA H100 80GB HBM3", Comm::kNone);
   AddModelOf("b", 1, "NVIDIA H100 80GB HBM3");
   AddModelOf("b", 2, "NVIDIA H100 80GB HBM3");
   AddModelOf("c", 1, "NVIDIA H100 80GB HBM3");
@@ -766,15 +812,14 @@ TEST_F(ModelsForDevicesTest, AModelOfGpusAnswersThoseThatHaveNoName) {
   EXPECT_THAT(Candidates(*alone, "a100-sxm-80gb", {}, ComputeDevice::kCuda),
               ElementsAre("analytic/1"));
 
+  // Beside others it may be of another card than the request's, unless its operator says so.
   AddModelOf("cpu", 1, "AMD EPYC");
-  const auto beside_a_cpu = OpenWithFormulas("cpu");
-  EXPECT_THAT(kind(*beside_a_cpu, ComputeDevice::kCuda), ElementsAre("b/1", "analytic/1"));
-  EXPECT_THAT(kind(*beside_a_cpu, ComputeDevice::kCpu), ElementsAre("cpu/1", "analytic/1"));
-
-  // Of several only the operator can tell which.
-  AddModelOf("a", 1, "NVIDIA A100-SXM4-80GB");
-  EXPECT_THAT(kind(*OpenWithFormulas("cpu"), ComputeDevice::kCuda), ElementsAre("analytic/1"));
-  EXPECT_THAT(kind(*OpenWithFormulas("b"), ComputeDevice::kCuda), ElementsAre("b/1", "analytic/1"));
+  for (const std::string stated : {"", "cpu", "b"}) {
+    const auto repository = OpenWithFormulas(stated);
+    EXPECT_EQ(kind(*repository, ComputeDevice::kCuda).front(),
+              stated == "b" ? "b/1" : "analytic/1");
+    EXPECT_THAT(kind(*repository, ComputeDevice::kCpu), ElementsAre("cpu/1", "analytic/1"));
+  }
 }
 
 // What a model does not state contradicts nobody who states nothing either.

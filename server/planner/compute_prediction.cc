@@ -12,10 +12,6 @@ namespace {
 // Shards that are represented together.
 constexpr std::size_t kBlockShards = 4096;
 
-bool SameConditions(const ComputeSample& a, const ComputeSample& b) {
-  return a.batch_size == b.batch_size && a.optimizer == b.optimizer;
-}
-
 bool IsPlain(const ComputeSample& set) {
   return std::all_of(set.shards.begin(), set.shards.end(), [](const MeasuredShard& shard) {
     return !IsLowPrecision(shard.weight_dtype) && shard.pooling_mode != PoolingMode::kNone;
@@ -32,7 +28,8 @@ bool HasHostMemory(const ComputeSample& set) {
 std::span<const ComputeSample> NextBlock(std::span<const ComputeSample> sets) {
   std::size_t shards = sets.front().shards.size();
   std::size_t count = 1;
-  while (count < sets.size() && SameConditions(sets.front(), sets[count]) &&
+  while (count < sets.size() && sets[count].batch_size == sets.front().batch_size &&
+         sets[count].optimizer == sets.front().optimizer &&
          shards + sets[count].shards.size() <= kBlockShards) {
     shards += sets[count++].shards.size();
   }

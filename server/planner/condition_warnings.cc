@@ -71,13 +71,21 @@ bool Covers(const std::vector<std::string>& words, const std::string& word,
   return std::find(words.begin(), words.end(), asked) != words.end();
 }
 
-std::string WordsOf(const std::vector<std::string>& words, const std::string& word) {
-  return words.empty() ? word : fmt::format("{}", fmt::join(words, ", "));
+// What has a stand-in is among the FormulaAdditions.
+bool Covers(const CostModelInfo& model, DataType dtype) {
+  const ModelCoverage& coverage = model.coverage;
+  return StandInFor(coverage, dtype) ||
+         Covers(coverage.ranges.weight_dtypes, coverage.weight_dtype, ToText(dtype));
 }
 
-std::string RanksOf(const CostModelInfo& model) {
-  return fmt::format("{} to {} ranks", model.coverage.ranges.min_ranks,
-                     model.coverage.ranges.max_ranks);
+bool Covers(const CostModelInfo& model, Optimizer optimizer) {
+  const ModelCoverage& coverage = model.coverage;
+  return StandInFor(coverage, optimizer) ||
+         Covers(coverage.ranges.optimizers, coverage.optimizer, ToText(optimizer));
+}
+
+std::string WordsOf(const std::vector<std::string>& words, const std::string& word) {
+  return words.empty() ? word : fmt::format("{}", fmt::join(words, ", "));
 }
 
 // Of one rank there is nothing to measure.
@@ -108,11 +116,7 @@ std::string CountText(std::int64_t count, std::string_view what) {
 using Conditions = std::array<Condition, 3>;
 
 Conditions ConditionsOf(const PlanRequest& request, const CostModelInfo& model) {
-  const auto covers_dtype = [&](const Table& table) {
-    if (StandInFor(model.coverage, table.weight_dtype)) return true;  // FormulaAdditions has it
-    return Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
-                  ToText(table.weight_dtype));
-  };
+  const auto covers_dtype = [&](const Table& table) { return Covers(model, table.weight_dtype); };
   const auto tables = static_cast<std::int64_t>(request.tables.size());
   return {
       Condition{"global batch size", BatchSizesOf(model),
@@ -123,11 +127,7 @@ Conditions ConditionsOf(const PlanRequest& request, const CostModelInfo& model) 
        CountText(tables - std::count_if(request.tables.begin(), request.tables.end(), covers_dtype),
                  "tables")},
       {"optimizer", WordsOf(model.coverage.ranges.optimizers, model.coverage.optimizer),
-       Covers(model.coverage.ranges.optimizers, model.coverage.optimizer,
-              ToText(request.optimizer)) ||
-               StandInFor(model.coverage, request.optimizer)
-           ? ""
-           : std::string(ToText(request.optimizer))}};
+       Covers(model, request.optimizer) ? "" : std::string(ToText(request.optimizer))}};
 }
 
 Conditions ConditionsOf(std::span<const ComputeSample> sets, const CostModelInfo& model) {
@@ -136,17 +136,9 @@ Conditions ConditionsOf(std::span<const ComputeSample> sets, const CostModelInfo
   std::int64_t dtypes = 0;
   for (const ComputeSample& set : sets) {
     batch_sizes += Covers(model, set.batch_size) ? 0 : 1;
-    optimizers +=
-        Covers(model.coverage.ranges.optimizers, model.coverage.optimizer, ToText(set.optimizer)) ||
-                StandInFor(model.coverage, set.optimizer)
-            ? 0
-            : 1;
+    optimizers += Covers(model, set.optimizer) ? 0 : 1;
     for (const MeasuredShard& shard : set.shards) {
-      dtypes += Covers(model.coverage.ranges.weight_dtypes, model.coverage.weight_dtype,
-                       ToText(shard.weight_dtype)) ||
-                        StandInFor(model.coverage, shard.weight_dtype)
-                    ? 0
-                    : 1;
+      dtypes += Covers(model, shard.weight_dtype) ? 0 : 1;
     }
   }
   return {
@@ -409,9 +401,10 @@ std::vector<std::string> ConditionWarnings(const PlanRequest& request, const Cos
   const int num_ranks = request.topology.num_ranks();
   if (!CoversRanks(model, num_ranks)) {
     warnings.push_back(
-        fmt::format("cost model {} version {} was measured with {}, the request has {}: "
-                    "communication is extrapolated",
-                    model.name, model.version, RanksOf(model), num_ranks));
+        fmt::format("cost model {} version {} was measured with {} to {} ranks, the request has "
+                    "{}: communication is extrapolated",
+                    model.name, model.version, model.coverage.ranges.min_ranks,
+                    model.coverage.ranges.max_ranks, num_ranks));
   }
   const std::size_t num_hosts = request.topology.hosts().size();
   if (!CoversHosts(model, num_hosts)) {

@@ -102,9 +102,7 @@ std::vector<std::string> DeviceWarnings(const PlanRequest& request, const CostMo
     const CostModelInfo info = ComputeInfo(of.model->info());
     if (IsSame(info, own)) continue;
     for (const auto& lines : {ConditionWarnings(request, info, plan), QualityWarnings(info)}) {
-      for (const std::string& line : lines) {
-        warnings.push_back(fmt::format("{}: {}", of.device, line));
-      }
+      for (const auto& line : lines) warnings.push_back(fmt::format("{}: {}", of.device, line));
     }
   }
   return warnings;

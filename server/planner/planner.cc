@@ -1,5 +1,7 @@
 #include "server/planner/planner.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -51,19 +53,11 @@ std::optional<MigrationReport> ReportOn(const PlanRequest& request, const Plan& 
 std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModelInfo& model,
                                      const std::vector<DeviceModel>& devices, const Plan& plan) {
   std::vector<std::string> warnings = request.warnings;
-  for (std::string& warning : ConditionWarnings(request, model, plan)) {
-    warnings.push_back(std::move(warning));
-  }
-  for (std::string& warning : KernelWarnings(request, model)) {
-    warnings.push_back(std::move(warning));
-  }
-  for (std::string& warning : QualityWarnings(model)) warnings.push_back(std::move(warning));
-  for (std::string& warning : DeviceWarnings(request, model, devices, plan)) {
-    warnings.push_back(std::move(warning));
-  }
-  for (std::string& warning : MigrationWarnings(request)) warnings.push_back(std::move(warning));
-  for (std::string& warning : HostMemoryWarnings(request, model.coverage.sharding_types, plan)) {
-    warnings.push_back(std::move(warning));
+  for (const auto& lines : {ConditionWarnings(request, model, plan), KernelWarnings(request, model),
+                            QualityWarnings(model), DeviceWarnings(request, model, devices, plan),
+                            MigrationWarnings(request),
+                            HostMemoryWarnings(request, model.coverage.sharding_types, plan)}) {
+    warnings.insert(warnings.end(), lines.begin(), lines.end());
   }
   return warnings;
 }
@@ -138,22 +132,39 @@ std::shared_ptr<const CostModel> WithLinksOf(const Topology& topology,
   return MakeFabricCostModel(std::move(model), *topology.fabric);
 }
 
+// Why the formulas price a request that names no model; of one that names no device, with the
+// devices that a model here was measured on.
+std::string WhyNotMeasured(const Topology& topology, const ModelFinder& find_model) {
+  if (!DeviceNames(topology).empty()) {
+    return "no cost model here was measured on the request's device";
+  }
+  std::string why = UnnamedDevices(topology);
+  if (const auto kind = topology.compute_device) {
+    why += fmt::format(", and no cost model here is the default for {} devices", ToText(*kind));
+    if (kind == ComputeDevice::kCpu) return why;
+  }
+  std::vector<std::string> names;
+  PlanRequest question;
+  for (const PublishedDevice& device : PublishedDevices()) {
+    question.topology.devices = {{.name = device.name}};
+    const auto found = find_model(question);
+    if (found.ok() && IsEachOf(found->front()->info().measured_with.device, {{device.name}})) {
+      names.push_back(device.name);
+    }
+  }
+  if (names.empty()) return why;
+  return fmt::format("{}, and naming the device {} takes a cost model that was measured on it", why,
+                     fmt::join(names, " or "));
+}
+
 // The first of the models that can price the request, and `plan` even where it has rows in a memory
 // that the request does not have.
 StatusOr<Pricing> PriceBy(const PlanRequest& request,
                           const std::vector<std::shared_ptr<const CostModel>>& models,
-                          const Plan& plan = {}) {
+                          std::string why_not_measured, const Plan& plan) {
   PricingConditions conditions = ConditionsOf(request);
   if (HasRowsOffDevice(plan)) conditions.has_rows_off_device = true;
   Status unfit = FailedPrecondition("there is no cost model");
-  std::string why_not_measured = "no cost model here was measured on the request's device";
-  if (DeviceNames(request.topology).empty()) {
-    why_not_measured = UnnamedDevices(request.topology);
-    if (const auto kind = request.topology.compute_device) {
-      why_not_measured +=
-          fmt::format(", and no cost model here is the default for {} devices", ToText(*kind));
-    }
-  }
   for (std::size_t i = 0; i < models.size(); ++i) {
     std::shared_ptr<const CostModel> model = WithLinksOf(request.topology, models[i]);
     StatusOr<BoundCostModel> bound = model->Bind(conditions);
@@ -178,7 +189,8 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
 StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_model,
                           const Plan& plan = {}) {
   NS_ASSIGN_OR_RETURN(const auto models, find_model(request));
-  NS_ASSIGN_OR_RETURN(Pricing pricing, PriceBy(request, models, plan));
+  NS_ASSIGN_OR_RETURN(Pricing pricing,
+                      PriceBy(request, models, WhyNotMeasured(request.topology, find_model), plan));
   if (request.device_cost_models.empty()) return pricing;
   PlanRequest asked = request;
   std::vector<StatusOr<std::shared_ptr<const CostModel>>> of_devices;
@@ -243,7 +255,7 @@ void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const P
   formulas.cost_model.name = kAnalyticKind;
   const auto models = find_model(formulas);
   if (!models.ok()) return;  // a repository without them
-  const StatusOr<Pricing> analytic = PriceBy(request, *models, plan);
+  const StatusOr<Pricing> analytic = PriceBy(request, *models, "", plan);
   if (!analytic.ok()) return;
   const StatusOr<PlanCost> by_formulas = PricePlan(request, plan, analytic->bound);
   if (!by_formulas.ok()) return;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/failure_reason.h"
+#include "common/devices/device_table.h"
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
@@ -33,6 +34,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -616,6 +618,32 @@ TEST_F(PlannerTest, AModelOfOtherDevicesWarnsWithBothFigures) {
   EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, IsEmpty());
   request.cost_model.name = "";
   EXPECT_THAT(planner.MakePlan(request, never_, nullptr)->warnings, doubts());
+}
+
+// Whoever has such a device takes the model by one word; whoever has not is not priced by it.
+TEST_F(PlannerTest, FormulasNameTheDevicesThatThereAreMeasuredModelsOf) {
+  CostModelInfo card = FakeCostModel::Named("card");
+  card.measured_with.device = "NVIDIA H100 80GB HBM3";
+  const auto measured = std::make_shared<const FakeCostModel>(card);
+  const auto find = [&](const PlanRequest& request) {
+    const bool named = DeviceNames(request.topology) == std::vector<std::string>{"h100-sxm"};
+    return std::vector<std::shared_ptr<const CostModel>>{named ? measured : formulas_};
+  };
+  formulas_ = MakeAnalyticCostModel();
+  const Planner planner(find, Scripted({1}), clock_);
+  PlanRequest request = TwoTablesOnTwoRanks();
+  const auto said = [&] { return planner.MakePlan(request, never_, nullptr)->basis.text; };
+  const std::string hint =
+      ", and naming the device h100-sxm takes a cost model that was measured on it";
+  EXPECT_THAT(said(), EndsWith(hint));
+  request.topology.compute_device = ComputeDevice::kCuda;
+  EXPECT_THAT(said(), EndsWith("is the default for cuda devices" + hint));
+  EXPECT_THAT(planner.EvaluatePlan(request, PlanWith(request, 0))->basis.text, EndsWith(hint));
+  request.topology.compute_device = ComputeDevice::kCpu;
+  EXPECT_THAT(said(), EndsWith("is the default for cpu devices"));
+  request.topology.compute_device.reset();
+  for (Device& device : request.topology.devices) device.name = "a100-sxm-80gb";
+  EXPECT_THAT(said(), EndsWith("measured on the request's device"));
 }
 
 TEST_F(PlannerTest, ModelsWithoutCommunicationGetTheLinksOfTheRequestsDevices) {
