@@ -14,14 +14,14 @@ CostModelInfo InfoWithFabric(CostModelInfo info, const Fabric& fabric) {
   coverage.comm_fabric = fabric.name;
   coverage.num_devices.clear();
   coverage.max_ranks = kMaxFabricRanks;
-  coverage.ranges.min_ranks = 0;
-  coverage.ranges.max_ranks = 0;
-  coverage.ranges.max_hosts = 0;
+  coverage.ranges.min_ranks = coverage.ranges.max_ranks = coverage.ranges.max_hosts = 0;
   coverage.measured_types.clear();
   for (const auto& word : kWords<ShardingType>) coverage.measured_types.push_back(word.value);
-  info.properties.separable_comm = false;
+  // No collective is less known than an all-to-all: all types that TorchRec runs.
+  coverage.sharding_types = coverage.measured_types;
+  std::erase(coverage.sharding_types, ShardingType::kRowWiseSubset);
+  info.properties.separable_comm = info.properties.monotone_shard_costs = false;
   info.properties.comm_run_a_rank = true;
-  info.properties.monotone_shard_costs = false;
   info.typical_errors.erase("forward_comm");
   info.typical_errors.erase("backward_comm");
   return info;

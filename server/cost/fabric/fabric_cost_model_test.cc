@@ -10,7 +10,10 @@ namespace neuroshard {
 namespace {
 
 using ::neuroshard::testing::FakeCostModel;
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Fabric kModelFabric{"made up", {4, 300e9}, {10, 25e9}};
 
@@ -78,6 +81,11 @@ TEST(FabricCostModelTest, SaysThatCommunicationIsNotMeasured) {
   EXPECT_EQ(model->info().coverage.comm_fabric, "made up");
   EXPECT_TRUE(model->info().coverage.num_devices.empty());
   EXPECT_EQ(model->info().typical_errors.size(), 1U);
+  // Searches try what the formulas try: all-to-alls are not measured either.
+  EXPECT_THAT(
+      model->Bind({.num_ranks = 2})->sharding_types(),
+      AllOf(Contains(ShardingType::kTableWise), Contains(ShardingType::kRowWise),
+            Contains(ShardingType::kDataParallel), Not(Contains(ShardingType::kRowWiseSubset))));
   EXPECT_TRUE(model->Bind({.num_ranks = 2})->comm().Intervals(std::vector<RankComm>(2)).empty());
 }
 
