@@ -45,7 +45,7 @@ stop() {
 prefix() {
   local prefix=$work/prefix file program
   cmake --install "$build" --prefix "$prefix" >/dev/null
-  for file in share/neuroshard/configs/{planner,worker,pretrain}.yaml share/neuroshard/configs/{sweeps,workloads,fabrics} share/neuroshard/models/cpu-amd-epyc \
+  for file in share/neuroshard/configs/{planner,worker,pretrain}.yaml share/neuroshard/configs/{sweeps,workloads,fabrics} share/neuroshard/models/{cpu-amd-epyc,h100-sxm} \
     share/neuroshard/grafana/planner.json share/neuroshard/prometheus/alerts.yml share/bash-completion/completions/neuroshard \
     share/zsh/vendor-completions/_neuroshard share/fish/vendor_completions.d/neuroshard.fish share/doc/neuroshard-client/{README.md,copyright}; do
     [ -s "$prefix/$file" ] || fail "$file was not installed"
@@ -90,7 +90,9 @@ packages() {
         for script in postinst prerm postrm; do dpkg-deb --info "$deb" $script | sh -n; done ;;
     esac
   done
-  [ "$(readlink "$root/var/lib/neuroshard/models/cpu-amd-epyc")" = /usr/share/neuroshard/models/cpu-amd-epyc ] || fail "models are not linked to"
+  for model in cpu-amd-epyc h100-sxm; do
+    [ "$(readlink "$root/var/lib/neuroshard/models/$model")" = "/usr/share/neuroshard/models/$model" ] || fail "$model is not linked to"
+  done
   grep -q '^  root: /var/lib/neuroshard/models$' "$root/etc/neuroshard/planner.yaml" || fail "planner.yaml has another models.root"
   if command -v systemd-analyze >/dev/null; then
     # Verified where the programs are; systemd 252 has --root for neither.

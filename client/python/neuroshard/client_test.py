@@ -233,11 +233,21 @@ class ClientTests:
 
     async def test_devices_go_by_name(self):
         async with self.client() as client:
-            named = {**REQUEST, "topology": {"hosts": [{"device": "h100-sxm", "num_devices": 2}]}}
+            named = {**REQUEST, "topology": {"hosts": [{"device": "a100-sxm-80gb", "num_devices": 2}]}}
             response = await client.plan(named)
             self.assertEqual(response.cost_model.name, "analytic")
-            self.assertIn("published figures of h100-sxm", response.price_basis.text)
+            self.assertIn("published figures of a100-sxm-80gb", response.price_basis.text)
             self.assertEqual(response.cost.ranks[0].memory.capacity_bytes, 80_000_000_000)
+            # The shipped model of that card, and who does not say that his is one.
+            named["topology"]["hosts"][0]["device"] = "h100-sxm"
+            response = await client.plan(named)
+            self.assertEqual(response.cost_model.name, "h100-sxm")
+            self.assertIn("compute measured with neuroshard-cuda kernels on NVIDIA H100 80GB HBM3, until 2026-11-27, and on published figures of the fabric",
+                          response.price_basis.text)
+            unnamed = {**REQUEST, "topology": {"compute_device": "cuda", "hosts": [{"memory_bytes": 1 << 33, "num_devices": 2}]}}
+            response = await client.plan(unnamed)
+            self.assertEqual(response.cost_model.name, "analytic")
+            self.assertTrue(response.price_basis.text.endswith("naming the device h100-sxm takes a cost model that was measured on it"), response.price_basis.text)
             named["topology"]["hosts"][0]["device"] = "h100-smx"
             with self.assertRaises(neuroshard.InvalidRequest) as caught:
                 await client.plan(named)

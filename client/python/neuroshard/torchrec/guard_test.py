@@ -169,10 +169,10 @@ class GuardTest(unittest.TestCase):
 
     def test_the_device_is_told(self):
         job = Job(3)
-        planner = job.planner(NeuroShardPlanner, ADDRESS, device="h100-sxm")
+        planner = job.planner(NeuroShardPlanner, ADDRESS, device="a100-sxm-80gb")
         cost_ms = job.cost_ms(planner)
         self.assertEqual(planner.response.cost_model.name, "analytic")
-        self.assertIn("h100-sxm", planner.response.price_basis.text)
+        self.assertIn("a100-sxm-80gb", planner.response.price_basis.text)
         self.assertAlmostEqual(planner.response.cost.embedding_cost_ms, cost_ms, delta=ROUNDING * cost_ms)  # the topology's figures count
         with self.assertRaisesRegex(PlannerError, "h100-sxn.*did you mean h100-sxm"):
             job.cost_ms(job.planner(NeuroShardPlanner, ADDRESS, device="h100-sxn"))
