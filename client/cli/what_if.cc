@@ -542,9 +542,8 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
     if (wide) cells.push_back(fmt::format("{}", row.global_batch_size()));
     cells.push_back(planned ? fmt::format("{:.3f}", row.embedding_cost_ms()) : "-");
     const bool synced = planned && row.two_dimensional().replicas() > 1;
-    if (groups && wide) {
+    if (groups && wide)
       cells.push_back(synced ? FormatBytes(row.two_dimensional().sync_bytes()) : "-");
-    }
     if (groups) cells.push_back(synced ? fmt::format("{:.3f}", SyncMsABatch(row)) : "-");
     if (planned) {
       cells.insert(cells.end(), {SamplesText(row.samples_per_second()),
@@ -562,9 +561,8 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
     }
     table.AddRow(std::move(cells), row.pareto() ? TextTable::Mark::kBold : TextTable::Mark::kNone);
   }
-  for (const v1::WhatIfRow& row : rows) {
+  for (const v1::WhatIfRow& row : rows)
     if (row.two_dimensional().fastest()) remarks.Add(row.name(), "fastest groups of this topology");
-  }
   for (const v1::WhatIfRow& row : rows) remarks.Add(row.name(), row.price_basis().text());
   for (const v1::WhatIfRow& row : rows) {
     for (const std::string& warning : row.warnings())
@@ -573,7 +571,9 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   std::string text = table.ToString(style);
   text += Lines(
       "max_memory is that of the fullest rank; over_bound is how far the plan is above the least "
-      "that any plan can cost (~: above an even spread, which a plan may be below)\n",
+      "that any plan can cost (~: above an even spread, which a plan may be below); basis is what "
+      "prices rest on: what one model priced does not compare with what another did, --model "
+      "analytic prices all alike\n",
       style);
   if (prices) {
     text += Lines(

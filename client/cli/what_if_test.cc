@@ -109,6 +109,8 @@ TEST_F(WhatIfTest, SaysWhatItsColumnsAreAndWhySeveralHostsLookSlow) {
       text,
       AllOf(HasSubstr("max_memory is that of the fullest rank; over_bound is how far the plan "
                       "is above the least that any plan can cost"),
+            HasSubstr("what one model priced does not compare with what another did, --model "
+                      "analytic prices all alike"),
             HasSubstr("*: every topology here that is faster costs more a sample, and every "
                       "one that costs less is slower"),
             HasSubstr(
