@@ -3,8 +3,8 @@
 
     held_out.py --bin build/release/bin --store profile.db --config configs/pretrain_h100.yaml --memory-gb-per-s 3350
 
-Held out are a fifth of the samples at one set of conditions (batch 65,536, row-wise Adagrad, fp32 sums in device memory: the networks of the paper
-know only one), by a hash of their content, and the ranks of real plans (sweeps of `neuroshard validate`) at the same conditions. All others are learned
+Held out are samples at one set of conditions (batch 65,536, row-wise Adagrad, fp32 sums in device memory: the networks of the paper know only one), those
+with one in five hashes of their tables, and the ranks of real plans (sweeps of `neuroshard validate`) at the same conditions. All others are learned
 from: by the preset `universal` all or those at the conditions, by `neuroshard` and `per_count` those at the conditions. Beside them TorchRec's formulas
 at the device's bandwidth, which their compute is inversely proportional to.
 """

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -165,9 +164,8 @@ int ModelSnapshot::ServingVersion(const std::string& name, const PlanRequest& re
 
 std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::VersionsOf(
     const std::string& name) const {
-  std::vector<std::shared_ptr<const CostModel>> versions;
-  std::copy_if(models_.begin(), models_.end(), std::back_inserter(versions),
-               [&](const auto& model) { return model->info().name == name; });
+  auto versions = models_;
+  std::erase_if(versions, [&](const auto& model) { return model->info().name != name; });
   return versions;
 }
 
@@ -276,8 +274,8 @@ std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::MeasuredOn(
   std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {
     return rank(a->info()) < rank(b->info());
   });
-  // Another device of the kind may be meant: only the operator can tell. No name of a CPU is known,
-  // so whoever says "cpu" has said what he can.
+  // Another device of the kind may be meant: only the operator can tell. Of CPUs there is no more to
+  // say, as none has a name that a request could give.
   if (devices.empty() && !found.empty()) {
     const bool is_it = found.front()->info().name == default_name_ ||
                        (found.size() == 1 && kind == ComputeDevice::kCpu);
@@ -442,15 +440,17 @@ void ModelRepository::ReloadChannels(const std::vector<std::string>& names, Relo
 
 std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
   if (!options_.default_model.empty()) return default_.name;
-  std::set<std::string> names;
-  std::set<std::string> measured;
-  for (const auto& model : snapshot.loaded_) {
-    names.insert(model->info().name);
-    if (MeasuredComm(model->info())) measured.insert(model->info().name);
+  // Nobody knows what a refused name measured: it counts where none is known to have.
+  std::set<std::string> names, measured;
+  for (const auto& [key, entry] : entries_) {
+    const std::string name = key.substr(0, key.find('/'));
+    names.insert(name);
+    if (entry.model != nullptr && MeasuredComm(entry.model->info())) measured.insert(name);
   }
+  const bool loaded = !snapshot.loaded_.empty();
   const std::set<std::string>& eligible = measured.empty() ? names : measured;
-  if (chosen_name_.empty() && eligible.size() == 1) chosen_name_ = *eligible.begin();
-  if (!names.empty() || !chosen_name_.empty()) return chosen_name_;
+  if (chosen_name_.empty() && loaded && eligible.size() == 1) chosen_name_ = *eligible.begin();
+  if (loaded || !chosen_name_.empty()) return chosen_name_;
   // A built-in model stands in only where there is nothing else.
   return options_.built_in.size() == 1 ? options_.built_in.front()->info().name : "";
 }

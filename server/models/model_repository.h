@@ -63,9 +63,9 @@ class ModelSnapshot {
   // is for, and the formulas come last. Devices that are named: a version of each name that was
   // measured on them (the default first, then those whose communication was measured, then by name).
   // compute_device alone: the default if it was measured on that kind; on CPUs also the only name
-  // that was. Neither: the default, unless it was measured on CPUs and nobody stated it. Where no version is
-  // named, a staged one takes those requests whose place in its rollout is below its share; a
-  // question without tables is never staged.
+  // that was. Neither: the default, unless it was measured on CPUs and nobody stated it. Where no
+  // version is named, a staged one takes those requests whose place in its rollout is below its
+  // share; a question without tables is never staged.
   StatusOr<std::vector<std::shared_ptr<const CostModel>>> FindFor(const PlanRequest& request) const;
 
   // Why the default that was stated is not there; empty: it is, or none was.

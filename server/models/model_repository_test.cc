@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using testing::StatusIs;
 
 CostModelInfo FakeInfo(const ModelManifest& manifest) {
@@ -710,6 +711,24 @@ TEST_F(ModelsForDevicesTest, TheOnlyNameWhoseCommunicationWasMeasuredIsTheDefaul
   AddModelOf("more", 1, "NVIDIA A100-SXM4-80GB");
   EXPECT_THAT(Default(*OpenWithFormulas()), HasSubstr("name one of a-card, b-card, cpu, more"));
   EXPECT_EQ(Default(*OpenWithFormulas("a-card")), "a-card");
+}
+
+// What cannot be read may be the default that others rely on.
+TEST_F(ModelsForDevicesTest, ARefusedNameCountsWhereNoneIsKnownToHaveMeasuredCommunication) {
+  fs::create_directories(root_ / "cpu/1");
+  std::ofstream(root_ / "cpu/1/model.yaml") << "cut";
+  AddModelOf("card", 1, "NVIDIA H100 80GB HBM3", Comm::kFabric);
+  const auto repository = OpenWithFormulas();
+  EXPECT_THAT(repository->Current()->refused(), SizeIs(1));
+  EXPECT_THAT(Default(*repository), HasSubstr("name one of card"));
+  EXPECT_THAT(Candidates(*repository, "", {}, ComputeDevice::kCuda), ElementsAre("analytic/1"));
+  fs::remove_all(root_ / "cpu");
+  AddModelOf("cpu", 1, "AMD EPYC");
+  repository->Reload();
+  EXPECT_EQ(Default(*repository), "cpu");
+  fs::create_directories(root_ / "other/1");
+  std::ofstream(root_ / "other/1/model.yaml") << "cut";
+  EXPECT_EQ(Default(*OpenWithFormulas()), "cpu");
 }
 
 TEST_F(ModelsForDevicesTest, ARunningPlannersDefaultStaysWhateverComes) {

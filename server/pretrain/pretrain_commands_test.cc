@@ -71,7 +71,8 @@ TEST_F(PretrainCommandsTest, EvaluateSaysNullWhereTheStoreHasNothing) {
 TEST_F(PretrainCommandsTest, SamplesThatLookNothingUpAreLeftOutAndSaid) {
   auto compute = SyntheticComputeRecords(60);
   for (std::size_t i = 0; i < 4; ++i) {
-    for (MeasuredShard& shard : compute[i].sample.shards) shard.pooling_factor = static_cast<double>(i) * 1e-4;
+    for (MeasuredShard& shard : compute[i].sample.shards)
+      shard.pooling_factor = static_cast<double>(i) * 1e-4;
   }
   for (ComputeRecord& record : std::span(compute).first(4)) record.sample.batch_size = 2048;
   compute[4].sample.shards.push_back(compute[4].sample.shards.front());
