@@ -226,7 +226,8 @@ void CompleteReplicas(const v1::Plan& other, v1::Plan& plan) {
   for (v1::TablePlan& table : *plan.mutable_tables()) {
     const v1::TablePlan* found = tables.Find(table);
     if (found == nullptr) continue;
-    std::int64_t rows = 0, cols = 0;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
     for (const v1::Shard& shard : found->shards()) {
       rows = std::max(rows, shard.row_offset() + shard.rows());
       cols = std::max(cols, shard.col_offset() + shard.cols());
