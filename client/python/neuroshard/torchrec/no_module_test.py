@@ -13,7 +13,7 @@ import torch
 from planner_process import PlannerProcess
 from torch import nn
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
-from torchrec.distributed.planner.types import PlannerError, PlannerErrorType, Topology
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 
 from neuroshard.torchrec import NeuroShardPlanner, load_plan, save_plan
@@ -69,6 +69,21 @@ class NoModuleTest(unittest.TestCase):
         save_plan(planner.plan(model(ebc=bags("users", "goods")), get_default_sharders()), self.plan)
         done = self.run_client("evaluate", self.request, self.plan)
         self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (0, "legal"), done.stdout + done.stderr)
+
+
+class OtherDeviceTest(unittest.TestCase):
+    def test_kernels_for_gpus_are_told_on_cpus(self):
+        gpus, cpus = (Topology(world_size=2, local_world_size=2, compute_device=device) for device in ("cuda", "cpu"))
+        uvm = {"users": ParameterConstraints(compute_kernels=["fused_uvm"], sharding_types=["table_wise"])}
+        planner = NeuroShardPlanner(ADDRESS, gpus, 512, constraints=uvm, debug=False, stats=[])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            save_plan(planner.plan(model(ebc=bags("users", "goods")), get_default_sharders()), path)
+            with self.assertNoLogs("neuroshard.torchrec", "WARNING"):
+                load_plan(path, model(ebc=bags("users", "goods")), gpus)
+            with self.assertLogs("neuroshard.torchrec", "WARNING") as logs:
+                load_plan(path, model(ebc=bags("users", "goods")), cpus)
+        self.assertIn("was made for GPUs, with rows in host memory (fused_uvm or fused_uvm_caching) of ebc.users", logs.output[0])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import tempfile
@@ -16,7 +17,9 @@ from torchrec.distributed.types import EnumerableShardingSpec, ModuleSharder, Sh
 
 from neuroshard.torchrec.arguments import PATH, check_constraints, check_type
 from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, load_factor_of, make_table, with_modules
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, TableEnumerator, label
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, HOST_KERNELS, TableEnumerator, label
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 FORMAT = "neuroshard-torchrec/1"  # of a file without "format" as well, which the command line and TorchRec write
 MAX_BYTES = 1 << 30
@@ -190,4 +193,7 @@ def load_plan(
     tables = TableEnumerator(topology, 1, constraints).tables(module, sharders, topology)
     layout = with_modules(layout, tables)
     check_layout(layout, tables, topology, f"{os.fspath(path)}: the plan", constrained=False)
+    in_host_memory = [label(key) for key, table in layout.items() if table.compute_kernel in HOST_KERNELS]
+    if topology.compute_device == "cpu" and in_host_memory:
+        logger.warning("%s: was made for GPUs, with rows in host memory (%s) of %s", os.fspath(path), " or ".join(HOST_KERNELS), ", ".join(in_host_memory))
     return to_sharding_plan(chosen_options(layout, tables, topology, 1), topology)
