@@ -188,15 +188,8 @@ class MovesWriter {
 
  private:
   static std::string_view MemoryText(MemoryTier memory) {
-    switch (memory) {
-      case MemoryTier::kDevice:
-        break;
-      case MemoryTier::kHost:
-        return " in host memory";
-      case MemoryTier::kSsd:
-        return " on SSD";
-    }
-    return "";
+    static constexpr ByTier<std::string_view> kTexts = {"", " in host memory", " on SSD"};
+    return kTexts[memory];
   }
 
   static void AddRectangle(const Shard& shard, MovesJson& json) {

@@ -58,20 +58,32 @@ RankIntervals DecodeIntervals(const v1::RankCost& rank) {
 }
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
-  return {message.weights_bytes(),       message.optimizer_bytes(),
-          message.input_bytes(),         message.output_bytes(),
-          message.reserve_bytes(),       message.cache_state_bytes(),
-          message.host_weights_bytes(),  message.host_optimizer_bytes(),
-          message.host_cache_bytes(),    message.ssd_weights_bytes(),
-          message.ssd_optimizer_bytes(), message.ssd_cache_state_bytes()};
+  return {
+      {message.weights_bytes(), message.host_weights_bytes(), message.ssd_weights_bytes()},
+      {message.optimizer_bytes(), message.host_optimizer_bytes(), message.ssd_optimizer_bytes()},
+      {message.cache_state_bytes(), message.host_cache_bytes(), message.ssd_cache_state_bytes()},
+      message.input_bytes(),
+      message.output_bytes(),
+      message.reserve_bytes()};
 }
 
-v1::HostMemoryUse EncodeHostMemoryUse(const HostMemoryUse& use) {
-  v1::HostMemoryUse message;
-  message.set_host(use.host);
-  message.set_total_bytes(use.total_bytes);
-  message.set_capacity_bytes(use.capacity_bytes);
-  return message;
+using HostMemoryUses = google::protobuf::RepeatedPtrField<v1::HostMemoryUse>;
+
+void EncodeUses(const std::vector<HostMemoryUse>& uses, HostMemoryUses& messages) {
+  for (const HostMemoryUse& use : uses) {
+    v1::HostMemoryUse& message = *messages.Add();
+    message.set_host(use.host);
+    message.set_total_bytes(use.total_bytes);
+    message.set_capacity_bytes(use.capacity_bytes);
+  }
+}
+
+std::vector<HostMemoryUse> DecodeUses(const HostMemoryUses& messages) {
+  std::vector<HostMemoryUse> uses;
+  for (const v1::HostMemoryUse& use : messages) {
+    uses.push_back({use.host(), use.total_bytes(), use.capacity_bytes()});
+  }
+  return uses;
 }
 
 void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check, TablePlan& plan) {
@@ -234,29 +246,29 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     encoded.set_start_offset_ms(rank.start_offset_ms);
     encoded.set_dim_sum(rank.dim_sum);
     v1::MemoryUse& memory = *encoded.mutable_memory();
-    memory.set_weights_bytes(rank.memory.weights_bytes);
-    memory.set_optimizer_bytes(rank.memory.optimizer_bytes);
-    memory.set_input_bytes(rank.memory.input_bytes);
-    memory.set_output_bytes(rank.memory.output_bytes);
-    memory.set_reserve_bytes(rank.memory.reserve_bytes);
-    memory.set_total_bytes(rank.memory.total_bytes());
+    const MemoryUse& use = rank.memory;
+    const TierBytes total = use.by_tier();
+    memory.set_weights_bytes(use.weights[MemoryTier::kDevice]);
+    memory.set_optimizer_bytes(use.optimizer[MemoryTier::kDevice]);
+    memory.set_cache_state_bytes(use.caches[MemoryTier::kDevice]);
+    memory.set_host_weights_bytes(use.weights[MemoryTier::kHost]);
+    memory.set_host_optimizer_bytes(use.optimizer[MemoryTier::kHost]);
+    memory.set_host_cache_bytes(use.caches[MemoryTier::kHost]);
+    memory.set_ssd_weights_bytes(use.weights[MemoryTier::kSsd]);
+    memory.set_ssd_optimizer_bytes(use.optimizer[MemoryTier::kSsd]);
+    memory.set_ssd_cache_state_bytes(use.caches[MemoryTier::kSsd]);
+    memory.set_input_bytes(use.input_bytes);
+    memory.set_output_bytes(use.output_bytes);
+    memory.set_reserve_bytes(use.reserve_bytes);
+    memory.set_total_bytes(total[MemoryTier::kDevice]);
+    memory.set_host_total_bytes(total[MemoryTier::kHost]);
+    memory.set_ssd_total_bytes(total[MemoryTier::kSsd]);
     memory.set_capacity_bytes(rank.capacity_bytes);
-    memory.set_cache_state_bytes(rank.memory.cache_state_bytes);
-    memory.set_host_weights_bytes(rank.memory.host_weights_bytes);
-    memory.set_host_optimizer_bytes(rank.memory.host_optimizer_bytes);
-    memory.set_host_total_bytes(rank.memory.host_total_bytes());
-    memory.set_host_cache_bytes(rank.memory.host_cache_bytes);
-    memory.set_ssd_weights_bytes(rank.memory.ssd_weights_bytes);
-    memory.set_ssd_optimizer_bytes(rank.memory.ssd_optimizer_bytes);
-    memory.set_ssd_cache_state_bytes(rank.memory.ssd_cache_state_bytes);
-    memory.set_ssd_total_bytes(rank.memory.ssd_total_bytes());
     if (rank.input_dist_ms) encoded.set_input_dist_ms(*rank.input_dist_ms);
     EncodeIntervals(rank.intervals, encoded);
   }
-  for (const HostMemoryUse& host : cost.host_memory) {
-    *message.add_host_memory() = EncodeHostMemoryUse(host);
-  }
-  for (const HostMemoryUse& host : cost.ssd) *message.add_ssd() = EncodeHostMemoryUse(host);
+  EncodeUses(cost.shared[MemoryTier::kHost], *message.mutable_host_memory());
+  EncodeUses(cost.shared[MemoryTier::kSsd], *message.mutable_ssd());
   return message;
 }
 
@@ -291,12 +303,7 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     }
     cost.ranks.push_back(rank);
   }
-  for (const v1::HostMemoryUse& host : message.host_memory()) {
-    cost.host_memory.push_back({host.host(), host.total_bytes(), host.capacity_bytes()});
-  }
-  for (const v1::HostMemoryUse& host : message.ssd()) {
-    cost.ssd.push_back({host.host(), host.total_bytes(), host.capacity_bytes()});
-  }
+  cost.shared = {{{}, DecodeUses(message.host_memory()), DecodeUses(message.ssd())}};
   return cost;
 }
 

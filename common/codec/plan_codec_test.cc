@@ -78,7 +78,7 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].backward_comm_ms = 0.125;
   cost.ranks[0].start_offset_ms = 0.75;
   cost.ranks[0].dim_sum = 96;
-  cost.ranks[0].memory = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  cost.ranks[0].memory = {{1, 7, 10}, {2, 8, 11}, {6, 9, 12}, 3, 4, 5};
   cost.ranks[0].capacity_bytes = 1000;
   cost.ranks[0].intervals = {CostInterval{1, 2},        CostInterval{0.25, 0.75},
                              CostInterval{0.5, 1.5},    CostInterval{0.125, 0.5},
@@ -92,8 +92,8 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].input_dist_hidden = false;
   cost.ranks[1].input_dist_ms = 0.25;
   cost.ranks[1].intervals.input_dist = CostInterval{0.125, 0.5};
-  cost.host_memory = {{0, 15, 64}, {2, 7, 32}};
-  cost.ssd = {{1, 150, 640}};
+  cost.shared[MemoryTier::kHost] = {{0, 15, 64}, {2, 7, 32}};
+  cost.shared[MemoryTier::kSsd] = {{1, 150, 640}};
 
   const v1::PlanCost message = EncodePlanCost(cost);
 

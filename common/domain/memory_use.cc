@@ -133,11 +133,10 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
       TorchRecOptimizerMultiplier(request.optimizer, static_cast<double>(table.embedding_dim));
   MemoryUse use;
   const double beside = allocated * static_cast<double>(table.extra_bytes_per_row);
-  use.weights_bytes = Saturate(values * element + beside);
-  use.optimizer_bytes = Saturate(values * element * multiplier);
-  if (IsInHostMemory(layout.kernel)) {
-    use.host_weights_bytes = use.weights_bytes;
-    use.host_optimizer_bytes = use.optimizer_bytes;
+  const MemoryTier tier = TierOf(layout.kernel);
+  use.weights[tier] = Saturate(values * element + beside);
+  use.optimizer[tier] = Saturate(values * element * multiplier);
+  if (tier == MemoryTier::kHost) {
     // The cache of the whole table, rounded to even, and the shard's part of it. Python divides
     // integers exactly.
     const double table_values =
@@ -145,17 +144,15 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
     const double cache = std::nearbyint(table_values * element * layout.cache_load_factor);
     const double cached =
         std::ceil(static_cast<double>(static_cast<long double>(cache) * values / table_values));
-    use.weights_bytes = Saturate(cached);
-    use.optimizer_bytes = Saturate(cached * multiplier);
-    use.cache_state_bytes = CacheStateBytes(layout, rows);
-  } else if (TierOf(layout.kernel) == MemoryTier::kSsd) {
-    use.ssd_weights_bytes = use.weights_bytes;
-    use.ssd_optimizer_bytes = use.optimizer_bytes;
-    use.ssd_cache_state_bytes = CacheStateBytes(layout, rows);
+    use.weights[MemoryTier::kDevice] = Saturate(cached);
+    use.optimizer[MemoryTier::kDevice] = Saturate(cached * multiplier);
+    use.caches[MemoryTier::kDevice] = CacheStateBytes(layout, rows);
+  } else if (tier == MemoryTier::kSsd) {
+    use.caches[tier] = CacheStateBytes(layout, rows);
     const double cache = static_cast<double>(table.num_embeddings) * layout.cache_load_factor *
                          element * static_cast<double>(table.embedding_dim);
-    use.weights_bytes = std::min(Saturate(cache), table.max_l1_cache_bytes.value_or(0));
-    use.optimizer_bytes = 0;
+    use.weights[MemoryTier::kDevice] =
+        std::min(Saturate(cache), table.max_l1_cache_bytes.value_or(0));
   }
   const double input = std::ceil(ids * 8);
   use.input_bytes = Saturate(input * (BatchesInFlight(request) + PrefetchBatches(request, layout)));
@@ -169,19 +166,23 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
 
 }  // namespace
 
+TierBytes MemoryUse::by_tier() const {
+  TierBytes bytes = {input_bytes + output_bytes + reserve_bytes};
+  for (const auto& [tier, name] : kWords<MemoryTier>) {
+    bytes[tier] += weights[tier] + optimizer[tier] + caches[tier];
+  }
+  return bytes;
+}
+
 MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
-  AddSaturating(weights_bytes, other.weights_bytes);
-  AddSaturating(optimizer_bytes, other.optimizer_bytes);
+  for (const auto kind : {&MemoryUse::weights, &MemoryUse::optimizer, &MemoryUse::caches}) {
+    for (const auto& [tier, name] : kWords<MemoryTier>) {
+      AddSaturating((this->*kind)[tier], (other.*kind)[tier]);
+    }
+  }
   AddSaturating(input_bytes, other.input_bytes);
   AddSaturating(output_bytes, other.output_bytes);
   AddSaturating(reserve_bytes, other.reserve_bytes);
-  AddSaturating(cache_state_bytes, other.cache_state_bytes);
-  AddSaturating(host_weights_bytes, other.host_weights_bytes);
-  AddSaturating(host_optimizer_bytes, other.host_optimizer_bytes);
-  AddSaturating(host_cache_bytes, other.host_cache_bytes);
-  AddSaturating(ssd_weights_bytes, other.ssd_weights_bytes);
-  AddSaturating(ssd_optimizer_bytes, other.ssd_optimizer_bytes);
-  AddSaturating(ssd_cache_state_bytes, other.ssd_cache_state_bytes);
   return *this;
 }
 
@@ -213,28 +214,26 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   weights += r * RowBytesBesides(table.weight_dtype);
   const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
   const double beside = r * static_cast<double>(table.extra_bytes_per_row);
-  const bool in_host_memory = IsInHostMemory(layout.kernel);
-  const bool on_ssd = TierOf(layout.kernel) == MemoryTier::kSsd;
+  const MemoryTier tier = TierOf(layout.kernel);
+  const bool on_ssd = tier == MemoryTier::kSsd;
   const double cached = CachedShare(table, layout, rows, cols);
   MemoryUse use;
-  use.weights_bytes = Saturate(in_host_memory || on_ssd ? cached * weights : weights + beside);
-  if (in_host_memory) use.host_weights_bytes = Saturate(weights + beside);
-  if (on_ssd) {
-    use.ssd_weights_bytes = Saturate(weights + beside);
-    use.host_cache_bytes = Saturate(HostCachedShare(table, layout, rows, cols) * weights);
-  }
+  use.weights[MemoryTier::kDevice] = Saturate(cached * weights);
+  use.weights[tier] = Saturate(weights + beside);
+  use.caches[MemoryTier::kHost] = Saturate(HostCachedShare(table, layout, rows, cols) * weights);
   if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
 
   const OptimizerState state = on_ssd ? SsdStateOf(request.optimizer) : StateOf(request.optimizer);
   const double element_state = r * c * state.element_bytes;
   const double row_state = r * state.row_bytes;
   const bool updated_by_host = layout.kernel == ComputeKernel::kOffload;
-  use.optimizer_bytes =
+  const bool in_host_memory = tier == MemoryTier::kHost;
+  use.optimizer[MemoryTier::kDevice] =
       Saturate((updated_by_host ? 0 : row_state) + (in_host_memory ? 0 : element_state) + gradient);
   if (in_host_memory) {
-    use.host_optimizer_bytes = Saturate(element_state + (updated_by_host ? row_state : 0));
+    use.optimizer[tier] = Saturate(element_state + (updated_by_host ? row_state : 0));
   }
-  use.cache_state_bytes =
+  use.caches[MemoryTier::kDevice] =
       on_ssd ? Saturate(r * cached * kCacheBytesPerSlot) : CacheStateBytes(layout, rows);
 
   double batch = static_cast<double>(request.global_batch_size);

@@ -9,33 +9,22 @@
 
 namespace neuroshard {
 
-// Bytes by kind. Sums saturate, so the total does not overflow.
+// Bytes by kind, and of what may be in several memories by memory. Sums saturate, so the total does
+// not overflow.
 struct MemoryUse {
-  std::int64_t weights_bytes = 0;
-  std::int64_t optimizer_bytes = 0;
+  TierBytes weights = {};
+  TierBytes optimizer = {};
+  TierBytes caches = {};  // in host memory rows on SSD, elsewhere the state of caches on the device
+  // On the device.
   std::int64_t input_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t reserve_bytes = 0;
-  std::int64_t cache_state_bytes = 0;  // of caches of rows in host memory or on SSD
-  // In the memory of the device's host.
-  std::int64_t host_weights_bytes = 0;
-  std::int64_t host_optimizer_bytes = 0;
-  std::int64_t host_cache_bytes = 0;  // of caches of rows on SSD
-  // On the SSDs of the device's host.
-  std::int64_t ssd_weights_bytes = 0;
-  std::int64_t ssd_optimizer_bytes = 0;
-  std::int64_t ssd_cache_state_bytes = 0;  // kTorchRec counts it there
 
-  // On the device.
-  std::int64_t total_bytes() const {
-    return weights_bytes + optimizer_bytes + input_bytes + output_bytes + reserve_bytes +
-           cache_state_bytes;
-  }
-  std::int64_t host_total_bytes() const {
-    return host_weights_bytes + host_optimizer_bytes + host_cache_bytes;
-  }
-  std::int64_t ssd_total_bytes() const {
-    return ssd_weights_bytes + ssd_optimizer_bytes + ssd_cache_state_bytes;
+  TierBytes by_tier() const;
+  // On the device: all, and weights and optimizer state alone.
+  std::int64_t total_bytes() const { return by_tier()[MemoryTier::kDevice]; }
+  std::int64_t row_bytes() const {
+    return weights[MemoryTier::kDevice] + optimizer[MemoryTier::kDevice];
   }
   // Saturates every kind at 2^60.
   MemoryUse& operator+=(const MemoryUse& other);

@@ -25,8 +25,8 @@ Table SmallTable() {
 
 TEST(ShardMemoryTest, CountsEveryKind) {
   const MemoryUse use = ShardMemory(Request(Optimizer::kRowwiseAdagrad), SmallTable(), 1000, 32);
-  EXPECT_EQ(use.weights_bytes, 1000 * 32 * 4);
-  EXPECT_EQ(use.optimizer_bytes, 1000 * 4);
+  EXPECT_EQ(use.weights[MemoryTier::kDevice], 1000 * 32 * 4);
+  EXPECT_EQ(use.optimizer[MemoryTier::kDevice], 1000 * 4);
   EXPECT_EQ(use.input_bytes, 1024 * 5 / 2 * 8);
   EXPECT_EQ(use.output_bytes, 1024 * 32 * 4);
   EXPECT_EQ(use.total_bytes(), 128000 + 4000 + 20480 + 131072);
@@ -45,26 +45,27 @@ TEST(ShardMemoryTest, HashTablesTakeSpareRowsAndBytesBesideThem) {
        {MemoryRule::kFull, MemoryRule::kWeightsOnly, MemoryRule::kTorchRec}) {
     request.memory.rule = rule;
     const MemoryUse whole = ShardMemory(request, table, 1000, 32);
-    EXPECT_EQ(whole.weights_bytes, weights + beside);
-    EXPECT_EQ(whole.optimizer_bytes, rule == MemoryRule::kWeightsOnly ? 0 : weights);
+    EXPECT_EQ(whole.weights[MemoryTier::kDevice], weights + beside);
+    EXPECT_EQ(whole.optimizer[MemoryTier::kDevice], rule == MemoryRule::kWeightsOnly ? 0 : weights);
     const ShardLayout half = {.type = ShardingType::kRowWise, .row_shards = 2};
     const MemoryUse cut = ShardMemory(request, table, half, 500, 32);
-    EXPECT_EQ(cut.weights_bytes, (weights + beside) / 2);
+    EXPECT_EQ(cut.weights[MemoryTier::kDevice], (weights + beside) / 2);
     MemoryUse plain = ShardMemory(request, SmallTable(), half, 500, 32);
     EXPECT_EQ(cut.input_bytes, plain.input_bytes);
     EXPECT_EQ(cut.output_bytes, plain.output_bytes);
     const ShardLayout uvm = {.kernel = ComputeKernel::kFusedUvm};
     const MemoryUse far = ShardMemory(request, table, uvm, 1000, 32);
-    EXPECT_EQ(far.host_weights_bytes, weights + beside);
-    EXPECT_EQ(far.weights_bytes, 0);
+    EXPECT_EQ(far.weights[MemoryTier::kHost], weights + beside);
+    EXPECT_EQ(far.weights[MemoryTier::kDevice], 0);
     const ShardLayout ssd = {.kernel = ComputeKernel::kKeyValue, .cache_load_factor = 0.5};
-    EXPECT_EQ(ShardMemory(request, table, ssd, 1000, 32).ssd_weights_bytes, weights + beside);
+    EXPECT_EQ(ShardMemory(request, table, ssd, 1000, 32).weights[MemoryTier::kSsd],
+              weights + beside);
   }
 }
 
 TEST(ShardMemoryTest, OptimizerStateFollowsTheOptimizer) {
   const auto bytes = [](Optimizer optimizer) {
-    return ShardMemory(Request(optimizer), SmallTable(), 1000, 32).optimizer_bytes;
+    return ShardMemory(Request(optimizer), SmallTable(), 1000, 32).optimizer[MemoryTier::kDevice];
   };
   EXPECT_EQ(bytes(Optimizer::kSgd), 0);
   EXPECT_EQ(bytes(Optimizer::kAdagrad), 128000);
@@ -80,10 +81,11 @@ TEST(ShardMemoryTest, WeightsOnlyIsNeuroShardsRule) {
 TEST(ShardMemoryTest, HalfPrecisionHalvesWeightsAndSaturates) {
   Table table = SmallTable();
   table.weight_dtype = DataType::kBf16;
-  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights_bytes, 64000);
-  EXPECT_EQ(
-      ShardMemory(Request(Optimizer::kAdam), table, std::int64_t{1} << 48, 65536).weights_bytes,
-      std::int64_t{1} << 52);
+  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights[MemoryTier::kDevice],
+            64000);
+  EXPECT_EQ(ShardMemory(Request(Optimizer::kAdam), table, std::int64_t{1} << 48, 65536)
+                .weights[MemoryTier::kDevice],
+            std::int64_t{1} << 52);
 }
 
 // A request may have devices of 2^50 bytes; a size that was cut off must not look as if it fitted.
@@ -99,7 +101,7 @@ TEST(ShardMemoryTest, OptimizersKeepFloatsOfNarrowWeights) {
   Table table = SmallTable();
   const auto bytes = [&](Optimizer optimizer, DataType dtype) {
     table.weight_dtype = dtype;
-    return ShardMemory(Request(optimizer), table, 1000, 32).optimizer_bytes;
+    return ShardMemory(Request(optimizer), table, 1000, 32).optimizer[MemoryTier::kDevice];
   };
   for (const DataType dtype : {DataType::kFp16, DataType::kInt8}) {
     EXPECT_EQ(bytes(Optimizer::kPartialRowwiseAdam, dtype), 1000 * (32 * 4 + 4));
@@ -118,21 +120,23 @@ TEST(ShardMemoryTest, AHostThatUpdatesRowsKeepsAllOfTheirState) {
   layout.kernel = ComputeKernel::kOffload;
   const MemoryUse by_host =
       ShardMemory(Request(Optimizer::kPartialRowwiseAdam), SmallTable(), layout, 1000, 32);
-  EXPECT_EQ(by_host.optimizer_bytes, 0);
-  EXPECT_EQ(by_host.host_optimizer_bytes, 1000 * (32 * 4 + 4));
+  EXPECT_EQ(by_host.optimizer[MemoryTier::kDevice], 0);
+  EXPECT_EQ(by_host.optimizer[MemoryTier::kHost], 1000 * (32 * 4 + 4));
   layout.kernel = ComputeKernel::kFusedUvm;
   const MemoryUse by_device =
       ShardMemory(Request(Optimizer::kPartialRowwiseAdam), SmallTable(), layout, 1000, 32);
-  EXPECT_EQ(by_device.optimizer_bytes, 1000 * 4);
-  EXPECT_EQ(by_device.host_optimizer_bytes, 1000 * 32 * 4);
+  EXPECT_EQ(by_device.optimizer[MemoryTier::kDevice], 1000 * 4);
+  EXPECT_EQ(by_device.optimizer[MemoryTier::kHost], 1000 * 32 * 4);
 }
 
 TEST(ShardMemoryTest, RowsOfInt8HaveAScaleAndABias) {
   Table table = SmallTable();
   table.weight_dtype = DataType::kInt8;
-  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights_bytes, 1000 * 40);
+  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights[MemoryTier::kDevice],
+            1000 * 40);
   table.weight_dtype = DataType::kFp8;
-  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights_bytes, 1000 * 32);
+  EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights[MemoryTier::kDevice],
+            1000 * 32);
 }
 
 TEST(ShardMemoryTest, OutputsAreOfBagsOrOfIds) {
@@ -178,14 +182,13 @@ TEST(ShardMemoryTest, RowsInHostMemory) {
     memory.input_bytes = memory.output_bytes = 0;
     return memory;
   };
-  MemoryUse expected = {
-      .optimizer_bytes = 4000, .host_weights_bytes = 256000, .host_optimizer_bytes = 256000};
+  MemoryUse expected = {.weights = {0, 256000, 0}, .optimizer = {4000, 256000, 0}};
   EXPECT_EQ(use(ComputeKernel::kFusedUvm, 0, MemoryRule::kFull), expected);
-  expected.weights_bytes = 64000;
-  expected.cache_state_bytes = 1000 * 4 + 250 * 16;
+  expected.weights[MemoryTier::kDevice] = 64000;
+  expected.caches[MemoryTier::kDevice] = 1000 * 4 + 250 * 16;
   EXPECT_EQ(use(ComputeKernel::kFusedUvmCaching, 0.25, MemoryRule::kFull), expected);
   EXPECT_EQ(use(ComputeKernel::kFusedUvmCaching, 0.25, MemoryRule::kWeightsOnly),
-            (MemoryUse{.weights_bytes = 64000, .host_weights_bytes = 256000}));
+            (MemoryUse{.weights = {64000, 256000, 0}}));
 }
 
 // FBGEMM keeps all optimizer state of rows on SSD on the device, in floats.
@@ -199,18 +202,16 @@ TEST(ShardMemoryTest, RowsOnSsd) {
     memory.input_bytes = memory.output_bytes = 0;
     return memory;
   };
-  MemoryUse expected = {.weights_bytes = 64000,
-                        .optimizer_bytes = 4000,
-                        .cache_state_bytes = 250 * 16,
-                        .ssd_weights_bytes = 256000};
+  MemoryUse expected = {.weights = {64000, 0, 256000}, .optimizer = {4000}, .caches = {250 * 16}};
   EXPECT_EQ(use(Optimizer::kRowwiseAdagrad, 0.25), expected);
-  expected.optimizer_bytes = 2 * 256000 + 4000;
+  expected.optimizer[MemoryTier::kDevice] = 2 * 256000 + 4000;
   EXPECT_EQ(use(Optimizer::kAdam, 0.25), expected);
   table.weight_dtype = DataType::kFp16;
-  EXPECT_EQ(use(Optimizer::kAdam, 0.25).optimizer_bytes, expected.optimizer_bytes);
-  EXPECT_EQ(use(Optimizer::kAdam, 0.25).ssd_total_bytes(), 128000);
+  EXPECT_EQ(use(Optimizer::kAdam, 0.25).optimizer[MemoryTier::kDevice],
+            expected.optimizer[MemoryTier::kDevice]);
+  EXPECT_EQ(use(Optimizer::kAdam, 0.25).by_tier()[MemoryTier::kSsd], 128000);
   EXPECT_EQ(use(Optimizer::kAdam, 0.25, MemoryRule::kWeightsOnly),
-            (MemoryUse{.weights_bytes = 32000, .ssd_weights_bytes = 128000}));
+            (MemoryUse{.weights = {32000, 0, 128000}}));
 }
 
 TEST(ShardMemoryTest, CachesOfRowsOnSsdAreAsLargeAsStated) {
@@ -221,16 +222,16 @@ TEST(ShardMemoryTest, CachesOfRowsOnSsdAreAsLargeAsStated) {
   };
   table.max_l1_cache_bytes = 25600;  // 100 rows
   table.l2_cache_bytes = 51200;
-  EXPECT_EQ(use(1000).weights_bytes, 25600);
-  EXPECT_EQ(use(1000).cache_state_bytes, 1600);
-  EXPECT_EQ(use(1000).host_total_bytes(), 51200);
+  EXPECT_EQ(use(1000).weights[MemoryTier::kDevice], 25600);
+  EXPECT_EQ(use(1000).caches[MemoryTier::kDevice], 1600);
+  EXPECT_EQ(use(1000).by_tier()[MemoryTier::kHost], 51200);
   EXPECT_DOUBLE_EQ(CachedShare(table, layout, 1000, 64), 0.1);
   EXPECT_DOUBLE_EQ(HostCachedShare(table, layout, 1000, 64), 0.2);
-  EXPECT_EQ(use(40).weights_bytes, 40 * 256 / 4);
-  EXPECT_EQ(use(40).host_total_bytes(), 40 * 256);
-  EXPECT_EQ(use(0).weights_bytes + use(0).host_total_bytes(), 0);
+  EXPECT_EQ(use(40).weights[MemoryTier::kDevice], 40 * 256 / 4);
+  EXPECT_EQ(use(40).by_tier()[MemoryTier::kHost], 40 * 256);
+  EXPECT_EQ(use(0).weights[MemoryTier::kDevice] + use(0).by_tier()[MemoryTier::kHost], 0);
   table.max_l1_cache_bytes.reset();
-  EXPECT_EQ(use(1000).weights_bytes, 64000);
+  EXPECT_EQ(use(1000).weights[MemoryTier::kDevice], 64000);
 }
 
 class TorchRecMemoryTest : public ::testing::Test {
@@ -350,10 +351,10 @@ TEST_F(TorchRecMemoryTest, RoundsUpAndTakesNothingForNoRows) {
   request_.optimizer = Optimizer::kRowwiseAdagrad;
   const ShardLayout layout{ShardingType::kRowWise, ComputeKernel::kFused, 3};
   const MemoryUse use = ShardMemory(request_, table, layout, 2, 8);
-  EXPECT_EQ(use.weights_bytes, 2 * 8 * 2);
-  EXPECT_EQ(use.optimizer_bytes, 3);  // 32 / 12
-  EXPECT_EQ(use.input_bytes, 17);     // 7 x 0.3 x 8 = 16.8
-  EXPECT_EQ(use.output_bytes, 101);   // 7 x 3 x 0.3 x 8 x 2 = 100.8
+  EXPECT_EQ(use.weights[MemoryTier::kDevice], 2 * 8 * 2);
+  EXPECT_EQ(use.optimizer[MemoryTier::kDevice], 3);  // 32 / 12
+  EXPECT_EQ(use.input_bytes, 17);                    // 7 x 0.3 x 8 = 16.8
+  EXPECT_EQ(use.output_bytes, 101);                  // 7 x 3 x 0.3 x 8 x 2 = 100.8
   EXPECT_EQ(ShardMemory(request_, table, layout, 0, 8), MemoryUse());
 }
 

@@ -78,13 +78,13 @@ struct MeasuredWith {
 struct PlanCost {
   double embedding_cost_ms = 0;  // max over ranks of total_ms
   std::vector<RankCost> ranks;
-  double interval_coverage = 0;                 // of all intervals here; 0: there are none
-  std::optional<CostInterval> interval;         // of the embedding cost
-  MeasuredWith measured_with;                   // in a planner's answer
-  std::vector<HostMemoryUse> host_memory = {};  // of hosts whose memory holds tables
+  double interval_coverage = 0;          // of all intervals here; 0: there are none
+  std::optional<CostInterval> interval;  // of the embedding cost
+  MeasuredWith measured_with;            // in a planner's answer
+  // Of each memory that the ranks of a host share: of the hosts where it holds tables.
+  ByTier<std::vector<HostMemoryUse>> shared = {};
   // Mean embedding cost over the request's sampled batches; none: it has none.
   std::optional<double> mean_of_max_ms = {};
-  std::vector<HostMemoryUse> ssd = {};  // of hosts whose SSDs hold tables
 
   bool operator==(const PlanCost&) const = default;
 };

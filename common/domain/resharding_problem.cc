@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -20,8 +21,9 @@ std::size_t Index(int position) { return static_cast<std::size_t>(position); }
 TierBytes HeldBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                     const Shard& shard) {
   const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
-  return {use.weights_bytes + use.optimizer_bytes + use.cache_state_bytes, use.host_total_bytes(),
-          use.ssd_total_bytes()};
+  TierBytes held = use.by_tier();
+  held[MemoryTier::kDevice] -= use.input_bytes + use.output_bytes;
+  return held;
 }
 
 // As if its rows were on a device: whole, and once.
@@ -29,7 +31,7 @@ std::int64_t BufferBytes(const PlanRequest& request, const Table& table, ShardLa
                          const Shard& shard) {
   if (TierOf(layout.kernel) != MemoryTier::kDevice) layout.kernel = ComputeKernel::kFused;
   const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
-  return use.weights_bytes + use.optimizer_bytes;
+  return use.row_bytes();
 }
 
 // `shard` without `cut`, which is inside it.
@@ -93,21 +95,20 @@ class ProblemMaker {
                bytes - ReserveBytes(request_.memory, bytes)},
               {rank, 1});
     }
-    AddShared(MemoryTier::kHost, topology.host_memory_bytes, &Device::max_host_memory_bytes, hosts);
-    AddShared(MemoryTier::kSsd, topology.ssd_bytes, &Device::max_ssd_bytes, hosts);
+    for (const SharedMemory& memory : kSharedMemories) AddShared(memory, hosts);
   }
 
   // A memory of hosts, and what their ranks may take of it. Where no host has any, nothing of the
   // new plan is there, and what is in place there is in nobody's way.
-  void AddShared(MemoryTier memory, const std::vector<std::int64_t>& of_hosts,
-                 std::int64_t Device::*most, const std::vector<HostRanks>& hosts) {
+  void AddShared(const SharedMemory& memory, const std::vector<HostRanks>& hosts) {
+    const std::vector<std::int64_t>& of_hosts = request_.topology.*memory.of_hosts;
     for (std::size_t h = 0; h < of_hosts.size() && h < hosts.size(); ++h) {
       const int host = static_cast<int>(h);
-      AddPool({memory, host, std::nullopt, of_hosts[h]}, hosts[h]);
+      AddPool({memory.tier, host, std::nullopt, of_hosts[h]}, hosts[h]);
       for (int i = 0; i < hosts[h].count; ++i) {
         const int rank = hosts[h].first + i;
-        const std::int64_t bytes = request_.topology.devices[Index(rank)].*most;
-        if (bytes > 0) AddPool({memory, host, rank, bytes}, {rank, 1});
+        const std::int64_t bytes = request_.topology.devices[Index(rank)].*memory.most;
+        if (bytes > 0) AddPool({memory.tier, host, rank, bytes}, {rank, 1});
       }
     }
   }
@@ -149,12 +150,11 @@ class ProblemMaker {
     for (std::size_t p = 0; p < bytes.size(); ++p) {
       const MemoryPool& pool = problem_.pools[p];
       if (bytes[p] <= pool.capacity_bytes) continue;
+      static constexpr ByTier<std::string_view> kOf = {"", " of host memory", " of SSDs"};
       return FailedPrecondition("{} {}: the plan's weights and optimizer states take {} of {}{}",
                                 pool.rank ? "rank" : "host", pool.rank.value_or(pool.host),
                                 FormatBytes(bytes[p]), FormatBytes(pool.capacity_bytes),
-                                pool.memory == MemoryTier::kDevice ? ""
-                                : pool.memory == MemoryTier::kHost ? " of host memory"
-                                                                   : " of SSDs");
+                                kOf[pool.memory]);
     }
     return absl::OkStatus();
   }
@@ -254,10 +254,11 @@ class ProblemMaker {
 
   void AddPart(const Table& table, const Shard& part, int from, int holder, ShardToMake& job) {
     const MemoryUse use = ShardMemory(state_only_, table, part.rows, part.cols);
-    job.parts.push_back(
-        {{part, from, LinkBetween(from, part.rank), use.weights_bytes, use.optimizer_bytes},
-         holder});
-    if (HasRank(from) && from != part.rank) AddBytes(sent_bytes_[Index(from)], use.weights_bytes);
+    const std::int64_t weights_bytes = use.weights[MemoryTier::kDevice];
+    job.parts.push_back({{part, from, LinkBetween(from, part.rank), weights_bytes,
+                          use.optimizer[MemoryTier::kDevice]},
+                         holder});
+    if (HasRank(from) && from != part.rank) AddBytes(sent_bytes_[Index(from)], weights_bytes);
     if (holder >= 0 && !problem_.held[Index(holder)].stays) job.holders.push_back(holder);
   }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,13 +17,10 @@ inline void AddBytes(std::int64_t& sum, std::int64_t bytes) {
   sum = std::min(sum + bytes, std::int64_t{1} << 60);
 }
 
-// By MemoryTier: weights, optimizer state and caches, by the memory rule.
-using TierBytes = std::array<std::int64_t, kWords<MemoryTier>.size()>;
-
 // A shard in place on a rank of the topology.
 struct HeldShard {
   TableShard held;
-  TierBytes bytes = {};
+  TierBytes bytes = {};           // weights, optimizer state and caches, by the memory rule
   std::int64_t buffer_bytes = 0;  // that it takes in the buffer, where no cache holds rows twice
   bool stays = false;             // the new plan has it, too
   int users = 0;                  // shards to be made of it
@@ -50,9 +46,7 @@ struct MemoryPool {
   std::optional<int> rank;          // none: all ranks of the host share it
   std::int64_t capacity_bytes = 0;  // without the reserve
 
-  std::int64_t BytesIn(const TierBytes& bytes) const {
-    return bytes[static_cast<std::size_t>(memory)];
-  }
+  std::int64_t BytesIn(const TierBytes& bytes) const { return bytes[memory]; }
 };
 
 struct ReshardingProblem {

@@ -32,8 +32,8 @@ Bytes BytesOf(const PlanRequest& request, const Plan& plan, const TableShard& he
   const std::size_t table = static_cast<std::size_t>(held.table);
   const MemoryUse use = ShardMemory(request, request.tables[table], LayoutOf(plan.tables[table]),
                                     held.shard.rows, held.shard.cols);
-  return {use.total_bytes() - use.input_bytes - use.output_bytes, use.host_total_bytes(),
-          use.ssd_total_bytes()};
+  return {use.total_bytes() - use.input_bytes - use.output_bytes, use.by_tier()[MemoryTier::kHost],
+          use.by_tier()[MemoryTier::kSsd]};
 }
 
 // A memory of one rank or of several.

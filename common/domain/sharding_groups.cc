@@ -112,7 +112,7 @@ SyncBytes SyncBytesOf(const PlanRequest& request, const Plan& plan) {
     if (table.sharding_type == ShardingType::kDataParallel) continue;
     for (const Shard& shard : table.shards) {
       const MemoryUse use = ShardMemory(counted, of, shard.rows, shard.cols);
-      const std::int64_t bytes = use.weights_bytes + use.optimizer_bytes;
+      const std::int64_t bytes = use.row_bytes();
       SyncBytes& sum = of_rank[static_cast<std::size_t>(shard.rank)];
       sum.total += bytes;
       if (TierOf(table.compute_kernel) != MemoryTier::kDevice) sum.off_device += bytes;

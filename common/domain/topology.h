@@ -1,9 +1,11 @@
 // The devices of a plan and the links between them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/domain/fabric.h"
@@ -68,5 +70,21 @@ struct Topology {
 
   bool operator==(const Topology&) const = default;
 };
+
+// A memory that the devices of a host share: where a topology states it, and its names.
+struct SharedMemory {
+  MemoryTier tier;
+  std::vector<std::int64_t> Topology::*of_hosts;
+  std::int64_t Device::*most;   // that a device's tables may take; 0: no limit of its own
+  std::string_view name;        // "the memory of host 3"
+  std::string_view amount;      // "3 GiB of host memory"
+  std::string_view field;       // of requests
+  std::string_view most_field;  // likewise
+};
+inline constexpr std::array kSharedMemories = {
+    SharedMemory{MemoryTier::kHost, &Topology::host_memory_bytes, &Device::max_host_memory_bytes,
+                 "memory", "host memory", "host_memory_bytes", "max_host_memory_bytes_per_device"},
+    SharedMemory{MemoryTier::kSsd, &Topology::ssd_bytes, &Device::max_ssd_bytes, "SSDs", "SSD",
+                 "ssd_bytes", "max_ssd_bytes_per_device"}};
 
 }  // namespace neuroshard

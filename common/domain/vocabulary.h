@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,7 +51,7 @@ enum class ShardingType {
 // of kOffload are there too, and the host's CPU looks them up. Rows of kKeyValue are on the host's
 // SSDs, behind a cache on the device.
 enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching, kOffload, kKeyValue };
-// Where the rows of a table are.
+// Where the rows of a table are, the fastest first.
 enum class MemoryTier { kDevice, kHost, kSsd };
 // Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
 enum class ColumnRule { kAny, kTorchRec };
@@ -220,26 +221,43 @@ constexpr bool IsWireCast(DataType type) {
   return type == DataType::kFp16 || type == DataType::kBf16;
 }
 
-// Whether workers have it, as GPUs have: lookups of kDense, kOffload and kKeyValue are not measured.
-constexpr bool IsMeasurable(ComputeKernel kernel) {
-  return kernel != ComputeKernel::kDense && kernel != ComputeKernel::kOffload &&
-         kernel != ComputeKernel::kKeyValue;
+// A value for each memory, the fastest first.
+template <typename T>
+struct ByTier {
+  T values[kWords<MemoryTier>.size()];
+
+  constexpr T& operator[](MemoryTier tier) { return values[static_cast<std::size_t>(tier)]; }
+  constexpr const T& operator[](MemoryTier tier) const {
+    return values[static_cast<std::size_t>(tier)];
+  }
+  constexpr auto begin() const { return std::begin(values); }
+  constexpr auto end() const { return std::end(values); }
+  bool operator==(const ByTier&) const = default;
+};
+using TierBytes = ByTier<std::int64_t>;
+
+// What is known of a kernel by itself.
+struct KernelTraits {
+  ComputeKernel kernel;
+  MemoryTier tier;     // where the rows are
+  bool has_cache;      // on the device, of some of the rows: those of a load factor
+  bool is_measurable;  // workers have it, as GPUs have
+  bool keeps_apart;    // no rank may have two shards of a table, whatever rules say
+};
+inline constexpr std::array kKernelTraits = {
+    KernelTraits{ComputeKernel::kFused, MemoryTier::kDevice, false, true, false},
+    KernelTraits{ComputeKernel::kDense, MemoryTier::kDevice, false, false, false},
+    KernelTraits{ComputeKernel::kFusedUvm, MemoryTier::kHost, false, true, false},
+    KernelTraits{ComputeKernel::kFusedUvmCaching, MemoryTier::kHost, true, true, false},
+    KernelTraits{ComputeKernel::kOffload, MemoryTier::kHost, false, false, false},
+    KernelTraits{ComputeKernel::kKeyValue, MemoryTier::kSsd, true, false, true}};
+constexpr const KernelTraits& TraitsOf(ComputeKernel kernel) {
+  return kKernelTraits[static_cast<std::size_t>(kernel)];
 }
 
-constexpr MemoryTier TierOf(ComputeKernel kernel) {
-  switch (kernel) {
-    case ComputeKernel::kFused:
-    case ComputeKernel::kDense:
-      break;
-    case ComputeKernel::kFusedUvm:
-    case ComputeKernel::kFusedUvmCaching:
-    case ComputeKernel::kOffload:
-      return MemoryTier::kHost;
-    case ComputeKernel::kKeyValue:
-      return MemoryTier::kSsd;
-  }
-  return MemoryTier::kDevice;
-}
+constexpr bool IsMeasurable(ComputeKernel kernel) { return TraitsOf(kernel).is_measurable; }
+constexpr MemoryTier TierOf(ComputeKernel kernel) { return TraitsOf(kernel).tier; }
+constexpr bool HasCache(ComputeKernel kernel) { return TraitsOf(kernel).has_cache; }
 
 // Whether rows that go from one kernel to the other have to be copied, wherever their shards are:
 // into another memory. Every count of what moves goes by it.
@@ -252,11 +270,6 @@ constexpr bool IsInHostMemory(ComputeKernel kernel) { return TierOf(kernel) == M
 // Whether rows of the type can be on SSD (SSDTableBatchedEmbeddingBags of FBGEMM 1.9).
 constexpr bool CanBeOnSsd(DataType dtype) {
   return dtype == DataType::kFp32 || dtype == DataType::kFp16;
-}
-
-// Whether a cache on the device holds some of the rows: those of a load factor.
-constexpr bool HasCache(ComputeKernel kernel) {
-  return kernel == ComputeKernel::kFusedUvmCaching || kernel == ComputeKernel::kKeyValue;
 }
 
 }  // namespace neuroshard

@@ -19,6 +19,26 @@ TEST(VocabularyTest, TextRoundTrips) {
   EXPECT_EQ(NotAWord<PoolingMode>("x"), "must be one of sum, mean, none, got \"x\"");
 }
 
+// Traits are found by position.
+TEST(VocabularyTest, EveryKernelHasItsTraits) {
+  ASSERT_EQ(kKernelTraits.size(), kWords<ComputeKernel>.size());
+  for (const auto& word : kWords<ComputeKernel>) {
+    EXPECT_EQ(TraitsOf(word.value).kernel, word.value) << word.text;
+  }
+  EXPECT_EQ(TierOf(ComputeKernel::kDense), MemoryTier::kDevice);
+  EXPECT_EQ(TierOf(ComputeKernel::kOffload), MemoryTier::kHost);
+  EXPECT_EQ(TierOf(ComputeKernel::kKeyValue), MemoryTier::kSsd);
+}
+
+TEST(VocabularyTest, AMemoryHasItsOwnValue) {
+  for (std::size_t i = 0; i < kWords<MemoryTier>.size(); ++i) {
+    const MemoryTier tier = kWords<MemoryTier>[i].value;
+    TierBytes bytes = {};
+    bytes[tier] = 1;
+    EXPECT_EQ(bytes.values[i], 1) << "loops go from the fastest to the slowest";
+  }
+}
+
 // The end of NotAWord's message for each spelling: ", got "float32"; did you mean fp32?".
 template <typename E>
 void ExpectMeant(const std::vector<std::pair<std::string, std::string>>& meant) {

@@ -37,7 +37,7 @@ class PlanChecker {
     CheckWorld();
     CheckTables();
     CheckMemory();
-    CheckHostMemory();
+    for (const SharedMemory& memory : kSharedMemories) CheckShared(memory);
     CheckConstraints(request_, plan_, placed_, violations_);
     CheckMissing();
     std::vector<Violation> found = violations_.kept();
@@ -153,33 +153,16 @@ class PlanChecker {
     }
   }
 
-  // A memory that the ranks of a host share. Where no host has any, CheckLayout names the kernels
-  // of the tables that would be there; what caches of other tables take is said here.
-  struct SharedMemory {
-    const std::vector<std::int64_t>& of_hosts;
-    std::int64_t (MemoryUse::*bytes)() const;
-    std::int64_t Device::*most;
-    const char* name;  // "host 3 needs 5 of its memory"
-    const char* field;
-    const char* most_field;
-  };
-
-  void CheckHostMemory() {
-    const Topology& topology = request_.topology;
-    CheckShared({topology.host_memory_bytes, &MemoryUse::host_total_bytes,
-                 &Device::max_host_memory_bytes, "memory", "host_memory_bytes",
-                 "max_host_memory_bytes_per_device"});
-    CheckShared({topology.ssd_bytes, &MemoryUse::ssd_total_bytes, &Device::max_ssd_bytes, "SSDs",
-                 "ssd_bytes", "max_ssd_bytes_per_device"});
-  }
-
+  // Where no host has any of the memory, CheckLayout names the kernels of the tables that would be
+  // there; what caches of other tables take is said here.
   void CheckShared(const SharedMemory& of) {
+    const std::vector<std::int64_t>& of_hosts = request_.topology.*of.of_hosts;
     for (std::size_t h = 0; h < hosts_.size(); ++h) {
       MemoryUse of_host;
       for (int i = 0; i < hosts_[h].count; ++i) {
         const std::size_t r = static_cast<std::size_t>(hosts_[h].first + i);
         of_host += rank_memory_[r];
-        const std::int64_t bytes = (rank_memory_[r].*of.bytes)();
+        const std::int64_t bytes = rank_memory_[r].by_tier()[of.tier];
         const std::int64_t most = request_.topology.devices[r].*of.most;
         if (most == 0 || bytes <= most) continue;
         violations_.Add(
@@ -188,9 +171,10 @@ class PlanChecker {
                         "{} bytes over",
                         r, Quote(bytes), of.name, h, Quote(most), of.most_field, bytes - most));
       }
-      const std::int64_t bytes = (of_host.*of.bytes)();
-      const std::int64_t capacity = of.of_hosts.empty() ? 0 : of.of_hosts[h];
-      if (bytes <= capacity || (of.of_hosts.empty() && of_host.host_cache_bytes == 0)) continue;
+      const std::int64_t bytes = of_host.by_tier()[of.tier];
+      const std::int64_t capacity = of_hosts.empty() ? 0 : of_hosts[h];
+      if (bytes <= capacity || (of_hosts.empty() && of_host.caches[MemoryTier::kHost] == 0))
+        continue;
       violations_.Add(
           "plan.tables",
           fmt::format("host {} needs {} of its {} for the tables of its ranks, "

@@ -253,7 +253,7 @@ bool MayBeOffDevice(const ShardFeatures& shard) {
 std::int64_t RowBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                       std::int64_t rows, std::int64_t cols) {
   const MemoryUse use = ShardMemory(request, table, layout, rows, cols);
-  return use.weights_bytes + use.optimizer_bytes;
+  return use.row_bytes();
 }
 
 // `fused_ms` are the prices of the list's shards.

@@ -66,14 +66,15 @@ class HostMemoryPlansTest : public ::testing::Test {
 };
 
 TEST_F(HostMemoryPlansTest, AllHostsHaveWhatTheirRanksMayTake) {
-  EXPECT_EQ(AllHostBytes(request_.topology), (HostBytes{20'000, 0}));
+  EXPECT_EQ(SharedBytes(request_.topology), (TierBytes{0, 20'000, 0}));
   request_.topology.devices[0].max_host_memory_bytes = 1000;
-  EXPECT_EQ(AllHostBytes(request_.topology).memory, 20'000) << "rank 1 may take the rest";
+  EXPECT_EQ(SharedBytes(request_.topology)[MemoryTier::kHost], 20'000)
+      << "rank 1 may take the rest";
   request_.topology.devices[1].max_host_memory_bytes = 2000;
   request_.topology.ssd_bytes = {0, 5000};
-  EXPECT_EQ(AllHostBytes(request_.topology), (HostBytes{13'000, 5000}));
+  EXPECT_EQ(SharedBytes(request_.topology), (TierBytes{0, 13'000, 5000}));
   request_.topology.ssd_bytes.assign(2, std::int64_t{1} << 62);
-  EXPECT_GT(AllHostBytes(request_.topology).ssd, std::int64_t{1} << 60);
+  EXPECT_GT(SharedBytes(request_.topology)[MemoryTier::kSsd], std::int64_t{1} << 60);
 }
 
 TEST_F(HostMemoryPlansTest, KernelsInHostMemoryAreLegalWhereHostsHaveSome) {
@@ -268,7 +269,7 @@ TEST_F(SsdPlansTest, SsdsOfHostsAndRanksHaveLimits) {
 
 TEST_F(SsdPlansTest, KeyValueIsForTablesWhoseRulesListItOrThatHaveIt) {
   EXPECT_FALSE(MayBeOnSsd(0));
-  EXPECT_FALSE(Rules().has_ssd());
+  EXPECT_EQ(Rules().slowest_tier(), MemoryTier::kHost);
   Rule().compute_kernels = {kFused, kKeyValue};
   EXPECT_TRUE(MayBeOnSsd(0));
   EXPECT_FALSE(MayBeOnSsd(1));
@@ -340,17 +341,18 @@ TEST_F(SsdPlansTest, LedgersCountAllMemoriesAndKeepShardsApart) {
   request_.topology.ssd_bytes = {10'000, 10'000};
   PlacementLedger small(request_, rules);
   EXPECT_EQ(small.Put(0, on_ssd, apart), PlacementLedger::Answer::kYes);
-  EXPECT_EQ(small.Put(1, on_ssd, apart), PlacementLedger::Answer::kNoSsd);
+  EXPECT_EQ(small.Put(1, on_ssd, apart), PlacementLedger::Answer::kNoRoom);
+  EXPECT_EQ(small.full_tier(), MemoryTier::kSsd);
 }
 
 TEST_F(SsdPlansTest, PricesCountSsds) {
   const BoundCostModel model = BoundTo(request_, *MakeAnalyticCostModel());
   const auto cost = PricePlan(request_, plan_, model);
   ASSERT_TRUE(cost.ok());
-  EXPECT_THAT(cost->ssd, ElementsAre(HostMemoryUse{0, 6400, 20'000}));
-  EXPECT_THAT(cost->host_memory, IsEmpty());
+  EXPECT_THAT(cost->shared[MemoryTier::kSsd], ElementsAre(HostMemoryUse{0, 6400, 20'000}));
+  EXPECT_THAT(cost->shared[MemoryTier::kHost], IsEmpty());
   EXPECT_EQ(cost->ranks[1].memory.total_bytes(), 1600);
-  EXPECT_EQ(cost->ranks[1].memory.ssd_total_bytes(), 6400);
+  EXPECT_EQ(cost->ranks[1].memory.by_tier()[MemoryTier::kSsd], 6400);
 }
 
 TEST_F(SsdPlansTest, WhatGoesToSsdOrComesBackMoves) {
@@ -404,7 +406,8 @@ TEST_F(HostMemoryPlansTest, LedgersCountBothMemories) {
   const std::vector<Shard> second = {{0, 100, 0, 16, 1}};
   EXPECT_EQ(ledger.Put(0, uvm, first), PlacementLedger::Answer::kYes);
   EXPECT_EQ(ledger.left_bytes(0), 8000);
-  EXPECT_EQ(ledger.Put(1, uvm, second), PlacementLedger::Answer::kNoHostMemory);
+  EXPECT_EQ(ledger.Put(1, uvm, second), PlacementLedger::Answer::kNoRoom);
+  EXPECT_EQ(ledger.full_tier(), MemoryTier::kHost);
   ledger.Take(0, uvm, first);
   EXPECT_EQ(ledger.Put(1, uvm, second), PlacementLedger::Answer::kYes);
 }
@@ -413,12 +416,12 @@ TEST_F(HostMemoryPlansTest, PricesCountHostMemory) {
   const BoundCostModel model = BoundTo(request_, *MakeAnalyticCostModel());
   const auto cost = PricePlan(request_, plan_, model);
   ASSERT_TRUE(cost.ok());
-  EXPECT_THAT(cost->host_memory, ElementsAre(HostMemoryUse{0, 6400, 10'000}));
+  EXPECT_THAT(cost->shared[MemoryTier::kHost], ElementsAre(HostMemoryUse{0, 6400, 10'000}));
   EXPECT_EQ(cost->ranks[1].memory.total_bytes(), 0);
   Put(kFused, 0, kFused, 0);
   const auto fused = PricePlan(request_, plan_, model);
   ASSERT_TRUE(fused.ok());
-  EXPECT_THAT(fused->host_memory, IsEmpty());
+  EXPECT_THAT(fused->shared[MemoryTier::kHost], IsEmpty());
   EXPECT_LT(fused->ranks[1].compute_ms, cost->ranks[1].compute_ms);
 }
 

@@ -431,7 +431,7 @@ bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
                                         Residency{ComputeKernel::kFusedUvmCaching, 1}};
   const Residency offload = {ComputeKernel::kOffload, 0};
   if (rules.PositionOf(offload) != 0) residencies.push_back(offload);
-  if (rules.has_ssd()) {
+  if (rules.slowest_tier() == MemoryTier::kSsd) {
     residencies.push_back({ComputeKernel::kKeyValue, 1e-6});
     residencies.push_back({ComputeKernel::kKeyValue, 1});
   }

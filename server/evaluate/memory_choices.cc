@@ -59,7 +59,7 @@ double RowBytesOn(const PlanRequest& request, const Table& table, const Residenc
   const MemoryUse use =
       ShardMemory(request, table, LayoutIn(residency, ShardingType::kTableWise, 1),
                   table.num_embeddings, table.embedding_dim);
-  return static_cast<double>(use.weights_bytes + use.optimizer_bytes + use.cache_state_bytes);
+  return static_cast<double>(use.row_bytes() + use.caches[MemoryTier::kDevice]);
 }
 
 // The layouts of a table that are in one memory, beside those in others.

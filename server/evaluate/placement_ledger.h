@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "common/domain/shard_layout.h"
@@ -26,24 +26,25 @@ class PlacementLedger {
   // Nothing is placed. Both must outlive the ledger.
   PlacementLedger(const PlanRequest& request, const CompiledRules& rules);
 
-  enum class Answer { kYes, kAgainstRules, kNoMemory, kNoHostMemory, kNoSsd, kOverBudget };
+  enum class Answer { kYes, kAgainstRules, kNoRoom, kOverBudget };
 
   // Places the shards if all of them may be where they are, else none; returns the rule in the way.
   // Row blocks of a host are as many as it has ranks, so that the blocks of a grid_shard table are
-  // on hosts of one size; shards of a table on SSD are on ranks of their own.
+  // on hosts of one size; shards of a table whose kernel keeps apart are on ranks of their own.
   Answer Put(int table, const ShardLayout& layout, std::span<const Shard> shards);
+  // After kNoRoom: the memory that lacks it.
+  MemoryTier full_tier() const { return full_tier_; }
   // Without any check, e.g. for a plan made elsewhere.
   void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
   // What was put.
   void Take(int table, const ShardLayout& layout, std::span<const Shard> shards);
 
   // Bytes that are free on the rank; below 0 where the reserve is more than it has.
-  std::int64_t left_bytes(int rank) const { return left_bytes_[static_cast<std::size_t>(rank)]; }
+  std::int64_t left_bytes(int rank) const { return pools_.LeftOnDevice(rank); }
 
  private:
   struct Amounts {
-    std::int64_t bytes;
-    HostBytes host_bytes;
+    TierBytes bytes;
     std::int64_t moved_bytes;
   };
   Amounts AmountsOf(int table, const ShardLayout& layout, const Shard& shard) const;
@@ -53,9 +54,9 @@ class PlacementLedger {
   const PlanRequest& request_;
   const CompiledRules& rules_;
   RuleState state_;
-  std::vector<std::int64_t> left_bytes_;  // of each rank
-  HostMemory host_memory_;
-  std::set<std::pair<int, int>> on_ssd_;       // table, rank
+  MemoryPools pools_;
+  MemoryTier full_tier_ = MemoryTier::kDevice;
+  std::set<std::pair<int, int>> apart_;        // table, rank: of kernels that keep apart
   std::optional<PreviousPlacement> previous_;  // if there is a budget
   std::int64_t left_budget_bytes_ = 0;
 };

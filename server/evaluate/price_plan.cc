@@ -12,19 +12,18 @@
 namespace neuroshard {
 namespace {
 
-// Of the memory that `of_hosts` is, or that hosts do not state.
-std::vector<HostMemoryUse> HostMemoryOf(const Topology& topology,
-                                        const std::vector<std::int64_t>& of_hosts,
-                                        std::int64_t (MemoryUse::*bytes_of)() const,
-                                        const std::vector<RankCost>& ranks) {
+// What tables take of a memory that the ranks of a host share.
+std::vector<HostMemoryUse> UseOf(const SharedMemory& memory, const Topology& topology,
+                                 const std::vector<RankCost>& ranks) {
   std::vector<HostMemoryUse> used;
   const std::vector<HostRanks> hosts = topology.hosts();
+  const std::vector<std::int64_t>& of_hosts = topology.*memory.of_hosts;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     MemoryUse of_host;
     for (int i = 0; i < hosts[h].count; ++i) {
       of_host += ranks[static_cast<std::size_t>(hosts[h].first + i)].memory;
     }
-    const std::int64_t bytes = (of_host.*bytes_of)();
+    const std::int64_t bytes = of_host.by_tier()[memory.tier];
     if (bytes == 0) continue;
     used.push_back({static_cast<int>(h), bytes, of_hosts.empty() ? 0 : of_hosts[h]});
   }
@@ -55,10 +54,9 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
     rank.memory += ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
   }
-  const Topology& topology = request.topology;
-  cost.host_memory =
-      HostMemoryOf(topology, topology.host_memory_bytes, &MemoryUse::host_total_bytes, cost.ranks);
-  cost.ssd = HostMemoryOf(topology, topology.ssd_bytes, &MemoryUse::ssd_total_bytes, cost.ranks);
+  for (const SharedMemory& memory : kSharedMemories) {
+    cost.shared[memory.tier] = UseOf(memory, request.topology, cost.ranks);
+  }
   const std::vector<std::vector<ShardFeatures>> features =
       FeaturesByRank(shards, model.num_ranks());
   std::vector<ShardSetCost> ranks = model.CostsOfSets(features, model.kind_of_rank());

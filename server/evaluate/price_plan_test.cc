@@ -152,7 +152,7 @@ TEST_F(PricePlanTest, AStageOfSeveralCollectivesTakesLonger) {
 TEST_F(PricePlanTest, MemoryIsWhatTheShardsTakeAndTheReserve) {
   request_.memory.reserve_fraction = 0.5;
   NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
-  EXPECT_EQ(cost.ranks[0].memory.weights_bytes, 4 * (16000 * 16 + 32000 * 16));
+  EXPECT_EQ(cost.ranks[0].memory.weights[MemoryTier::kDevice], 4 * (16000 * 16 + 32000 * 16));
   EXPECT_EQ(cost.ranks[0].memory.reserve_bytes, 1 << 21);
   EXPECT_EQ(cost.ranks[0].capacity_bytes, 1 << 22);
 }
@@ -178,8 +178,8 @@ TEST_F(PricePlanTest, BlocksWithoutRowsArePriced) {
   plan_.tables[0].sharding_type = ShardingType::kRowWise;
   plan_.tables[0].shards = {{0, 1, 0, 16, 0}, {1, 1, 0, 16, 1}, {2, 0, 0, 16, 2}};
   NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request_, plan_, model_));
-  EXPECT_EQ(cost.ranks[1].memory.weights_bytes, 4 * 16);
-  EXPECT_EQ(cost.ranks[2].memory.weights_bytes, 4 * (32000 * 16 + 8000 * 8));
+  EXPECT_EQ(cost.ranks[1].memory.weights[MemoryTier::kDevice], 4 * 16);
+  EXPECT_EQ(cost.ranks[2].memory.weights[MemoryTier::kDevice], 4 * (32000 * 16 + 8000 * 8));
   plan_.tables[0].sharding_type = ShardingType::kColumnWise;
   EXPECT_THAT(PricePlan(request_, plan_, model_),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("shards[2].rows")));

@@ -1,10 +1,13 @@
 #include "server/evaluate/relayouts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "common/base/positions.h"
@@ -112,8 +115,10 @@ class RelayoutFinder::Proposals {
   // Whether the shards have a place beside all others, which they take then.
   bool Put(const ShardLayout& layout, std::span<const Shard> shards) {
     const PlacementLedger::Answer answer = finder_.ledger_.Put(table_, layout, shards);
-    if (answer != PlacementLedger::Answer::kYes) obstacle_ = answer;
-    return answer == PlacementLedger::Answer::kYes;
+    if (answer == PlacementLedger::Answer::kYes) return true;
+    obstacle_ = answer;
+    full_tier_ = finder_.ledger_.full_tier();
+    return false;
   }
 
   bool Try(std::span<const Block> columns, std::span<const int> places) {
@@ -205,12 +210,13 @@ class RelayoutFinder::Proposals {
 
   std::string Reason() const {
     switch (obstacle_) {
-      case PlacementLedger::Answer::kNoMemory:
-        return "no place with enough free memory was found";
-      case PlacementLedger::Answer::kNoHostMemory:
-        return "no place with enough free host memory was found";
-      case PlacementLedger::Answer::kNoSsd:
-        return "no place with enough free SSD was found";
+      case PlacementLedger::Answer::kNoRoom: {
+        std::string_view what = "memory";
+        for (const SharedMemory& memory : kSharedMemories) {
+          if (memory.tier == full_tier_) what = memory.amount;
+        }
+        return fmt::format("no place with enough free {} was found", what);
+      }
       case PlacementLedger::Answer::kOverBudget:
         return "no place within the migration budget was found";
       case PlacementLedger::Answer::kAgainstRules:
@@ -229,6 +235,7 @@ class RelayoutFinder::Proposals {
   std::vector<int> hosts_;  // that it may use whole, cheapest on average first
   Relayouts found_;
   PlacementLedger::Answer obstacle_ = PlacementLedger::Answer::kYes;  // the last one
+  MemoryTier full_tier_ = MemoryTier::kDevice;                        // of the last kNoRoom
 };
 
 RelayoutFinder::RelayoutFinder(const PlanRequest& request, TypeSet default_types,

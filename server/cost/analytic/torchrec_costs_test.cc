@@ -156,9 +156,9 @@ TEST(TorchRecCostsTest, EveryShardTakesTheBytesThatTorchRecSays) {
                     std::stoll(row.at("shard_columns")));
     EXPECT_EQ(use.total_bytes(), std::stoll(row.at("device_bytes")))
         << ::testing::PrintToString(row);
-    EXPECT_EQ(use.host_total_bytes(), std::stoll(row.at("host_bytes")))
+    EXPECT_EQ(use.by_tier()[MemoryTier::kHost], std::stoll(row.at("host_bytes")))
         << ::testing::PrintToString(row);
-    EXPECT_EQ(use.ssd_total_bytes(), std::stoll(row.at("ssd_bytes")))
+    EXPECT_EQ(use.by_tier()[MemoryTier::kSsd], std::stoll(row.at("ssd_bytes")))
         << ::testing::PrintToString(row);
   }
 }

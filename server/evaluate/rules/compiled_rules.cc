@@ -190,20 +190,16 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
     std::fill_n(host_of_rank_.begin() + hosts_[host].first, hosts_[host].count,
                 static_cast<int>(host));
   }
-  has_host_memory_ = std::any_of(request.topology.host_memory_bytes.begin(),
-                                 request.topology.host_memory_bytes.end(),
-                                 [](std::int64_t bytes) { return bytes > 0; });
   FindResidencies(request);
   CollectDemands(request, default_types);
   CollectGroups(request.constraints);
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     TableRules& of = tables_[t];
-    // On SSD no two shards of a table are on one rank, whatever rules say.
-    const bool on_ssd_alone =
-        has_ssd_ && !of.residencies->empty() &&
+    const bool always_apart =
+        !of.residencies->empty() &&
         std::all_of(of.residencies->begin(), of.residencies->end(),
-                    [&](int position) { return residency(position).tier() == MemoryTier::kSsd; });
-    const bool distinct_ranks = of.distinct_ranks || on_ssd_alone;
+                    [&](int position) { return TraitsOf(residency(position).kernel).keeps_apart; });
+    const bool distinct_ranks = of.distinct_ranks || always_apart;
     for (const auto& word : kWords<ShardingType>) {
       if (!CanBe(word.value, request.tables[t], of, row_cut(static_cast<int>(t)), distinct_ranks)) {
         of.types.Remove(word.value);
@@ -227,7 +223,10 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
 
     auto operator<=>(const Demand&) const = default;
   };
-  const bool host = has_host_memory_;
+  const std::vector<std::int64_t>& host_bytes = request.topology.host_memory_bytes;
+  const bool host = std::any_of(host_bytes.begin(), host_bytes.end(),
+                                [](std::int64_t bytes) { return bytes > 0; });
+  if (host) slowest_tier_ = MemoryTier::kHost;
   const bool ssd = !request.topology.ssd_bytes.empty();
   std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
   for (const TableRule& rule : request.constraints.tables) {
@@ -277,7 +276,7 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
     // is TorchRec's own.
     of.counts_cache = !of.key_value || request.memory.rule != MemoryRule::kTorchRec ||
                       request.tables[t].max_l1_cache_bytes.value_or(0) > 0;
-    has_ssd_ = has_ssd_ || of.key_value;
+    if (of.key_value) slowest_tier_ = MemoryTier::kSsd;
   }
   residencies_ = {Residency{}};
   if (host) residencies_.push_back({ComputeKernel::kFusedUvm, 0});
@@ -511,13 +510,13 @@ OffDevice CompiledRules::LeastOnDevice(int table) const {
   const std::vector<int>& of_table = *of(table).residencies;
   OffDevice least;
   if (of_table.empty() || of_table.front() == 0) return least;
-  if (!has_ssd_) {
+  if (slowest_tier_ <= kSharedMemories.front().tier) {
     least.Add(of_table.front());
     return least;
   }
-  for (const MemoryTier tier : {MemoryTier::kHost, MemoryTier::kSsd}) {
+  for (const SharedMemory& memory : kSharedMemories) {
     const auto first = std::find_if(of_table.begin(), of_table.end(), [&](int position) {
-      return residency(position).tier() == tier;
+      return residency(position).tier() == memory.tier;
     });
     if (first != of_table.end()) least.Add(*first);
   }

@@ -88,7 +88,7 @@ struct TableRules {
 
 // Positions in CompiledRules::residencies(), in host memory first, then on SSD.
 struct OffDevice {
-  std::array<int, 2> positions = {};
+  std::array<int, kSharedMemories.size()> positions = {};
   std::size_t count = 0;
 
   void Add(int position) { positions[count++] = position; }
@@ -131,11 +131,11 @@ class CompiledRules {
   int PositionOf(const Residency& residency) const;
   // Whether tables may be anywhere but in device memory: hosts have memory, or may have rows of some
   // table on their SSDs.
-  bool has_off_device() const { return has_host_memory_ || has_ssd_; }
-  // Whether some table may be on SSD.
-  bool has_ssd() const { return has_ssd_; }
-  // Of those that are left to the table, the one with the least device memory in host memory, and
-  // on SSD: two at most. O(1), with SSDs O(residencies).
+  bool has_off_device() const { return slowest_tier_ != MemoryTier::kDevice; }
+  // The slowest memory that some table may be in.
+  MemoryTier slowest_tier() const { return slowest_tier_; }
+  // Of those that are left to the table, the one with the least device memory in each of the shared
+  // memories. O(1), with SSDs O(residencies).
   OffDevice LeastOnDevice(int table) const;
   // Whether a table that may be in the residency may be so in the type.
   bool Allows(int table, int residency, ShardingType type) const {
@@ -161,8 +161,7 @@ class CompiledRules {
   std::vector<TableRules> tables_;
   RowCuts row_cuts_;
   std::vector<Residency> residencies_;
-  bool has_host_memory_ = false;
-  bool has_ssd_ = false;
+  MemoryTier slowest_tier_ = MemoryTier::kDevice;
   std::vector<std::vector<int>> rank_groups_;
   std::vector<std::vector<int>> host_groups_;
   std::vector<TableGroup> separate_groups_;

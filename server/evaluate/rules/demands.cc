@@ -10,7 +10,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "common/domain/tables_in_place.h"
@@ -174,18 +174,18 @@ std::string Demands::Says(std::size_t f) const {
         available += std::max<std::int64_t>(0, device.memory_bytes - reserve);
         reserved += std::min(device.memory_bytes, reserve);
       }
-      const HostBytes host_room = AllHostBytes(request_.topology);
+      const TierBytes shared = SharedBytes(request_.topology);
       std::string text = fmt::format("{} for shards on {} ranks", FormatBytes(available),
                                      request_.topology.num_ranks());
       if (reserved > 0) text += fmt::format(" beside a reserve of {}", FormatBytes(reserved));
-      if (host_room.memory > 0) {
-        text += fmt::format(" and {} of host memory", FormatBytes(host_room.memory));
+      for (const SharedMemory& memory : kSharedMemories) {
+        if (shared[memory.tier] == 0) continue;
+        if (memory.tier == MemoryTier::kSsd && !request_.may_use_ssd()) {
+          return text + "; SSDs are for tables whose rule lists key_value, which none does";
+        }
+        text += fmt::format(" and {} of {}", FormatBytes(shared[memory.tier]), memory.amount);
       }
-      if (host_room.ssd == 0) return text;
-      if (!request_.may_use_ssd()) {
-        return text + "; SSDs are for tables whose rule lists key_value, which none does";
-      }
-      return text + fmt::format(" and {} of SSD", FormatBytes(host_room.ssd));
+      return text;
     }
   }
   return "";

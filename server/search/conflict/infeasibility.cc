@@ -12,7 +12,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
@@ -306,16 +306,17 @@ class Prover {
     for (const std::int64_t bytes : available_) {
       room = CappedSum(room, std::max<std::int64_t>(0, bytes));
     }
-    const HostBytes host_room = AllHostBytes(request_.topology);
-    const std::int64_t of_hosts = host_room.memory;
-    const std::int64_t on_ssd = rules_.has_ssd() ? host_room.ssd : 0;
+    const TierBytes shared = SharedBytes(request_.topology);
+    const std::int64_t of_hosts = shared[MemoryTier::kHost];
+    const std::int64_t on_ssd =
+        rules_.slowest_tier() == MemoryTier::kSsd ? shared[MemoryTier::kSsd] : 0;
     std::vector<int> all, never_on_ssd;
     std::int64_t wanted = 0, wanted_beside_ssd = 0;
     for (int t = 0; t < num_tables(); ++t) {
       const Table& table = request_.tables[static_cast<std::size_t>(t)];
       const MemoryUse use =
           ShardMemory(request_, table, {}, table.num_embeddings, table.embedding_dim);
-      const std::int64_t bytes = use.weights_bytes + use.optimizer_bytes;
+      const std::int64_t bytes = use.row_bytes();
       all.push_back(t);
       wanted = CappedSum(wanted, bytes);
       if (MayBeOnSsd(t)) continue;
@@ -327,7 +328,7 @@ class Prover {
       return Infeasibility{
           fmt::format("tables{} take {} at the least, and there are {} of device memory and {} of "
                       "host memory for them",
-                      rules_.has_ssd() ? " that may not be on SSD" : "",
+                      rules_.slowest_tier() == MemoryTier::kSsd ? " that may not be on SSD" : "",
                       FormatBytes(wanted_beside_ssd), FormatBytes(room), FormatBytes(of_hosts)),
           std::move(never_on_ssd)};
     }

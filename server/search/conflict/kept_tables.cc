@@ -12,7 +12,7 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
@@ -46,14 +46,14 @@ void AddFullRanks(const PlanRequest& request, const Plan& kept,
   const RowCuts row_cuts(request);
   std::vector<MemoryUse> taken(devices.size());
   std::vector<std::vector<int>> tables_of(devices.size());
-  HostMemory host_memory(request.topology);
+  MemoryPools pools(request);
   for (std::size_t e = 0; e < kept.tables.size(); ++e) {
     const ShardLayout layout = LayoutOf(kept.tables[e], row_cuts.of(static_cast<int>(table_of[e])));
     for (const Shard& shard : kept.tables[e].shards) {
       const MemoryUse use =
           ShardMemory(request, request.tables[table_of[e]], layout, shard.rows, shard.cols);
       taken[static_cast<std::size_t>(shard.rank)] += use;
-      host_memory.Add(shard.rank, HostBytesOf(use));
+      pools.Add(shard.rank, use.by_tier());
       std::vector<int>& of_rank = tables_of[static_cast<std::size_t>(shard.rank)];
       const int table = static_cast<int>(table_of[e]);
       if (of_rank.empty() || of_rank.back() != table) of_rank.push_back(table);
@@ -74,15 +74,15 @@ void AddFullRanks(const PlanRequest& request, const Plan& kept,
                       listed(r), r, needed, std::max<std::int64_t>(0, available)));
     }
     const int rank = static_cast<int>(r);
-    const auto check = [&](std::int64_t bytes, std::int64_t left, const char* name) {
-      if (bytes == 0 || left >= 0) return;
+    for (const SharedMemory& memory : kSharedMemories) {
+      const std::int64_t bytes = taken[r].by_tier()[memory.tier];
+      const std::int64_t left = pools.Left(rank, memory.tier);
+      if (bytes == 0 || left >= 0) continue;
       violations.Add("migration.only_types",
                      fmt::format("{}, which must stay on rank {}, need {} bytes of the {} of host "
                                  "{}, which lacks {}",
-                                 listed(r), r, bytes, name, host_memory.host_of(rank), -left));
-    };
-    check(taken[r].host_total_bytes(), host_memory.Left(rank).memory, "memory");
-    check(taken[r].ssd_total_bytes(), host_memory.Left(rank).ssd, "SSDs");
+                                 listed(r), r, bytes, memory.name, pools.host_of(rank), -left));
+    }
   }
 }
 

@@ -91,7 +91,7 @@ class DemandOfTypes {
   // What rows take wherever they are cut: weights and optimizer state.
   std::int64_t BytesOfRows(ShardingType type) const {
     return Least(type, 1, table_.num_embeddings, table_.embedding_dim,
-                 [](const MemoryUse& use) { return use.weights_bytes + use.optimizer_bytes; });
+                 [](const MemoryUse& use) { return use.row_bytes(); });
   }
   static std::int64_t ToAll(std::int64_t bytes, int ranks) {
     return bytes > kMaxFlow / ranks ? kMaxFlow : bytes * ranks;

@@ -140,7 +140,7 @@ int ShardTable::Add(int shape, int residency) {
   const Table& table = context_.request().tables[static_cast<std::size_t>(of.table)];
   const MemoryUse use =
       ShardMemory(context_.request(), table, LayoutOf(of, residency), of.rows, of.cols);
-  entries_.push_back({shape, residency, use.total_bytes(), HostBytesOf(use)});
+  entries_.push_back({shape, residency, use.by_tier()});
   return size() - 1;
 }
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/domain/host_memory.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/spread.h"
@@ -88,10 +87,9 @@ class ShardTable {
         static_cast<std::size_t>(context_.model().kind(static_cast<std::size_t>(rank)));
     return kind_cost_ms_[static_cast<std::size_t>(id) * ranks_of_kind_.size() + kind];
   }
-  std::int64_t bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
-  const HostBytes& host_bytes(int id) const {
-    return entries_[static_cast<std::size_t>(id)].host_bytes;
-  }
+  // On its device, and in every memory.
+  std::int64_t bytes(int id) const { return tier_bytes(id)[MemoryTier::kDevice]; }
+  const TierBytes& tier_bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
   std::int64_t cols(int id) const { return shape(entries_[static_cast<std::size_t>(id)]).cols; }
   std::size_t width() const { return width_; }
   int size() const { return static_cast<int>(entries_.size()); }
@@ -117,8 +115,7 @@ class ShardTable {
   struct Entry {
     int shape;  // in shapes_
     int residency;
-    std::int64_t bytes;
-    HostBytes host_bytes;
+    TierBytes bytes;
   };
 
   std::int64_t RowsOf(int table) const {

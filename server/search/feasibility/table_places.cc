@@ -21,12 +21,6 @@ std::vector<Block> BlocksOf(const std::vector<std::int64_t>& widths) {
   return blocks;
 }
 
-// Of all hosts.
-struct HostRoom {
-  double memory = 0;
-  double ssd = 0;
-};
-
 // Whether `count` things can go to so many places in `most` ways or fewer.
 bool AreFew(std::size_t places, std::size_t count, std::size_t most) {
   std::size_t ways = 1;
@@ -75,12 +69,11 @@ TablePlaces::TablePlaces(const PlanRequest& request, const CompiledRules& rules)
 }
 
 void TablePlaces::ChooseResidencies() {
-  HostRoom room;
-  for (const std::int64_t bytes : request_.topology.host_memory_bytes) {
-    room.memory += static_cast<double>(bytes);
-  }
-  for (const std::int64_t bytes : request_.topology.ssd_bytes) {
-    room.ssd += static_cast<double>(bytes);
+  ByTier<double> room = {};
+  for (const SharedMemory& memory : kSharedMemories) {
+    for (const std::int64_t bytes : request_.topology.*memory.of_hosts) {
+      room[memory.tier] += static_cast<double>(bytes);
+    }
   }
   const auto use = [&](std::size_t t, const Residency& residency) {
     const Table& of = request_.tables[t];
@@ -91,21 +84,24 @@ void TablePlaces::ChooseResidencies() {
   // Who has no other choice first, then the largest.
   const auto order = PositionsDescending(residencies_.size(), [&](std::size_t t) {
     return std::pair(rules_.LeastOnDevice(static_cast<int>(t)).size() < 2,
-                     static_cast<double>(use(t, uvm).host_total_bytes()));
+                     static_cast<double>(use(t, uvm).by_tier()[MemoryTier::kHost]));
   });
   for (const std::size_t t : order) {
     const TableRules& of = rules_.of(static_cast<int>(t));
     const OffDevice least = rules_.LeastOnDevice(static_cast<int>(t));
     for (std::size_t i = 0; i < least.size(); ++i) {
       const Residency& residency = rules_.residency(least[i]);
-      const MemoryUse taken = use(t, residency);
-      const double memory = static_cast<double>(taken.host_total_bytes());
-      const double ssd = static_cast<double>(taken.ssd_total_bytes());
+      const TierBytes taken = use(t, residency).by_tier();
+      const bool fits =
+          std::all_of(kSharedMemories.begin(), kSharedMemories.end(), [&](const auto& memory) {
+            return static_cast<double>(taken[memory.tier]) <= room[memory.tier];
+          });
       const bool is_last = i + 1 == least.size() && of.device_types.empty();
-      if ((memory > room.memory || ssd > room.ssd) && !is_last) continue;
+      if (!fits && !is_last) continue;
       residencies_[t] = residency;
-      room.memory -= memory;
-      room.ssd -= ssd;
+      for (const SharedMemory& memory : kSharedMemories) {
+        room[memory.tier] -= static_cast<double>(taken[memory.tier]);
+      }
       break;
     }
   }

@@ -46,7 +46,7 @@ HugeCtrProblem MakeProblem(const PlanRequest& request,
   full.optimizer = request.optimizer;
   for (const Table& table : request.tables) {
     const MemoryUse use = ShardMemory(full, table, table.num_embeddings, table.embedding_dim);
-    const std::int64_t bytes = use.weights_bytes + use.optimizer_bytes;
+    const std::int64_t bytes = use.row_bytes();
     problem.tables.push_back({table.pooling_factor, 1e-9 * static_cast<double>(bytes)});
   }
   const std::vector<std::int64_t> available = AvailableBytes(request);

@@ -8,7 +8,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/failure_reason.h"
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 
@@ -26,19 +26,20 @@ Status CheckFits(const PlanRequest& request, const Plan& plan, const std::string
       holds[r] = true;
     }
   }
-  HostMemory host_memory(request.topology);
+  MemoryPools pools(request);
   for (std::size_t r = 0; r < devices.size(); ++r) {
-    host_memory.Add(static_cast<int>(r), HostBytesOf(used[r]));
+    pools.Add(static_cast<int>(r), used[r].by_tier());
   }
   int least = 0;
+  const auto left = [&](int rank) { return pools.Left(rank, MemoryTier::kHost); };
   for (int r = 1; r < request.topology.num_ranks(); ++r) {
-    if (host_memory.Left(r).memory < host_memory.Left(least).memory) least = r;
+    if (left(r) < left(least)) least = r;
   }
-  if (const std::int64_t lack = -host_memory.Left(least).memory; lack > 0) {
+  if (const std::int64_t lack = -left(least); lack > 0) {
     return WithReason(
         FailedPrecondition("no plan was found: {} does not fit: rank {} lacks {} "
                            "bytes ({}) of the memory of host {}",
-                           whose, least, lack, FormatBytes(lack), host_memory.host_of(least)),
+                           whose, least, lack, FormatBytes(lack), pools.host_of(least)),
         FailureReason::kNoPlanFound);
   }
   std::size_t worst = devices.size();

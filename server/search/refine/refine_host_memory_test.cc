@@ -135,8 +135,8 @@ class WholeTables {
         plan.tables = {plan.tables[t]};
         const PlanCost cost = *PricePlan(request, plan, model);
         const MemoryUse& use = cost.ranks[0].memory;
-        of.push_back({cost.embedding_cost_ms, use.total_bytes(), use.host_total_bytes(),
-                      use.ssd_total_bytes()});
+        of.push_back({cost.embedding_cost_ms, use.total_bytes(), use.by_tier()[MemoryTier::kHost],
+                      use.by_tier()[MemoryTier::kSsd]});
       }
     }
   }

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
@@ -103,6 +103,11 @@ class OuterJobs final : public JobRunner {
   const SearchContext& context_;
 };
 
+void ClearMemory(const SharedMemory& memory, Topology& topology) {
+  (topology.*memory.of_hosts).clear();
+  for (Device& device : topology.devices) device.*memory.most = 0;
+}
+
 // The strategy for one request: initial solutions, `neuroshard` where it is quick, local searches
 // side by side, and for a plan in place more and more tables that may move.
 class RefineSearch {
@@ -123,7 +128,7 @@ class RefineSearch {
       const Status status = SearchOnDevices();
       if (context_.has_plan() || context_.ShouldStop()) return status;
     }
-    if (rules_.has_ssd()) {
+    if (rules_.slowest_tier() == MemoryTier::kSsd) {
       NS_RETURN_IF_ERROR(SearchWithoutSsd());
       if (context_.ShouldStop()) return absl::OkStatus();
     }
@@ -156,11 +161,7 @@ class RefineSearch {
   // As if hosts had no memory for tables, and no SSDs. No plan: it takes those.
   Status SearchOnDevices() {
     PlanRequest request = request_;
-    request.topology.host_memory_bytes.clear();
-    request.topology.ssd_bytes.clear();
-    for (Device& device : request.topology.devices) {
-      device.max_host_memory_bytes = device.max_ssd_bytes = 0;
-    }
+    for (const SharedMemory& memory : kSharedMemories) ClearMemory(memory, request.topology);
     Relay relay(context_, 1);
     const OuterJobs jobs(context_);
     SearchContext inner(request, context_.model(), context_.stop(), &relay, &jobs);
@@ -174,8 +175,7 @@ class RefineSearch {
   // plan dearer than the one that the same request finds without. No plan is no fault.
   Status SearchWithoutSsd() {
     PlanRequest request = request_;
-    request.topology.ssd_bytes.clear();
-    for (Device& device : request.topology.devices) device.max_ssd_bytes = 0;
+    ClearMemory(kSharedMemories.back(), request.topology);
     request.search.time_budget.reset();  // it would leave no time
     Relay relay(context_, 0.5);
     const OuterJobs jobs(context_);
@@ -229,7 +229,7 @@ class RefineSearch {
   // take what is left of device memory, all a step at a time. Not every model says what a cache
   // saves (TorchRec's formulas do not), so a search alone would leave the smallest.
   Status UseRoomBesideSsd() {
-    if (!rules_.has_ssd()) return absl::OkStatus();
+    if (rules_.slowest_tier() != MemoryTier::kSsd) return absl::OkStatus();
     const auto others = [&](MemoryTier tier) {
       return Promote(
           [&, tier](std::size_t t, const TablePlan& table) { return OthersOf(t, table, tier); });
@@ -273,8 +273,7 @@ class RefineSearch {
       return false;
     }
     Plan plan = context_.best_plan();
-    std::vector<std::int64_t> left = AvailableBytes(request_);
-    HostMemory hosts(request_.topology);
+    MemoryPools pools(request_);
     // The shards' bytes, taken or given back, on their ranks.
     const auto count = [&](std::size_t t, const TablePlan& table, int sign) {
       bool fits = true;
@@ -282,11 +281,8 @@ class RefineSearch {
         const ShardLayout layout = LayoutOf(table, rules_.row_cut(static_cast<int>(t)));
         const MemoryUse use =
             ShardMemory(request_, request_.tables[t], layout, shard.rows, shard.cols);
-        std::int64_t& of_rank = left[static_cast<std::size_t>(shard.rank)];
-        of_rank -= sign * use.total_bytes();
-        hosts.Add(shard.rank, HostBytesOf(use), sign);
-        const HostBytes of_host = hosts.Left(shard.rank);
-        fits = fits && of_rank >= 0 && of_host.memory >= 0 && of_host.ssd >= 0;
+        pools.Add(shard.rank, use.by_tier(), sign);
+        fits = fits && pools.LeftOnDevice(shard.rank) >= 0 && !pools.SharesTooMuch(shard.rank);
       }
       return fits;
     };

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/positions.h"
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "server/search/refine/solution/lowest_place.h"
 
@@ -17,9 +17,11 @@ namespace {
 // Tables whose shards are predicted in one batch.
 constexpr std::size_t kPricedTogether = 32;
 
-// The larger of each memory.
-HostBytes LargestOf(const HostBytes& a, const HostBytes& b) {
-  return {std::max(a.memory, b.memory), std::max(a.ssd, b.ssd)};
+// Each memory of `largest` becomes at least that of `bytes`.
+void Enlarge(TierBytes& largest, const TierBytes& bytes) {
+  for (const auto& [tier, name] : kWords<MemoryTier>) {
+    largest[tier] = std::max(largest[tier], bytes[tier]);
+  }
 }
 
 }  // namespace
@@ -31,26 +33,37 @@ Construction::Construction(SearchContext& context, const CompiledRules& rules,
       layouts_(layouts),
       shard_table_(shard_table),
       numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))) {
-  for (const std::int64_t bytes : AvailableBytes(context.request())) {
-    device_room_bytes_ += static_cast<double>(std::max<std::int64_t>(0, bytes));
-    largest_room_ = std::max(largest_room_, bytes);
+  const MemoryPools pools(context.request());
+  for (int r = 0; r < rules.num_ranks(); ++r) {
+    room_bytes_[MemoryTier::kDevice] +=
+        static_cast<double>(std::max<std::int64_t>(0, pools.LeftOnDevice(r)));
+    Enlarge(largest_room_, pools.Left(r));
   }
-  for (const std::int64_t bytes : context.request().topology.host_memory_bytes) {
-    host_room_bytes_ += static_cast<double>(bytes);
+  for (const SharedMemory& memory : kSharedMemories) {
+    for (const std::int64_t bytes : context.request().topology.*memory.of_hosts) {
+      room_bytes_[memory.tier] += static_cast<double>(bytes);
+    }
   }
-  for (const std::int64_t bytes : context.request().topology.ssd_bytes) {
-    ssd_room_bytes_ += static_cast<double>(bytes);
+}
+
+bool Construction::IsTooLarge(const TierBytes& bytes) const {
+  return std::any_of(kWords<MemoryTier>.begin(), kWords<MemoryTier>.end(), [&](const auto& word) {
+    return bytes[word.value] > largest_room_[word.value];
+  });
+}
+
+double Construction::MemoryMs(const TierBytes& bytes) const {
+  double ms = 0;
+  for (const auto& [tier, name] : kWords<MemoryTier>) {
+    ms += ms_a_byte_[tier] * static_cast<double>(bytes[tier]);
   }
-  const HostMemory host_memory(context.request().topology);
-  for (int r = 0; host_memory.present() && r < rules.num_ranks(); ++r) {
-    largest_host_room_ = LargestOf(largest_host_room_, host_memory.Left(r));
-  }
+  return ms;
 }
 
 bool Construction::IsLarge(int table) {
   const std::int64_t dim = context_.request().tables[static_cast<std::size_t>(table)].embedding_dim;
   const int whole = shard_table_.Shards(table, ShardingType::kTableWise, dim, 1).full;
-  return 2 * shard_table_.bytes(whole) > largest_room_;
+  return 2 * shard_table_.bytes(whole) > largest_room_[MemoryTier::kDevice];
 }
 
 template <typename Visit>
@@ -68,8 +81,7 @@ bool Construction::IsTooLarge(int table, const TableLayout& layout) {
   bool is_too_large = false;
   ForEachWidth(table, layout, [&](std::int64_t cols, int /*blocks*/) {
     const int shard = layouts_.Shards(shard_table_, table, layout, cols).full;
-    is_too_large =
-        is_too_large || IsTooLarge(shard_table_.bytes(shard), shard_table_.host_bytes(shard));
+    is_too_large = is_too_large || IsTooLarge(shard_table_.tier_bytes(shard));
   });
   return is_too_large;
 }
@@ -143,15 +155,11 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
     for (const TableLayout& layout : layouts[t]) {
       PricedLayout p{.layout = layout};
       const auto count_shards = [&](int shard, double price_ms, int count) {
-        const std::int64_t bytes = shard_table_.bytes(shard);
-        const HostBytes& host_bytes = shard_table_.host_bytes(shard);
+        const TierBytes& bytes = shard_table_.tier_bytes(shard);
         p.price_ms += count * price_ms;
         p.peak_ms = std::max(p.peak_ms, price_ms);
-        p.bytes += count * bytes;
-        p.peak_bytes = std::max(p.peak_bytes, bytes);
-        p.host_bytes.memory += count * host_bytes.memory;
-        p.host_bytes.ssd += count * host_bytes.ssd;
-        p.peak_host_bytes = LargestOf(p.peak_host_bytes, host_bytes);
+        for (const auto& [tier, name] : kWords<MemoryTier>) p.bytes[tier] += count * bytes[tier];
+        Enlarge(p.peak_bytes, bytes);
       };
       ForEachWidth(table, layout, [&](std::int64_t cols, int blocks) {
         const UnitShards shards = layouts_.Shards(shard_table_, table, layout, cols);
@@ -170,7 +178,9 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
     }
     if (!rules_.has_off_device()) continue;
     std::stable_sort(priced[t].begin(), priced[t].end(),
-                     [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+                     [](const PricedLayout& a, const PricedLayout& b) {
+                       return a.bytes[MemoryTier::kDevice] < b.bytes[MemoryTier::kDevice];
+                     });
   }
   return priced;
 }
@@ -179,11 +189,12 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
                                                       const std::vector<int>& urgency) const {
   const auto key_of = [&](int table, double share) {
     const PricedLayout& p = choice[static_cast<std::size_t>(table)];
-    if (order == Order::kByBytes) return share * static_cast<double>(p.bytes);
+    if (order == Order::kByBytes) {
+      return share * static_cast<double>(p.bytes[MemoryTier::kDevice]);
+    }
     // A share of less than 1 is a shard of its own.
-    return order == Order::kByPeak && share == 1
-               ? std::max(p.peak_ms, MemoryMs(p.peak_bytes, p.peak_host_bytes))
-               : share * (p.price_ms + MemoryMs(p.bytes, p.host_bytes));
+    return order == Order::kByPeak && share == 1 ? std::max(p.peak_ms, MemoryMs(p.peak_bytes))
+                                                 : share * (p.price_ms + MemoryMs(p.bytes));
   };
   std::vector<Item> items;
   std::vector<bool> grouped(choice.size(), false);
@@ -228,15 +239,11 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
 void Construction::Reset(double price_ms) {
   const std::size_t ranks = static_cast<std::size_t>(rules_.num_ranks());
   price_ms_.assign(ranks, 0.0);
-  bytes_.assign(ranks, 0.0);
+  bytes_.assign(ranks, {});
   value_ms_.assign(ranks, 0.0);
-  host_bytes_.assign(ranks, 0.0);
-  ssd_bytes_.assign(ranks, 0.0);
-  ms_a_byte_ = ms_a_host_byte_ = ms_an_ssd_byte_ = 0;
-  if (!leaves_device_) return;
-  ms_a_byte_ = price_ms / std::max(1.0, device_room_bytes_);
-  ms_a_host_byte_ = price_ms / std::max(1.0, host_room_bytes_);
-  if (rules_.has_ssd()) ms_an_ssd_byte_ = price_ms / std::max(1.0, ssd_room_bytes_);
+  for (const auto& [tier, name] : kWords<MemoryTier>) {
+    ms_a_byte_[tier] = leaves_device_ ? price_ms / std::max(1.0, room_bytes_[tier]) : 0;
+  }
 }
 
 int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
@@ -283,7 +290,7 @@ bool Construction::PlaceOtherwise(int table, Solution& solution) {
   for (std::size_t l = 0; l < layouts.size(); ++l) {
     const PricedLayout& p = layouts[l];
     if (p.layout.type == ShardingType::kDataParallel && !solution.MayCopy(table)) continue;
-    by_price.emplace_back(p.price_ms + MemoryMs(p.bytes, p.host_bytes) +
+    by_price.emplace_back(p.price_ms + MemoryMs(p.bytes) +
                               rules_.num_ranks() * std::max(0.0, p.peak_ms - fallback_.limit_ms),
                           l);
   }
@@ -430,14 +437,11 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
 void Construction::Count(int rank, int shard, int sign) {
   const std::size_t r = static_cast<std::size_t>(rank);
   price_ms_[r] += sign * PriceOn(rank, shard, surrogate_);
-  bytes_[r] += sign * static_cast<double>(shard_table_.bytes(shard));
-  const HostBytes& host_bytes = shard_table_.host_bytes(shard);
-  host_bytes_[r] += sign * static_cast<double>(host_bytes.memory);
-  ssd_bytes_[r] += sign * static_cast<double>(host_bytes.ssd);
   value_ms_[r] = price_ms_[r];
-  if (!leaves_device_) return;
-  value_ms_[r] = std::max({price_ms_[r], ms_a_byte_ * bytes_[r], ms_a_host_byte_ * host_bytes_[r],
-                           ms_an_ssd_byte_ * ssd_bytes_[r]});
+  for (const auto& [tier, name] : kWords<MemoryTier>) {
+    bytes_[r][tier] += sign * static_cast<double>(shard_table_.tier_bytes(shard)[tier]);
+    if (leaves_device_) value_ms_[r] = std::max(value_ms_[r], ms_a_byte_[tier] * bytes_[r][tier]);
+  }
 }
 
 void Construction::Count(const Unit& unit, const Solution& solution, int sign) {

@@ -19,10 +19,8 @@ struct PricedLayout {
   TableLayout layout;
   double price_ms = 0;
   double peak_ms = 0;
-  std::int64_t bytes = 0;
-  std::int64_t peak_bytes = 0;
-  HostBytes host_bytes = {};
-  HostBytes peak_host_bytes = {};
+  TierBytes bytes = {};
+  TierBytes peak_bytes = {};
 };
 
 // By table.
@@ -56,16 +54,11 @@ class Construction {
   PricedLayouts FirstLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
   PricedLayouts AllLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
 
-  // Memory for tables, of all ranks and of all hosts, and SSDs.
-  double device_room_bytes() const { return device_room_bytes_; }
-  double host_room_bytes() const { return host_room_bytes_; }
-  double ssd_room_bytes() const { return ssd_room_bytes_; }
+  // Memory for tables, of all ranks and hosts.
+  const ByTier<double>& room_bytes() const { return room_bytes_; }
 
   // Whether no rank has memory for a shard with so many bytes.
-  bool IsTooLarge(std::int64_t bytes, const HostBytes& host_bytes) const {
-    return bytes > largest_room_ || host_bytes.memory > largest_host_room_.memory ||
-           host_bytes.ssd > largest_host_room_.ssd;
-  }
+  bool IsTooLarge(const TierBytes& bytes) const;
 
   // One layout a table.
   using Choice = std::vector<PricedLayout>;
@@ -111,11 +104,7 @@ class Construction {
   // Empties ranks, and sets the prices of memory for tables that have this price together.
   void Reset(double price_ms);
   // What the layout takes of memory, at these prices.
-  double MemoryMs(std::int64_t bytes, const HostBytes& host_bytes) const {
-    return ms_a_byte_ * static_cast<double>(bytes) +
-           ms_a_host_byte_ * static_cast<double>(host_bytes.memory) +
-           ms_an_ssd_byte_ * static_cast<double>(host_bytes.ssd);
-  }
+  double MemoryMs(const TierBytes& bytes) const;
   // Adds a shard to what its rank holds, or takes it away.
   void Count(int rank, int shard, int sign);
   void Count(const Unit& unit, const Solution& solution, int sign);
@@ -129,25 +118,17 @@ class Construction {
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
   const std::vector<int> numbers_;  // of all ranks, and of hosts
-  double device_room_bytes_ = 0;
-  double host_room_bytes_ = 0;
-  double ssd_room_bytes_ = 0;
-  // Bytes of the rank with the most.
-  std::int64_t largest_room_ = 0;
-  HostBytes largest_host_room_;
+  ByTier<double> room_bytes_ = {};
+  TierBytes largest_room_ = {};  // of the rank with the most
   CommSurrogate surrogate_;
   ConstructionFallback fallback_;
   // By rank: what is placed there, and how full that makes it: the largest of its price and its
   // memories, each at a price at which the memory of all costs as much as all tables. Where all is
   // in device memory, memory has no price.
   std::vector<double> price_ms_;
-  std::vector<double> bytes_;
-  std::vector<double> host_bytes_;
-  std::vector<double> ssd_bytes_;
+  std::vector<ByTier<double>> bytes_;
   std::vector<double> value_ms_;
-  double ms_a_byte_ = 0;
-  double ms_a_host_byte_ = 0;
-  double ms_an_ssd_byte_ = 0;
+  ByTier<double> ms_a_byte_ = {};
   std::vector<int> added_;              // unit ids in order
   bool leaves_device_ = false;          // some table of the choice does
   std::vector<bool> placed_otherwise_;  // by table: all of it is

@@ -68,7 +68,9 @@ TEST(ConstructionTest, LayoutsArePricedAsTheirShards) {
         EXPECT_EQ(priced.layout, layouts[l]);
         EXPECT_GT(priced.peak_ms, 0);
         EXPECT_LE(priced.peak_ms, priced.price_ms + 1e-9);
-        EXPECT_LE(priced.peak_bytes, priced.bytes);
+        for (const auto& [tier, name] : kWords<MemoryTier>) {
+          EXPECT_LE(priced.peak_bytes[tier], priced.bytes[tier]) << name;
+        }
       }
     }
   }

@@ -169,8 +169,11 @@ bool InitialSolutions::Repair(const PricedLayouts& layouts, Solution& solution) 
     // The next smaller shards, if there are.
     const PricedLayout* smaller = nullptr;
     for (const PricedLayout& layout : layouts[t]) {
-      if (layout.peak_bytes >= choice[t].peak_bytes) continue;
-      if (smaller == nullptr || layout.peak_bytes > smaller->peak_bytes) smaller = &layout;
+      const auto peak_bytes = [](const PricedLayout& of) {
+        return of.peak_bytes[MemoryTier::kDevice];
+      };
+      if (peak_bytes(layout) >= peak_bytes(choice[t])) continue;
+      if (smaller == nullptr || peak_bytes(layout) > peak_bytes(*smaller)) smaller = &layout;
     }
     if (smaller != nullptr) choice[t] = *smaller;
   }
@@ -205,9 +208,7 @@ bool InitialSolutions::PredictWholeTables() {
     for (const auto& [id, residency] : by_bytes) {
       whole_residencies_[t].push_back(residency);
       const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(id));
-      const HostBytes& host_bytes = shard_table_.host_bytes(id);
-      whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.bytes(id),
-                                  host_bytes.memory, host_bytes.ssd});
+      whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.tier_bytes(id)});
     }
   }
   return true;
@@ -220,9 +221,7 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
     if (std::count(found[t].begin(), found[t].end(), residency) == 0) found[t].push_back(residency);
   };
   for (const double fill : fills) {
-    const std::vector<int> chosen =
-        FillMemories(whole_tables_, fill * construction_.device_room_bytes(),
-                     construction_.host_room_bytes(), construction_.ssd_room_bytes());
+    const std::vector<int> chosen = FillMemories(whole_tables_, construction_.room_bytes(), fill);
     for (std::size_t t = 0; t < found.size(); ++t) {
       if (chosen[t] >= 0) add(t, whole_residencies_[t][static_cast<std::size_t>(chosen[t])]);
     }
@@ -244,7 +243,7 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
   if (!rules_.has_off_device()) return all_layouts_;
   for (std::vector<PricedLayout>& of_table : all_layouts_) {
     const auto is_too_large = [&](const PricedLayout& p) {
-      return construction_.IsTooLarge(p.peak_bytes, p.peak_host_bytes);
+      return construction_.IsTooLarge(p.peak_bytes);
     };
     if (!std::all_of(of_table.begin(), of_table.end(), is_too_large)) {
       std::erase_if(of_table, is_too_large);
@@ -277,8 +276,7 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
       const double excess_ms = std::max(0.0, factor * p.peak_ms - limit_ms);
       if (off_device) {
         const double cost_ms = TieBroken(price_ms, p.layout.residency);
-        holdings_[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes,
-                                p.host_bytes.memory, p.host_bytes.ssd});
+        holdings_[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes});
         positions_[t].push_back(static_cast<int>(l));
         continue;
       }
@@ -292,9 +290,7 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
     }
   }
   if (!off_device) return choice;
-  const std::vector<int> chosen =
-      FillMemories(holdings_, fill * construction_.device_room_bytes(),
-                   construction_.host_room_bytes(), construction_.ssd_room_bytes());
+  const std::vector<int> chosen = FillMemories(holdings_, construction_.room_bytes(), fill);
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (chosen[t] < 0) continue;
     const int position = positions_[t][static_cast<std::size_t>(chosen[t])];

@@ -24,8 +24,8 @@ Total TotalOf(const std::vector<std::vector<TableHolding>>& tables,
   for (std::size_t t = 0; t < tables.size(); ++t) {
     const TableHolding& holding = tables[t][static_cast<std::size_t>(chosen[t])];
     total.cost_ms += holding.cost_ms;
-    total.device_bytes += static_cast<double>(holding.device_bytes);
-    total.host_bytes += static_cast<double>(holding.host_bytes);
+    total.device_bytes += static_cast<double>(holding.bytes[MemoryTier::kDevice]);
+    total.host_bytes += static_cast<double>(holding.bytes[MemoryTier::kHost]);
   }
   return total;
 }
@@ -37,11 +37,13 @@ std::vector<std::vector<TableHolding>> RandomTables(Random& random, int tables, 
     for (int h = 0; h < holdings; ++h) {
       const auto bytes = static_cast<std::int64_t>(random.Below(1000));
       const bool in_host_memory = h > 0 && random.Below(3) > 0;
-      of_table.push_back({10 * random.UniformReal() + (in_host_memory ? 1 : 0), bytes,
-                          in_host_memory ? static_cast<std::int64_t>(random.Below(1000)) : 0});
+      of_table.push_back(
+          {10 * random.UniformReal() + (in_host_memory ? 1 : 0),
+           {bytes, in_host_memory ? static_cast<std::int64_t>(random.Below(1000)) : 0}});
     }
-    std::sort(of_table.begin(), of_table.end(),
-              [](const auto& a, const auto& b) { return a.device_bytes < b.device_bytes; });
+    std::sort(of_table.begin(), of_table.end(), [](const TableHolding& a, const TableHolding& b) {
+      return a.bytes[MemoryTier::kDevice] < b.bytes[MemoryTier::kDevice];
+    });
   }
   return made;
 }
@@ -68,13 +70,13 @@ TEST(FillMemoriesTest, IsWithinOneTableOfTheBestChoiceWhereHostsHaveRoom) {
     const auto tables = RandomTables(random, 5, 4);
     double least_bytes = 0, largest_ms = 0;
     for (const auto& of_table : tables) {
-      least_bytes += static_cast<double>(of_table.front().device_bytes);
+      least_bytes += static_cast<double>(of_table.front().bytes[MemoryTier::kDevice]);
       for (const TableHolding& holding : of_table) {
         largest_ms = std::max(largest_ms, holding.cost_ms);
       }
     }
     const double room = least_bytes + 2000 * random.UniformReal();
-    const Total total = TotalOf(tables, FillMemories(tables, room, 1e9));
+    const Total total = TotalOf(tables, FillMemories(tables, {room, 1e9}));
     EXPECT_LE(total.device_bytes, room) << round;
     const double least_ms = LeastMs(tables, room, 1e9);
     EXPECT_GE(total.cost_ms, least_ms - 1e-9) << round;
@@ -88,8 +90,8 @@ TEST(FillMemoriesTest, KeepsToHostMemoryWhereAPriceOnItDoes) {
   for (int round = 0; round < 300; ++round) {
     const auto tables = RandomTables(random, 6, 6);
     const double host_room = 100 + 600 * random.UniformReal();
-    const Total free = TotalOf(tables, FillMemories(tables, 1e9, 1e9));
-    const Total total = TotalOf(tables, FillMemories(tables, 1e9, host_room));
+    const Total free = TotalOf(tables, FillMemories(tables, {1e9, 1e9}));
+    const Total total = TotalOf(tables, FillMemories(tables, {1e9, host_room}));
     EXPECT_LE(total.host_bytes, host_room) << round;
     EXPECT_GE(total.cost_ms, free.cost_ms - 1e-9) << round;
     if (free.host_bytes > host_room) ++kept;
@@ -104,20 +106,22 @@ TEST(FillMemoriesTest, KeepsToSsdsAndHostMemoryWherePricesDo) {
     auto tables = RandomTables(random, 6, 8);
     for (auto& of_table : tables) {
       for (TableHolding& holding : of_table) {
-        if (random.Below(2) == 0) std::swap(holding.host_bytes, holding.ssd_bytes);
+        if (random.Below(2) == 0)
+          std::swap(holding.bytes[MemoryTier::kHost], holding.bytes[MemoryTier::kSsd]);
       }
     }
     const auto on_ssd = [&](const std::vector<int>& chosen) {
       double bytes = 0;
       for (std::size_t t = 0; t < tables.size(); ++t) {
-        bytes += static_cast<double>(tables[t][static_cast<std::size_t>(chosen[t])].ssd_bytes);
+        bytes += static_cast<double>(
+            tables[t][static_cast<std::size_t>(chosen[t])].bytes[MemoryTier::kSsd]);
       }
       return bytes;
     };
     const double host_room = 100 + 600 * random.UniformReal();
     const double ssd_room = 100 + 600 * random.UniformReal();
-    const std::vector<int> free = FillMemories(tables, 1e9, 1e9, 1e9);
-    const std::vector<int> chosen = FillMemories(tables, 1e9, host_room, ssd_room);
+    const std::vector<int> free = FillMemories(tables, {1e9, 1e9, 1e9});
+    const std::vector<int> chosen = FillMemories(tables, {1e9, host_room, ssd_room});
     EXPECT_LE(TotalOf(tables, chosen).host_bytes, host_room) << round;
     EXPECT_LE(on_ssd(chosen), ssd_room) << round;
     EXPECT_GE(TotalOf(tables, chosen).cost_ms, TotalOf(tables, free).cost_ms - 1e-9) << round;
@@ -129,7 +133,7 @@ TEST(FillMemoriesTest, KeepsToSsdsAndHostMemoryWherePricesDo) {
 }
 
 TEST(FillMemoriesTest, ATableWithoutHoldingsHasNone) {
-  EXPECT_EQ(FillMemories({{}, {{1, 0, 0}}}, 10, 10), (std::vector<int>{-1, 0}));
+  EXPECT_EQ(FillMemories({{}, {{1, {}}}}, {10, 10}), (std::vector<int>{-1, 0}));
 }
 
 }  // namespace

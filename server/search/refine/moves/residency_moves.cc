@@ -36,11 +36,10 @@ ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rule
       shard_table_(shard_table),
       estimator_(shard_table),
       placer_(rules, layouts, shard_table),
-      more_bytes_(context.request().topology.devices.size(), 0),
-      more_ms_(more_bytes_.size(), 0),
+      more_ms_(context.request().topology.devices.size(), 0),
       changed_(context.request().tables.size(), false),
-      changes_of_rank_(more_bytes_.size()),
-      listed_(more_bytes_.size(), false) {
+      changes_of_rank_(more_ms_.size()),
+      listed_(more_ms_.size(), false) {
   placer_.IgnoreMemory(true);
 }
 
@@ -50,8 +49,9 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
   most_ms_ = most_ms;
   for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
   listed_ranks_.clear();
-  host_changes_.clear();
-  if (rules_.has_ssd()) host_left_ = solution.host_memory();
+  left_ = solution.pools();
+  for (const Touched& at : touched_) more_ms_[static_cast<std::size_t>(at.rank)] = 0;
+  touched_.clear();
   estimator_.CostliestTables(
       solution, pricer, source, kPromotedTables, [&](int table) { return IsFree(solution, table); },
       tables_);
@@ -75,15 +75,13 @@ bool ResidencyMoves::IsFree(const Solution& solution, int table) const {
 void ResidencyMoves::Begin() {
   removed_.clear();
   added_.clear();
-  for (const int rank : touched_) {
-    more_bytes_[static_cast<std::size_t>(rank)] = 0;
-    more_ms_[static_cast<std::size_t>(rank)] = 0;
+  for (const Touched& at : touched_) {
+    more_ms_[static_cast<std::size_t>(at.rank)] = 0;
+    left_->Add(at.rank, shard_table_.tier_bytes(at.shard), -at.sign);
   }
   touched_.clear();
   for (const int table : changed_tables_) changed_[static_cast<std::size_t>(table)] = false;
   changed_tables_.clear();
-  for (const auto& [rank, bytes] : host_changes_) host_left_->Add(rank, bytes, -1);
-  host_changes_.clear();
 }
 
 Unit ResidencyMoves::InResidency(Unit unit, int residency) {
@@ -96,16 +94,10 @@ void ResidencyMoves::Count(const Solution& solution, const Unit& unit, int sign)
   for (int i = 0; i < unit.shards.count; ++i) {
     const int rank = solution.RankOf(unit, i);
     const int shard = unit.shards.at(i);
-    touched_.push_back(rank);
-    more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(shard);
+    touched_.push_back({rank, shard, sign});
+    left_->Add(rank, shard_table_.tier_bytes(shard), sign);
     more_ms_[static_cast<std::size_t>(rank)] +=
         sign * estimator_.ShareOf(solution, *pricer_, rank, shard);
-    if (!host_left_.has_value() || unit.residency == 0) continue;
-    HostBytes bytes = shard_table_.host_bytes(shard);
-    bytes.memory *= sign;
-    bytes.ssd *= sign;
-    host_left_->Add(rank, bytes);
-    host_changes_.emplace_back(rank, bytes);
   }
 }
 
@@ -148,16 +140,14 @@ const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(const Solution& sol
       }
       std::sort(by_key.begin(), by_key.end());
     };
-    const auto order_by_loss = [&](Order& by_loss, std::int64_t Change::*freed) {
+    for (const auto& [tier, name] : kWords<MemoryTier>) {
       order(
-          by_loss, [&](const Change& c) { return c.*freed > 0; },
-          [&](const Change& c) { return LeastLossAByte(c.lost_ms, c.*freed); });
-    };
-    order_by_loss(changes.by_loss, &Change::freed_bytes);
-    if (host_left_.has_value()) order_by_loss(changes.by_host_loss, &Change::freed_host_bytes);
+          changes.by_loss[tier], [&](const Change& c) { return c.freed_bytes[tier] > 0; },
+          [&](const Change& c) { return LeastLossAByte(c.lost_ms, c.freed_bytes[tier]); });
+    }
     order(
-        changes.by_gain, [](const Change& c) { return c.freed_bytes < 0 && c.lost_ms < 0; },
-        [](const Change& c) { return -c.lost_ms / static_cast<double>(c.freed_bytes); });
+        changes.by_gain, [](const Change& c) { return c.on_device() < 0 && c.lost_ms < 0; },
+        [](const Change& c) { return -c.lost_ms / static_cast<double>(c.on_device()); });
   }
   context_.AddWork(Work::kEstimate, 1 + changes.all.size() / 8);
   return changes;
@@ -212,13 +202,14 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
   for_each_shard([&](const Unit& unit, const Unit& then, Change& change) {
     int i = 0;
     while (solution.RankOf(unit, i) != rank) ++i;
-    change.freed_bytes +=
-        shard_table_.bytes(unit.shards.at(i)) - shard_table_.bytes(then.shards.at(i));
     change.lost_ms += static_cast<double>(shard_table_.single_cost_ms(then.shards.at(i), rank)) -
                       static_cast<double>(shard_table_.single_cost_ms(unit.shards.at(i), rank));
-    if (rules_.residency(then.residency).tier() != MemoryTier::kSsd) return;
-    change.freed_host_bytes += shard_table_.host_bytes(unit.shards.at(i)).memory -
-                               shard_table_.host_bytes(then.shards.at(i)).memory;
+    const MemoryTier of_rows = rules_.residency(then.residency).tier();
+    for (const auto& [tier, name] : kWords<MemoryTier>) {
+      if (tier != MemoryTier::kDevice && tier >= of_rows) continue;
+      change.freed_bytes[tier] += shard_table_.tier_bytes(unit.shards.at(i))[tier] -
+                                  shard_table_.tier_bytes(then.shards.at(i))[tier];
+    }
   });
   const std::size_t listed = changes.size();
   context_.AddWork(Work::kEstimate, 8 * listed);
@@ -234,23 +225,22 @@ bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
       const int rank = solution.RankOf(unit, i);
       const std::int64_t more =
           shard_table_.bytes(then.shards.at(i)) - shard_table_.bytes(unit.shards.at(i));
-      if (more > 0 && more > FreeBytes(solution, rank)) fits = false;
+      if (more > 0 && more > FreeBytes(rank)) fits = false;
     }
   }
   return fits;
 }
 
-const ResidencyMoves::Change* ResidencyMoves::LeastLoss(const std::vector<Change>& changes,
-                                                        const Order& by_loss,
-                                                        std::int64_t Change::*freed,
+const ResidencyMoves::Change* ResidencyMoves::LeastLoss(const RankChanges& changes, MemoryTier tier,
                                                         std::int64_t needed,
                                                         double& best_ratio) const {
   const Change* best = nullptr;
-  for (const auto& [least_ratio, position] : by_loss) {
+  for (const auto& [least_ratio, position] : changes.by_loss[tier]) {
     if (least_ratio > best_ratio) break;  // as all that follow
-    const Change& change = changes[static_cast<std::size_t>(position)];
+    const Change& change = changes.all[static_cast<std::size_t>(position)];
     if (changed_[static_cast<std::size_t>(change.table)]) continue;
-    const double ratio = change.lost_ms / static_cast<double>(std::min(change.*freed, needed));
+    const double ratio =
+        change.lost_ms / static_cast<double>(std::min(change.freed_bytes[tier], needed));
     // Of equal ones the first in the list of changes.
     const bool is_before = best != nullptr && &change < best;
     if (ratio > best_ratio || (ratio == best_ratio && !is_before)) continue;
@@ -262,15 +252,14 @@ const ResidencyMoves::Change* ResidencyMoves::LeastLoss(const std::vector<Change
 
 // What loses least a byte that is needed, until there is room, unless that takes too long.
 bool ResidencyMoves::Demote(const Solution& solution, int rank) {
-  if (FreeBytes(solution, rank) >= 0) return true;
+  if (FreeBytes(rank) >= 0) return true;
   const RankChanges& changes = ChangesOf(solution, rank);
-  while (FreeBytes(solution, rank) < 0) {
+  while (FreeBytes(rank) < 0) {
     double ratio = std::numeric_limits<double>::infinity();
-    const Change* best = LeastLoss(changes.all, changes.by_loss, &Change::freed_bytes,
-                                   -FreeBytes(solution, rank), ratio);
+    const Change* best = LeastLoss(changes, MemoryTier::kDevice, -FreeBytes(rank), ratio);
     // What follows loses no less a byte.
     if (best == nullptr ||
-        IsTooSlow(solution, rank, -ratio * static_cast<double>(FreeBytes(solution, rank)))) {
+        IsTooSlow(solution, rank, -ratio * static_cast<double>(FreeBytes(rank)))) {
       return false;
     }
     SetResidency(solution, best->table, best->residency);
@@ -279,16 +268,14 @@ bool ResidencyMoves::Demote(const Solution& solution, int rank) {
 }
 
 // The same, of tables of all ranks of the host.
-bool ResidencyMoves::DemoteToSsd(const Solution& solution, int rank) {
+bool ResidencyMoves::DemoteFrom(MemoryTier tier, const Solution& solution, int rank) {
   const HostRanks& host = solution.host(solution.host_of(rank));
-  while (host_left_->Left(rank).memory < 0) {
-    const std::int64_t needed = -host_left_->Left(rank).memory;
+  while (left_->Left(rank, tier) < 0) {
+    const std::int64_t needed = -left_->Left(rank, tier);
     double ratio = std::numeric_limits<double>::infinity();
     const Change* best = nullptr;
     for (int r = host.first; r < host.first + host.count; ++r) {
-      const RankChanges& changes = ChangesOf(solution, r);
-      const Change* of_rank =
-          LeastLoss(changes.all, changes.by_host_loss, &Change::freed_host_bytes, needed, ratio);
+      const Change* of_rank = LeastLoss(ChangesOf(solution, r), tier, needed, ratio);
       if (of_rank != nullptr) best = of_rank;
     }
     if (best == nullptr) return false;
@@ -300,20 +287,21 @@ bool ResidencyMoves::DemoteToSsd(const Solution& solution, int rank) {
 bool ResidencyMoves::MakeRoom(const Solution& solution) {
   const auto demote = [&] {
     for (std::size_t i = 0; i < touched_.size(); ++i) {  // which demotions add to
-      if (!Demote(solution, touched_[i])) return false;
+      if (!Demote(solution, touched_[i].rank)) return false;
     }
     return true;
   };
   if (!demote()) return false;
-  if (!host_left_.has_value()) return true;
-  for (std::size_t i = 0; i < touched_.size(); ++i) {
-    if (!DemoteToSsd(solution, touched_[i])) return false;
+  const MemoryTier slowest = rules_.slowest_tier();
+  if (slowest <= kSharedMemories.front().tier) return true;
+  for (const SharedMemory& memory : kSharedMemories) {
+    for (std::size_t i = 0; memory.tier < slowest && i < touched_.size(); ++i) {
+      if (!DemoteFrom(memory.tier, solution, touched_[i].rank)) return false;
+    }
   }
-  if (!demote()) return false;  // which caches of rows on SSD may need
-  return std::all_of(touched_.begin(), touched_.end(), [&](int rank) {
-    const HostBytes left = host_left_->Left(rank);
-    return left.memory >= 0 && left.ssd >= 0;
-  });
+  if (!demote()) return false;  // which caches of rows in the slower ones may need
+  return std::none_of(touched_.begin(), touched_.end(),
+                      [&](const Touched& at) { return left_->SharesTooMuch(at.rank); });
 }
 
 const ResidencyMoves::Change* ResidencyMoves::MostGain(const Solution& solution,
@@ -321,7 +309,7 @@ const ResidencyMoves::Change* ResidencyMoves::MostGain(const Solution& solution,
                                                        std::int64_t free) {
   for (const auto& [key, position] : changes.by_gain) {
     const Change& change = changes.all[static_cast<std::size_t>(position)];
-    if (-change.freed_bytes <= free && !changed_[static_cast<std::size_t>(change.table)] &&
+    if (-change.on_device() <= free && !changed_[static_cast<std::size_t>(change.table)] &&
         Fits(solution, change.table, change.residency)) {
       return &change;
     }
@@ -330,10 +318,10 @@ const ResidencyMoves::Change* ResidencyMoves::MostGain(const Solution& solution,
 }
 
 void ResidencyMoves::Promote(const Solution& solution, int rank) {
-  if (FreeBytes(solution, rank) <= 0) return;
+  if (FreeBytes(rank) <= 0) return;
   const RankChanges& changes = ChangesOf(solution, rank);
   for (int i = 0; i < kPromotions; ++i) {
-    const std::int64_t free = FreeBytes(solution, rank);
+    const std::int64_t free = FreeBytes(rank);
     const Change* most = MostGain(solution, changes, free);
     if (most == nullptr) return;
     // The largest step of that table that there is room for.
@@ -342,7 +330,7 @@ void ResidencyMoves::Promote(const Solution& solution, int rank) {
         std::lower_bound(changes.all.begin(), changes.all.end(), table,
                          [](const Change& change, int of) { return change.table < of; });
     for (auto change = first; change != changes.all.end() && change->table == table; ++change) {
-      if (change->lost_ms < most->lost_ms && -change->freed_bytes <= free &&
+      if (change->lost_ms < most->lost_ms && -change->on_device() <= free &&
           Fits(solution, table, change->residency)) {
         most = &*change;
       }

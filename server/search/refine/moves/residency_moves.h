@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
@@ -52,18 +52,27 @@ class ResidencyMoves {
   struct Change {
     int table = 0;
     int residency = 0;
-    std::int64_t freed_bytes = 0;       // on the rank; below 0 where it takes more
-    std::int64_t freed_host_bytes = 0;  // of changes to SSD, by shards there
-    double lost_ms = 0;                 // likewise, below 0 where it gains
+    // By shards on the rank: of its device, below 0 where it takes more, and of memories that are
+    // faster than the one where the rows are then.
+    TierBytes freed_bytes = {};
+    double lost_ms = 0;  // below 0 where it gains
+
+    std::int64_t on_device() const { return freed_bytes[MemoryTier::kDevice]; }
   };
   // Positions of changes, by a key that ascends.
   using Order = std::vector<std::pair<double, int>>;
   // Those of the tables on a rank, and the orders in which one is looked for.
   struct RankChanges {
     std::vector<Change> all;  // by table
-    Order by_loss;            // that free device memory, by the least that one byte can cost
-    Order by_host_loss;       // the same of host memory
+    ByTier<Order> by_loss;    // that free bytes of a memory, by the least that one byte can cost
     Order by_gain;  // that save time for device memory, by what they save a byte, most first
+  };
+
+  // A shard that comes to a rank (sign 1) or leaves it, which left_ has counted.
+  struct Touched {
+    int rank = 0;
+    int shard = 0;
+    int sign = 1;
   };
 
   void Begin();
@@ -77,9 +86,7 @@ class ResidencyMoves {
   // Listed once in a Collect.
   const RankChanges& ChangesOf(const Solution& solution, int rank);
   void ListChanges(const Solution& solution, int rank, std::vector<Change>& changes);
-  std::int64_t FreeBytes(const Solution& solution, int rank) const {
-    return solution.LeftBytes(rank) - more_bytes_[static_cast<std::size_t>(rank)];
-  }
+  std::int64_t FreeBytes(int rank) const { return left_->LeftOnDevice(rank); }
   // Whether the move, and so much more compute of single shards on the rank, is estimated at more
   // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
   // when it computes more.
@@ -93,11 +100,11 @@ class ResidencyMoves {
   bool Fits(const Solution& solution, int table, int residency);
   // The change that loses least time a byte of those that are `needed`, if that is less than
   // `best_ratio`, which it is then. Takes time in the changes that might lose less.
-  const Change* LeastLoss(const std::vector<Change>& changes, const Order& by_loss,
-                          std::int64_t Change::*freed, std::int64_t needed,
+  const Change* LeastLoss(const RankChanges& changes, MemoryTier tier, std::int64_t needed,
                           double& best_ratio) const;
   bool Demote(const Solution& solution, int rank);
-  bool DemoteToSsd(const Solution& solution, int rank);
+  // The same of a memory that the rank shares: tables go to a slower one.
+  bool DemoteFrom(MemoryTier tier, const Solution& solution, int rank);
   // By demotions, wherever the move needs it. Whether there is room then.
   bool MakeRoom(const Solution& solution);
   void Promote(const Solution& solution, int rank);
@@ -131,16 +138,14 @@ class ResidencyMoves {
   // Of one move.
   std::vector<int> removed_;
   std::vector<Unit> added_;
-  std::vector<std::int64_t> more_bytes_;  // by rank
-  std::vector<double> more_ms_;           // by rank: of its total
-  std::vector<int> touched_;              // ranks of which they may not be 0
-  std::vector<bool> changed_;             // by table
+  std::vector<double> more_ms_;  // by rank: of its total
+  std::vector<Touched> touched_;
+  std::vector<bool> changed_;  // by table
   std::vector<int> changed_tables_;
-  std::vector<std::pair<int, HostBytes>> host_changes_;  // by rank, that host_left_ has counted
   // Of one Collect.
   const MovePricer* pricer_ = nullptr;
   double most_ms_ = 0;
-  std::optional<HostMemory> host_left_;  // after the move; none: no table may be on SSD
+  std::optional<MemoryPools> left_;  // after the move
   std::vector<RankChanges> changes_of_rank_;
   std::vector<bool> listed_;  // by rank
   std::vector<int> listed_ranks_;

@@ -65,18 +65,17 @@ TEST(TablePlacerTest, UnitsGoToTheLowestRankWithRoom) {
         const double at_ms = before[static_cast<std::size_t>(other.place)];
         for (other.place = 0; other.place < bed.num_ranks(); ++other.place) {
           if (before[static_cast<std::size_t>(other.place)] >= at_ms) continue;
-          std::int64_t held = solution.rank(other.place).bytes;
+          std::int64_t left = solution.LeftBytes(other.place);
           for (const int id : removed) {
             const Unit& unit = solution.unit(id);
             for (int i = 0; i < unit.shards.count; ++i) {
               if (solution.RankOf(unit, i) == other.place) {
-                held -= bed.bench.shard_table.bytes(unit.shards.at(i));
+                left += bed.bench.shard_table.bytes(unit.shards.at(i));
               }
             }
           }
           EXPECT_TRUE(!bed.rules.of(t).ranks->contains(other.place) ||
-                      held + bed.bench.shard_table.bytes(other.shards.full) >
-                          solution.available_bytes(other.place));
+                      bed.bench.shard_table.bytes(other.shards.full) > left);
         }
       }
     }

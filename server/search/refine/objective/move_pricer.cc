@@ -138,7 +138,6 @@ void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std
     changed.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
     changed.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
     changed.single_costs_ms += sign * static_cast<double>(shard_table_.single_cost_ms(shard, r));
-    changed.bytes += sign * shard_table_.bytes(shard);
     changed.shards += sign;
     changed.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
     double* const added = sum_changes_.data() + static_cast<std::size_t>(index) * width;

@@ -13,15 +13,13 @@ Solution::Solution(const PlanRequest& request, const CompiledRules& rules,
       shard_table_(&shard_table),
       constrained_(!request.constraints.empty()),
       rule_state_(rules),
-      available_bytes_(AvailableBytes(request)),
-      all_host_memory_(request.topology),
-      host_memory_(all_host_memory_),
+      all_pools_(request),
+      pools_(all_pools_),
       of_table_(request.tables.size()),
       on_rank_(request.topology.devices.size()),
       on_host_(rules.hosts().size()),
       ranks_(request.topology.devices.size()),
-      sums_(ranks_.size() * shard_table.width(), 0.0),
-      added_bytes_(ranks_.size(), 0) {}
+      sums_(ranks_.size() * shard_table.width(), 0.0) {}
 
 int Solution::Add(const Unit& unit) {
   int id;
@@ -57,7 +55,7 @@ void Solution::Clear() {
     for (std::vector<int>& list : *lists) list.clear();
   }
   wide_.clear();
-  if (host_memory_.present()) host_memory_ = all_host_memory_;
+  pools_ = all_pools_;
   kinds_ = {};
   std::fill(ranks_.begin(), ranks_.end(), Rank{});
   std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -109,10 +107,7 @@ void Solution::Apply(const Unit& unit, int sign) {
     rank.backward_load += sign * static_cast<double>(load.backward);
     rank.single_costs_ms +=
         sign * static_cast<double>(shard_table_->single_cost_ms(shard, static_cast<int>(r)));
-    rank.bytes += sign * shard_table_->bytes(shard);
-    if (unit.residency != 0) {
-      host_memory_.Add(static_cast<int>(r), shard_table_->host_bytes(shard), sign);
-    }
+    pools_.Add(static_cast<int>(r), shard_table_->tier_bytes(shard), sign);
     rank.shards += sign;
     rank.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
     const float* const phi = shard_table_->phi(shard);
@@ -162,8 +157,7 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   for (const Unit& unit : added) {
     if (unit.spread() == Spread::kCopies && !MayCopy(unit.table)) return false;
   }
-  if (!HasRoom(removed, added) || !KeepsToHosts(removed, added) || !KeepsApart(removed, added) ||
-      !KeepsToHostMemory(removed, added)) {
+  if (!HasRoom(removed, added) || !KeepsToHosts(removed, added) || !KeepsApart(removed, added)) {
     return false;
   }
   if (!constrained_) return true;
@@ -183,28 +177,24 @@ bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added
     for (int i = 0; i < unit.shards.count; ++i) {
       if (!Fits(RankOf(unit, i), shard_table_->bytes(unit.shards.at(i)))) return false;
     }
-    return true;
+    if (unit.residency == 0) return true;
   }
-  changed_ranks_.clear();
-  const auto change = [&](const Unit& unit, int sign) {
+  const auto count = [&](const Unit& unit, int sign) {
     for (int i = 0; i < unit.shards.count; ++i) {
-      const int rank = RankOf(unit, i);
-      if (sign > 0) changed_ranks_.push_back(rank);
-      added_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_->bytes(unit.shards.at(i));
+      pools_.Add(RankOf(unit, i), shard_table_->tier_bytes(unit.shards.at(i)), sign);
     }
   };
-  for (const int id : removed) change(unit(id), -1);
-  for (const Unit& unit : added) change(unit, 1);
-  const bool has_room = std::all_of(changed_ranks_.begin(), changed_ranks_.end(), [&](int rank) {
-    return Fits(rank, added_bytes_[static_cast<std::size_t>(rank)]);
-  });
-  for (const int rank : changed_ranks_) added_bytes_[static_cast<std::size_t>(rank)] = 0;
-  for (const int id : removed) {
-    const Unit& gone = unit(id);
-    for (int i = 0; i < gone.shards.count; ++i) {
-      added_bytes_[static_cast<std::size_t>(RankOf(gone, i))] = 0;
+  for (const int id : removed) count(unit(id), -1);
+  for (const Unit& unit : added) count(unit, 1);
+  const bool has_room = std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
+    for (int i = 0; i < unit.shards.count; ++i) {
+      const int rank = RankOf(unit, i);
+      if (LeftBytes(rank) < 0 || (unit.residency != 0 && pools_.SharesTooMuch(rank))) return false;
     }
-  }
+    return true;
+  });
+  for (const Unit& unit : added) count(unit, -1);
+  for (const int id : removed) count(unit(id), 1);
   return has_room;
 }
 
@@ -243,14 +233,16 @@ bool Solution::KeepsToHosts(std::span<const int> removed, std::span<const Unit> 
 }
 
 bool Solution::KeepsApart(std::span<const int> removed, std::span<const Unit> added) const {
-  if (!rules_->has_ssd()) return true;
+  if (!rules_->has_off_device()) return true;
   // Units of the other spreads are the whole table.
   const auto may_meet = [](const Unit& unit) {
     return unit.spread() == Spread::kRank || unit.spread() == Spread::kHost;
   };
   for (std::size_t i = 0; i < added.size(); ++i) {
     const Unit& unit = added[i];
-    if (rules_->residency(unit.residency).tier() != MemoryTier::kSsd || !may_meet(unit)) continue;
+    if (!TraitsOf(rules_->residency(unit.residency).kernel).keeps_apart || !may_meet(unit)) {
+      continue;
+    }
     for (std::size_t j = 0; j < i; ++j) {
       if (added[j].table == unit.table && added[j].place == unit.place) return false;
     }
@@ -262,27 +254,6 @@ bool Solution::KeepsApart(std::span<const int> removed, std::span<const Unit> ad
     }
   }
   return true;
-}
-
-bool Solution::KeepsToHostMemory(std::span<const int> removed, std::span<const Unit> added) {
-  if (!host_memory_.present()) return true;
-  const auto count = [&](const Unit& unit, int sign) {
-    for (int i = 0; unit.residency != 0 && i < unit.shards.count; ++i) {
-      host_memory_.Add(RankOf(unit, i), shard_table_->host_bytes(unit.shards.at(i)), sign);
-    }
-  };
-  for (const int id : removed) count(unit(id), -1);
-  for (const Unit& unit : added) count(unit, 1);
-  const bool fits = std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
-    for (int i = 0; unit.residency != 0 && i < unit.shards.count; ++i) {
-      const HostBytes left = host_memory_.Left(RankOf(unit, i));
-      if (left.memory < 0 || left.ssd < 0) return false;
-    }
-    return true;
-  });
-  for (const Unit& unit : added) count(unit, -1);
-  for (const int id : removed) count(unit(id), 1);
-  return fits;
 }
 
 std::vector<int>& Solution::PlaceList(const Unit& unit) {

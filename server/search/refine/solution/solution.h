@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "common/domain/host_memory.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
@@ -36,7 +36,6 @@ class Solution {
     double forward_load = 0;
     double backward_load = 0;
     double single_costs_ms = 0;  // of its shards, each by itself
-    std::int64_t bytes = 0;
     int shards = 0;
     RankContent content = 0;
   };
@@ -90,7 +89,8 @@ class Solution {
   // ids) for `added`, and no rule on ranks would be broken. Changes nothing.
   bool Allows(std::span<const int> removed, std::span<const Unit> added);
 
-  const HostMemory& host_memory() const { return host_memory_; }
+  // What is left for more units.
+  const MemoryPools& pools() const { return pools_; }
 
   // Whether the rules allow one more shard of the table there.
   bool RuleAllows(int table, int rank) const {
@@ -104,19 +104,14 @@ class Solution {
   }
   int host_of(int rank) const { return rules_->host_of(rank); }
   const CompiledRules& rules() const { return *rules_; }
-  std::int64_t available_bytes(int rank) const {
-    return available_bytes_[static_cast<std::size_t>(rank)];
-  }
-  // Below 0 where there is too much.
-  std::int64_t LeftBytes(int rank) const {
-    return available_bytes(rank) - ranks_[static_cast<std::size_t>(rank)].bytes;
-  }
-  // Whether the rank has room for so much more.
+  // Of device memory; below 0 where there is too much.
+  std::int64_t LeftBytes(int rank) const { return pools_.LeftOnDevice(rank); }
+  // Whether the rank's device has room for so much more.
   bool Fits(int rank, std::int64_t more_bytes) const { return more_bytes <= LeftBytes(rank); }
   // Whether the rank has, and its host, for one more shard.
   bool HasRoomFor(int rank, int shard) const {
     return Fits(rank, shard_table_->bytes(shard)) &&
-           host_memory_.Fits(rank, shard_table_->host_bytes(shard));
+           pools_.FitsShared(rank, shard_table_->tier_bytes(shard));
   }
   const Rank& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   // Summed representation of what the rank holds.
@@ -166,7 +161,8 @@ class Solution {
   }
   void Apply(const Unit& unit, int sign);
   void CountForRules(const Unit& unit, int sign);
-  // Whether every rank has device memory for what it would hold.
+  // Whether devices, hosts, and ranks by their own limits, have memory of every kind for the tables
+  // that come.
   bool HasRoom(std::span<const int> removed, std::span<const Unit> added);
   // Whether no table that comes has more shards than its rules allow.
   bool KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const;
@@ -174,10 +170,8 @@ class Solution {
   // of each grid_shard table on hosts of one size: a table has one number of row shards
   // (ShardLayout).
   bool KeepsToHosts(std::span<const int> removed, std::span<const Unit> added) const;
-  // Whether no rank has two shards of a table on SSD.
+  // Whether no rank has two shards of a table whose kernel keeps apart.
   bool KeepsApart(std::span<const int> removed, std::span<const Unit> added) const;
-  // Whether hosts, and ranks by their own limits, have memory and SSDs for the tables that come.
-  bool KeepsToHostMemory(std::span<const int> removed, std::span<const Unit> added);
   // Counts the unit if the rules allow it; otherwise nothing changes.
   bool TryForRules(const Unit& unit);
   std::vector<int>& PlaceList(const Unit& unit);
@@ -186,10 +180,9 @@ class Solution {
   const ShardTable* shard_table_;
   bool constrained_;
   RuleState rule_state_;  // of use only if constrained
-  std::vector<std::int64_t> available_bytes_;
-  const HostMemory all_host_memory_;
-  HostMemory host_memory_;  // what is left of it
-  FixedTables fixed_;       // empty: all is free
+  const MemoryPools all_pools_;
+  MemoryPools pools_;  // what is left of them
+  FixedTables fixed_;  // empty: all is free
   std::vector<Unit> fixed_units_;
   std::vector<std::vector<int>> subsets_;
   std::map<std::vector<int>, int> subset_numbers_;
@@ -202,9 +195,6 @@ class Solution {
   KindCounts kinds_;
   std::vector<Rank> ranks_;
   std::vector<double> sums_;  // [ranks, width]
-  // Of one Allows, fixed for their memory.
-  std::vector<std::int64_t> added_bytes_;  // by rank; 0 between calls
-  std::vector<int> changed_ranks_;
 };
 
 }  // namespace neuroshard

@@ -16,10 +16,11 @@ using ::testing::UnorderedElementsAreArray;
 
 // What `solution` should hold, from scratch.
 void ExpectHolds(const Solution& solution, const std::map<int, Unit>& units,
-                 const ShardTable& shards, int num_tables) {
+                 const ShardTable& shards, const PlanRequest& request) {
   std::vector<Solution::Rank> ranks(static_cast<std::size_t>(solution.num_ranks()));
+  MemoryPools pools(request);
   std::vector<double> sums(ranks.size() * shards.width());
-  std::vector<std::vector<int>> of_table(static_cast<std::size_t>(num_tables));
+  std::vector<std::vector<int>> of_table(request.tables.size());
   std::vector<std::vector<int>> on_rank(ranks.size());
   ShardKinds kinds;
   for (const auto& [id, unit] : units) {
@@ -30,7 +31,7 @@ void ExpectHolds(const Solution& solution, const std::map<int, Unit>& units,
       const std::size_t r = static_cast<std::size_t>(solution.RankOf(unit, i));
       ranks[r].forward_load += static_cast<double>(shards.load(shard).forward);
       ranks[r].backward_load += static_cast<double>(shards.load(shard).backward);
-      ranks[r].bytes += shards.bytes(shard);
+      pools.Add(static_cast<int>(r), shards.tier_bytes(shard));
       ranks[r].content += ContentOf(shard);
       ++ranks[r].shards;
       if (i == 0) kinds |= shards.load(shard).kinds;
@@ -40,7 +41,7 @@ void ExpectHolds(const Solution& solution, const std::map<int, Unit>& units,
     }
   }
   EXPECT_EQ(solution.kinds(), kinds);
-  for (int t = 0; t < num_tables; ++t) {
+  for (int t = 0; t < std::ssize(request.tables); ++t) {
     EXPECT_THAT(solution.units_of_table(t),
                 UnorderedElementsAreArray(of_table[static_cast<std::size_t>(t)]));
   }
@@ -49,7 +50,7 @@ void ExpectHolds(const Solution& solution, const std::map<int, Unit>& units,
     const Solution::Rank& held = solution.rank(rank);
     EXPECT_THAT(solution.units_on_rank(rank), UnorderedElementsAreArray(on_rank[r]));
     EXPECT_EQ(held.content, ranks[r].content);
-    EXPECT_EQ(held.bytes, ranks[r].bytes);
+    EXPECT_EQ(solution.pools().Left(rank), pools.Left(rank));
     EXPECT_EQ(held.shards, ranks[r].shards);
     EXPECT_NEAR(held.forward_load, ranks[r].forward_load, 1e-9);
     EXPECT_NEAR(held.backward_load, ranks[r].backward_load, 1e-9);
@@ -76,8 +77,7 @@ TEST(SolutionTest, HoldsWhatWasAddedAndNotRemoved) {
         units.erase(gone);
       }
       if (step % 10 == 9) {
-        ExpectHolds(solution, units, bed.bench.shard_table,
-                    static_cast<int>(bed.request.tables.size()));
+        ExpectHolds(solution, units, bed.bench.shard_table, bed.request);
       }
     }
   }
@@ -101,7 +101,7 @@ TEST(SolutionTest, UndoneInTheOppositeOrderEverythingHasItsIdAgain) {
   for (int i = 0; i < 10; ++i) added.push_back(solution.Add(bed.RandomUnit()));
   for (; !added.empty(); added.pop_back()) solution.Remove(added.back());
   for (; !removed.empty(); removed.pop_back()) solution.Add(removed.back());
-  ExpectHolds(solution, before, bed.bench.shard_table, static_cast<int>(bed.request.tables.size()));
+  ExpectHolds(solution, before, bed.bench.shard_table, bed.request);
 }
 
 TEST(SolutionTest, FixedTablesStayAndOthersMayBeForbiddenCopies) {
