@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "common/base/random.h"
@@ -23,24 +22,13 @@ using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::Cheapest;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::Layouts;
+using ::neuroshard::testing::RequestOfDims;
 using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::IsEmpty;
 
 PlanRequest Request(int num_ranks, const std::vector<std::int64_t>& dims) {
-  PlanRequest request;
-  request.global_batch_size = 1024;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    request.topology.devices.push_back({0, std::int64_t{1} << 40});
-  }
-  for (const std::int64_t dim : dims) {
-    Table& table = request.tables.emplace_back();
-    table.name = "t" + std::to_string(request.tables.size());
-    table.num_embeddings = 1'000'000;
-    table.embedding_dim = dim;
-    table.pooling_factor = 10;
-  }
-  return request;
+  return RequestOfDims(num_ranks, num_ranks, dims);
 }
 
 std::optional<LiftedRules> LimitOf(const PlanRequest& request) {

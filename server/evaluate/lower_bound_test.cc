@@ -33,24 +33,9 @@ using ::neuroshard::testing::Cheapest;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::FakeCostModel;
 using ::neuroshard::testing::Layouts;
+using ::neuroshard::testing::RequestOfDims;
 using ::neuroshard::testing::StatusIs;
 using ::testing::HasSubstr;
-
-PlanRequest Request(int num_ranks, int ranks_per_host, const std::vector<std::int64_t>& dims) {
-  PlanRequest request;
-  request.global_batch_size = 1024;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    request.topology.devices.push_back({rank / ranks_per_host, std::int64_t{1} << 40});
-  }
-  for (const std::int64_t dim : dims) {
-    Table& table = request.tables.emplace_back();
-    table.name = "t" + std::to_string(request.tables.size());
-    table.num_embeddings = 1'000'000;
-    table.embedding_dim = dim;
-    table.pooling_factor = 10;
-  }
-  return request;
-}
 
 LowerBound AnalyticBound(const PlanRequest& request) {
   return LowerBoundOf(request, BoundTo(request, *MakeAnalyticCostModel()));
@@ -103,8 +88,8 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsCostsLess) {
     const std::vector<std::int64_t> narrow_dims = {3, 4, 8, 10, 16};
     const auto& dims = wide ? wide_dims : narrow_dims;
     PlanRequest request =
-        Request(ranks, static_cast<int>(random.Between(1, ranks)),
-                {dims[random.Below(dims.size())], dims[random.Below(dims.size())]});
+        RequestOfDims(ranks, static_cast<int>(random.Between(1, ranks)),
+                      {dims[random.Below(dims.size())], dims[random.Below(dims.size())]});
     request.global_batch_size = random.Between(1, 10'000);
     if (round % 2 == 0) request.pipeline_type = PipelineType::kNone;  // ids count
     request.topology.bandwidths.inter_host_bytes_per_s *= 1 + 40 * random.UniformReal();
@@ -154,8 +139,8 @@ TEST(LowerBoundTest, NoPlanCostsLessWhereTypesAreForced) {
     const int ranks = static_cast<int>(random.Between(1, 4));
     const std::vector<std::int64_t> dims = {3, 4, 8, 8, 12};
     PlanRequest request =
-        Request(ranks, static_cast<int>(random.Between(1, ranks)),
-                {dims[random.Below(5)], dims[random.Below(5)], dims[random.Below(2)]});
+        RequestOfDims(ranks, static_cast<int>(random.Between(1, ranks)),
+                      {dims[random.Below(5)], dims[random.Below(5)], dims[random.Below(2)]});
     request.global_batch_size = random.Between(1, 10'000);
     if (random.Below(3) == 0) request.pipeline_type = PipelineType::kNone;
     request.topology.bandwidths.inter_host_bytes_per_s *= 1 + 40 * random.UniformReal();
@@ -217,7 +202,7 @@ TEST(LowerBoundTest, NoPlanCostsLessWhereTypesAreForced) {
 
 // What lies on every rank counts besides a table that must stay whole.
 TEST(LowerBoundTest, TheLargestPieceHasWhatEveryRankHoldsBesideIt) {
-  PlanRequest request = Request(4, 4, {128, 64});
+  PlanRequest request = RequestOfDims(4, 4, {128, 64});
   request.constraints.tables.resize(2);
   request.constraints.tables[0].tables = {0};
   request.constraints.tables[0].sharding_types = {ShardingType::kRowWise};
@@ -240,7 +225,7 @@ TEST(LowerBoundTest, TheLargestPieceHasWhatEveryRankHoldsBesideIt) {
 
 // Of five tables two share a rank of four.
 TEST(LowerBoundTest, MoreWholeTablesThanRanksShareOne) {
-  PlanRequest request = Request(4, 4, {128, 128, 128, 128, 128});
+  PlanRequest request = RequestOfDims(4, 4, {128, 128, 128, 128, 128});
   request.constraints.sharding_types = {ShardingType::kTableWise};
   const double five_ms = AnalyticBound(request).cost_ms;
   request.tables.pop_back();
@@ -256,8 +241,8 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsThatFitsCostsLess) {
     const int ranks = static_cast<int>(random.Between(1, 3));
     const std::vector<std::int64_t> dims = {3, 4, 8, 12, 64};
     PlanRequest request =
-        Request(ranks, static_cast<int>(random.Between(1, ranks)),
-                {dims[random.Below(dims.size())], dims[random.Below(dims.size())]});
+        RequestOfDims(ranks, static_cast<int>(random.Between(1, ranks)),
+                      {dims[random.Below(dims.size())], dims[random.Below(dims.size())]});
     request.global_batch_size = random.Between(1, 1000);
     request.memory.rule = std::array{MemoryRule::kFull, MemoryRule::kWeightsOnly,
                                      MemoryRule::kTorchRec}[random.Below(3)];
@@ -321,7 +306,7 @@ TEST(LowerBoundTest, NoPlanOfTinyRequestsThatFitsCostsLess) {
 
 // A plan has to have memory for the mean of the batches; none of them has less for its rows.
 TEST(LowerBoundTest, BatchesHaveTheMemoryOfTheRequest) {
-  PlanRequest request = Request(1, 1, {64});
+  PlanRequest request = RequestOfDims(1, 1, {64});
   request.global_batch_size = 10'000;
   Table& table = request.tables[0];
   table.num_embeddings = 200'000;
@@ -347,7 +332,7 @@ TEST(LowerBoundTest, BatchesHaveTheMemoryOfTheRequest) {
 // Blocks by speed cost each rank the same but for communication, which is as fast on all ranks and
 // little beside a thousand ids a sample.
 TEST(LowerBoundTest, RowsInProportionToSpeedAreBoundedByTheirOwnPrices) {
-  PlanRequest request = Request(3, 3, {128});
+  PlanRequest request = RequestOfDims(3, 3, {128});
   request.topology.devices[2].compute_speed = 4;
   request.tables[0].pooling_factor = 1000;
   TableRule& rule = request.constraints.tables.emplace_back();
@@ -366,7 +351,7 @@ TEST(LowerBoundTest, RowsInProportionToSpeedAreBoundedByTheirOwnPrices) {
 
 // Two equal tables on two ranks: one each is best, and the bound says so.
 TEST(LowerBoundTest, IsReachedWhereAnEvenSpreadExists) {
-  PlanRequest request = Request(2, 2, {128, 128});
+  PlanRequest request = RequestOfDims(2, 2, {128, 128});
   request.constraints.sharding_types = {ShardingType::kTableWise};
   Plan plan{2, 2, {}};
   for (int t = 0; t < 2; ++t) {
@@ -381,7 +366,7 @@ TEST(LowerBoundTest, IsReachedWhereAnEvenSpreadExists) {
 
 // One table that must stay whole costs what it costs, however many ranks stand by.
 TEST(LowerBoundTest, TheLargestPieceCountsBesidesTheSum) {
-  PlanRequest request = Request(64, 8, {128});
+  PlanRequest request = RequestOfDims(64, 8, {128});
   const double free_ms = AnalyticBound(request).cost_ms;
   TableRule rule;
   rule.tables = {0};
@@ -397,7 +382,7 @@ TEST(LowerBoundTest, TheLargestPieceCountsBesidesTheSum) {
 
 TEST(LowerBoundTest, WideTablesAreBoundedAsTightlyAsNarrowOnes) {
   // 65536 columns are probed at growing widths; nothing else is allowed.
-  PlanRequest request = Request(4, 4, {65536});
+  PlanRequest request = RequestOfDims(4, 4, {65536});
   request.constraints.sharding_types = {ShardingType::kColumnWise};
   Plan plan{4, 4, {}};
   plan.tables.emplace_back().name = request.tables[0].name;
@@ -415,7 +400,7 @@ TEST(LowerBoundTest, WideTablesAreBoundedAsTightlyAsNarrowOnes) {
 // compute 1 + sum / 100 ms, communication dims / 1000 ms each way: 4 tables of 16 columns and 10
 // ids on 2 ranks.
 TEST(LowerBoundTest, AModelWithoutPromisesGivesAReference) {
-  const PlanRequest request = Request(2, 2, {16, 16, 16, 16});
+  const PlanRequest request = RequestOfDims(2, 2, {16, 16, 16, 16});
   const LowerBound bound = LowerBoundOf(request, BoundTo(request, FakeCostModel()));
   EXPECT_EQ(bound.kind, BoundKind::kReference);
   EXPECT_THAT(bound.scope, HasSubstr("plans may cost less"));
@@ -429,7 +414,7 @@ TEST(LowerBoundTest, AConvexHeadBoundsPlansOfWholeTables) {
   info.name = "convex";
   info.properties.convex_compute = true;
   const FakeCostModel model(info);
-  PlanRequest request = Request(2, 2, {16, 16, 16, 16});
+  PlanRequest request = RequestOfDims(2, 2, {16, 16, 16, 16});
   EXPECT_EQ(LowerBoundOf(request, BoundTo(request, model)).kind, BoundKind::kReference);
   request.constraints.sharding_types = {ShardingType::kTableWise};
   const LowerBound bound = LowerBoundOf(request, BoundTo(request, model));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,24 @@
 #include "tests/support/fake_cost_model.h"
 
 namespace neuroshard::testing {
+
+// A table of a million rows for each of `dims`, on ranks with room for all.
+inline PlanRequest RequestOfDims(int num_ranks, int ranks_per_host,
+                                 const std::vector<std::int64_t>& dims) {
+  PlanRequest request;
+  request.global_batch_size = 1024;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    request.topology.devices.push_back({rank / ranks_per_host, std::int64_t{1} << 40});
+  }
+  for (const std::int64_t dim : dims) {
+    Table& table = request.tables.emplace_back();
+    table.name = "t" + std::to_string(request.tables.size());
+    table.num_embeddings = 1'000'000;
+    table.embedding_dim = dim;
+    table.pooling_factor = 10;
+  }
+  return request;
+}
 
 // All ways to lay out and place one table that its rules allow, priced rank by rank; of wide tables
 // a handful of cuts. Ranks of a plan under the analytic model cost sums of these, and take sums of
