@@ -105,20 +105,22 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
   }
 }
 
-// A device that has less memory than what is kept free of it holds nothing, and would look overfull
-// in every answer.
+// A device that has less memory than what is kept free of it holds nothing, and looks overfull in
+// answers; a request where all are so is a mistake.
 void CheckReserves(const PlanRequest& request, Violations& violations) {
-  for (std::size_t rank = 0; rank < request.topology.devices.size(); ++rank) {
-    const std::int64_t memory_bytes = request.topology.devices[rank].memory_bytes;
-    const std::int64_t reserve = ReserveBytes(request.memory, memory_bytes);
-    if (reserve <= memory_bytes) continue;
-    violations.Add("memory.reserve_bytes",
-                   fmt::format("keeps {} bytes ({}) free of each device{}, and rank {} has {} ({})",
-                               reserve, FormatBytes(reserve),
-                               request.memory.reserve_fraction > 0 ? ", with reserve_fraction" : "",
-                               rank, memory_bytes, FormatBytes(memory_bytes)));
-    return;
-  }
+  const std::vector<Device>& devices = request.topology.devices;
+  if (devices.empty()) return;
+  const auto largest = std::max_element(
+      devices.begin(), devices.end(),
+      [](const Device& a, const Device& b) { return a.memory_bytes < b.memory_bytes; });
+  const std::int64_t reserve = ReserveBytes(request.memory, largest->memory_bytes);
+  if (reserve <= largest->memory_bytes) return;
+  violations.Add(
+      "memory.reserve_bytes",
+      fmt::format("keeps {} bytes ({}) free of each device{}, and the largest has {} ({})", reserve,
+                  FormatBytes(reserve),
+                  request.memory.reserve_fraction > 0 ? ", with reserve_fraction" : "",
+                  largest->memory_bytes, FormatBytes(largest->memory_bytes)));
 }
 
 void CheckDigest(const FieldCheck& check, std::string_view field, const std::string& digest) {

@@ -309,16 +309,15 @@ std::vector<Fault> OtherFaults() {
       {"memory.reserve_bytes", "must be at least 0, got -5",
        [](Request& r) { r.mutable_memory()->set_reserve_bytes(-5); }},
       {"memory.reserve_bytes",
-       "keeps 1073741825 bytes (1.00 GiB) free of each device, and rank 0 has 1073741824 (1.00 "
-       "GiB)",
+       "keeps 1073741825 bytes (1.00 GiB) free of each device, and the largest has 1073741824 (",
        [](Request& r) { r.mutable_memory()->set_reserve_bytes((1 << 30) + 1); }},
-      {"memory.reserve_bytes", "with reserve_fraction, and rank 4 has 1000 ",
+      {"memory.reserve_bytes", "with reserve_fraction, and the largest has 1073741824 ",
        [](Request& r) {
          v1::HostGroup& small = *r.mutable_topology()->add_hosts();
          small.set_num_devices(4);
          small.set_memory_bytes(1000);
          r.mutable_memory()->set_reserve_fraction(0.5);
-         r.mutable_memory()->set_reserve_bytes(501);
+         r.mutable_memory()->set_reserve_bytes((1 << 29) + 1);
        }},
       {"cost_model.version", "must be at least 0, got -1",
        [](Request& r) { r.mutable_cost_model()->set_version(-1); }},
