@@ -114,8 +114,13 @@ void ExpectOptionsFrom(bool given, const std::vector<std::string>& path,
 }
 
 TEST_F(CommandLineTest, OptionsWinOverVariablesInEveryCommand) {
-  const std::vector<std::string> pem = {Write("variable.pem", "-----BEGIN "),
-                                        Write("given.pem", "-----BEGIN ")};
+  // One file that is good as certificate, as key and as authority.
+  const std::string make = std::string(NEUROSHARD_SOURCE_DIR) + "/deploy/make_dev_certs.sh " +
+                           folder_.string() + " a=DNS:a >/dev/null 2>&1";
+  ASSERT_EQ(std::system(make.c_str()), 0);
+  const std::string all =
+      *ReadTextFile((folder_ / "a.pem").string()) + *ReadTextFile((folder_ / "a.key").string());
+  const std::vector<std::string> pem = {Write("variable.pem", all), Write("given.pem", all)};
   const auto value = [&pem](const CLI::Option& option, bool given) -> std::string {
     if (option.get_name().starts_with("--tls-")) return pem[given ? 1 : 0];
     return given ? "given:1" : "variable:1";
