@@ -52,11 +52,6 @@ std::size_t LongestLine(const std::string& text) {
   return longest;
 }
 
-TEST_F(CommandLineTest, APlannerThatStartsJustNowIsWaitedFor) {
-  planner_.failures.assign(6, {grpc::StatusCode::UNAVAILABLE, "nothing listens"});
-  EXPECT_EQ(Run({"devices", "--planner", planner_.address()}), 0) << err_;
-}
-
 TEST_F(CommandLineTest, SaysItsVersion) {
   EXPECT_EQ(Run({"--version"}), 0);
   EXPECT_EQ(out_, BuildText() + "\n");

@@ -14,7 +14,6 @@ CallPolicy PlannerOptions::policy(std::ostream& log) const {
   CallPolicy policy;
   policy.tls = tls.Read();
   policy.deadline = std::chrono::seconds(timeout_s);
-  policy.max_attempts = 7;  // 1.8 s and more: a planner that was started just before listens then
   policy.on_wait = [&log](const Status& why, std::chrono::milliseconds wait) {
     log << fmt::format("{}; trying again in {:.0f} s\n", Message(why),
                        static_cast<double>(wait.count()) / 1000)
