@@ -96,7 +96,7 @@ class BoundsChecker {
     for (const Table& table : request_.tables) {
       const MemoryUse use =
           ShardMemory(request_, table, {}, table.num_embeddings, table.embedding_dim);
-      sum = std::min(sum + use.weights_bytes + use.optimizer_bytes, kMaxSum);
+      sum = std::min(sum + use.row_bytes(), kMaxSum);
     }
     return sum;
   }
