@@ -121,7 +121,7 @@ TEST(WorkerProcessTest, AFailedStartIsALineOfTheLog) {
       {"--config", dir.Write("worker.yaml", "log_format: json\ncollective: {host: 192.0.2.1}\n"),
        "--listen", "127.0.0.1:0"});
   EXPECT_EQ(failed.exit_code, 1);
-  EXPECT_THAT(failed.err, AllOf(testing::StartsWith("{\"time\":"),
+  EXPECT_THAT(failed.err, AllOf(::testing::StartsWith("{\"time\":"),
                                 HasSubstr("\"event\":\"start_failed\",\"reason\":\"")));
 }
 
