@@ -216,7 +216,7 @@ void CompleteFromRequest(const v1::ShardPlanRequest& request, v1::Plan& plan) {
   const bool may_grow = std::none_of(plan.tables().begin(), plan.tables().end(), IsOnEveryRank) &&
                         ranks > plan.world_size() && ranks <= std::numeric_limits<int>::max();
   if (may_grow) plan.set_world_size(static_cast<int>(ranks));
-  if (alike && ranks == plan.world_size()) {
+  if (ranks > 0 && alike && ranks == plan.world_size()) {
     plan.set_local_world_size(request.topology().hosts(0).num_devices());
   }
 }

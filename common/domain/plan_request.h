@@ -55,7 +55,7 @@ struct QuantizedComms {
 };
 
 // distributed-embeddings' thresholds, in elements (rows x columns); none: off, for columns the
-// automatic rule (peers' documentation of DistEmbeddingStrategy).
+// automatic rule in the documentation of its DistEmbeddingStrategy.
 struct DistributedEmbeddingsOptions {
   std::optional<std::int64_t> column_slice_threshold_elements;
   std::optional<std::int64_t> row_slice_threshold_elements;

@@ -122,7 +122,7 @@ Status CpuEmbeddingOp::MakeTable(const EmbeddingTableSpec& table, std::uint64_t 
                     .first_output_col = output_cols_,
                     .pooling_mode = table.pooling_mode};
   const OptimizerStateShape state = StateOfRow(spec_.optimizer, table.cols);
-  if (IsOnHost(table)) {
+  if (IsInHostMemory(table.kernel)) {
     NS_ASSIGN_OR_RETURN(data.host, HostTable::Create(table, state));
     data.momentum1 = data.host->momentum1();
     data.momentum2 = data.host->momentum2();

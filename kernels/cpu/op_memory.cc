@@ -26,7 +26,7 @@ NeededBytes BytesFor(const EmbeddingOpSpec& spec) {
   std::int64_t output_cols = 0;
   for (const EmbeddingTableSpec& table : spec.tables) {
     const OptimizerStateShape state = StateOfRow(spec.optimizer, table.cols);
-    if (IsOnHost(table)) {
+    if (IsInHostMemory(table.kernel)) {
       needed.beside = std::min(kBeyondAny, needed.beside + HostTable::DeviceBytes(table));
       needed.host = std::min(kBeyondAny, needed.host + HostTable::HostBytes(table, state));
     } else {
@@ -54,10 +54,8 @@ void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes) {
   }
 }
 
-bool IsOnHost(const EmbeddingTableSpec& table) { return table.kernel != ComputeKernel::kFused; }
-
 bool IsInArena(const EmbeddingTableSpec& table, std::int64_t values_of_row) {
-  return values_of_row > 0 && (values_of_row == 1 || !IsOnHost(table));
+  return values_of_row > 0 && (values_of_row == 1 || !IsInHostMemory(table.kernel));
 }
 
 Status CheckOpFits(const MemoryArena& arena, const EmbeddingOpSpec& spec) {

@@ -12,9 +12,6 @@ namespace neuroshard {
 // Adds the arena block of a x b floats. A sum that is beyond any machine stays there.
 void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes);
 
-// Whether the rows are outside of the device's memory.
-bool IsOnHost(const EmbeddingTableSpec& table);
-
 // Whether optimizer state of so many values a row is in the arena.
 bool IsInArena(const EmbeddingTableSpec& table, std::int64_t values_of_row);
 

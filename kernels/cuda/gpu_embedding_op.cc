@@ -40,8 +40,6 @@ Status CheckFits(std::int64_t bytes, std::int64_t available) {
                            FormatBytes(available));
 }
 
-bool IsOnHost(const EmbeddingTableSpec& table) { return table.kernel != ComputeKernel::kFused; }
-
 constexpr float kGradientRange = 1e-3F;  // of the gradients that an op begins with
 
 template <typename Raw>
@@ -88,7 +86,7 @@ Status GpuEmbeddingOp::Allocate() {
   std::vector<std::int64_t> weights, states, first_moments, second_moments;
   for (const EmbeddingTableSpec& table : spec_.tables) {
     const std::int64_t vectors = VectorsOf(table.cols);
-    MemoryLayout& of_rows = IsOnHost(table) ? host_layout : layout;
+    MemoryLayout& of_rows = IsInHostMemory(table.kernel) ? host_layout : layout;
     weights.push_back(
         of_rows.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
     const std::int64_t row_bytes = vectors * kVector * 4;
@@ -119,7 +117,7 @@ Status GpuEmbeddingOp::Allocate() {
     data.type = TypeOf(table.weight_dtype);
     data.vectors = vectors;
     data.first_key = static_cast<std::uint32_t>(key);
-    const GpuBuffer& of_rows = IsOnHost(table) ? host_ : model_;
+    const GpuBuffer& of_rows = IsInHostMemory(table.kernel) ? host_ : model_;
     data.weights = of_rows.at(weights[t]);
     rows_of_table.push_back(data.weights);
     const auto state_at = [](bool has, const GpuBuffer& buffer, std::int64_t place) {

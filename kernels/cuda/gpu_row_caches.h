@@ -25,7 +25,7 @@ class GpuRowCaches {
   bool empty() const { return caches_.empty(); }
 
   // Memory of the device that lasts as long as the op: slots, four bytes a row of a table, 16 a
-  // slot; and where it is then, with the table's rows.
+  // slot. SetMemory: the address of what was taken, and those of the tables' rows on the host.
   void TakeMemory(MemoryLayout& layout);
   void SetMemory(std::byte* memory, const std::vector<void*>& rows_of_table);
   // What has to be zero before the first batch.

@@ -23,7 +23,7 @@ class MemoryLayout {
   std::int64_t bytes_ = 0;
 };
 
-// Of weights that a spec may have (CheckSpec).
+// `type` must be one of a spec that CheckSpec lets through.
 NumberType TypeOf(DataType type);
 inline std::int64_t VectorsOf(std::int64_t cols) { return (cols + kVector - 1) / kVector; }
 

@@ -17,7 +17,7 @@ struct ShardFeatures {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t table_rows = 0;  // rows / table_rows of the ids go to the shard
-  bool hot_row_blocks = false;  // they do not: AsHottestRowBlock says what does
+  bool hot_row_blocks = false;  // ids are uneven, so that more do: see AsHottestRowBlock
   ShardLayout layout;  // its load factor is what the cache on the device holds (CachedShare)
   double host_cached_share = 0;  // of its rows, where they are on SSD (HostCachedShare)
   double pooling_factor = 1.0;   // of the table

@@ -43,8 +43,8 @@ struct LayoutFloors {
 struct TableFloors {
   // With rows in device memory, and no shard whose rows are more than a device has room for.
   LayoutFloors on_device;
-  // With rows off the device; such a shard costs no less than it would in device memory. Nothing
-  // unless asked for, as the next.
+  // With rows off the device; such a shard costs no less than it would in device memory. Empty
+  // unless asked for, and so are the totals.
   LayoutFloors off_device;
   // Every layout with rows off the device costs at least as much as one of these with its kernel.
   std::vector<KernelTotals> totals;

@@ -29,7 +29,7 @@ class CacheCurve {
   const CacheStep& Cheapest(double price) const;
 
  private:
-  std::vector<CacheStep> hull_;  // load factors rise, shares fall, each time by less a load factor
+  std::vector<CacheStep> hull_;  // convex: each step saves less for a load factor
 };
 
 // Where a table's rows may be without choosing a size of cache.
@@ -43,8 +43,8 @@ struct MemoryChoice {
 // Where a table may be. Every layout costs and takes at least as much as one of its entries.
 struct TableChoices {
   int table = 0;                      // in PlanRequest::tables
-  std::vector<MemoryChoice> choices;  // in device memory or off it; empty: it may not be there so
-  std::vector<KernelTotals> cached;   // behind a cache, by type; empty: it may not be
+  std::vector<MemoryChoice> choices;  // in device memory or off it; empty: the rules allow neither
+  std::vector<KernelTotals> cached;   // behind a cache, by type; empty: the rules forbid it
   // Of those, without a row in the cache and with all; linear in the load factor between.
   double least_cache_bytes = 0;
   double most_cache_bytes = 0;

@@ -29,8 +29,8 @@ class RelayoutFinder {
   RelayoutFinder(const PlanRequest& request, TypeSet default_types, const CompiledRules& rules,
                  const Plan& plan);
 
-  // Of the plan's entry, which is of the request's table `table`, in each type but its own, where
-  // it is: device memory, or host memory with its cache. If it is in host memory, also in its own
+  // Alternatives to `entry` of the request's table `table`: every other sharding type in the memory
+  // where its rows are now (device memory, or host memory with its cache). If it is in host memory, also in its own
   // type in device memory, which says why it is not there. rank_cost_ms are what the ranks cost
   // without the table.
   std::vector<Relayouts> Find(int table, const TablePlan& entry,

@@ -25,7 +25,7 @@ class ShardPricer {
   std::vector<CommLoad> loads_;
   std::vector<int> kinds_;
   std::vector<ComputeCost> compute_;
-  std::vector<float> cells_;  // [rows, ranks]: loads of one direction, one shard a cell
+  std::vector<float> cells_;  // [placements, ranks]: loads of one direction, one shard a cell
   std::vector<float> start_offsets_ms_;
   std::vector<float> comm_ms_;
   std::vector<double> prices_;

@@ -438,12 +438,18 @@ void ModelRepository::ReloadChannels(const std::vector<std::string>& names, Relo
   });
 }
 
+bool ModelRepository::IsBuiltIn(const std::string& name) const {
+  return std::any_of(options_.built_in.begin(), options_.built_in.end(),
+                     [&](const auto& model) { return model->info().name == name; });
+}
+
 std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
   if (!options_.default_model.empty()) return default_.name;
   // Nobody knows what a refused name measured: it counts where none is known to have.
   std::set<std::string> names, measured;
   for (const auto& [key, entry] : entries_) {
     const std::string name = key.substr(0, key.find('/'));
+    if (IsBuiltIn(name)) continue;
     names.insert(name);
     if (entry.model != nullptr && MeasuredComm(entry.model->info())) measured.insert(name);
   }
@@ -488,8 +494,7 @@ StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path&
         directory.string());
   }
   const std::string name = directory.parent_path().filename().string();
-  for (const auto& model : options_.built_in) {
-    if (model->info().name != name) continue;
+  if (IsBuiltIn(name)) {
     return InvalidArgument("{}: the name {} belongs to a model that is built in; use another",
                            directory.string(), name);
   }

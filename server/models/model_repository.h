@@ -199,6 +199,8 @@ class ModelRepository {
       NS_REQUIRES(reload_mutex_);
   // Why this version cannot serve; empty: it can.
   std::string FaultOf(const std::string& name, int version) const NS_REQUIRES(reload_mutex_);
+  // Whether a model of that name is built in, so that no directory may have it.
+  bool IsBuiltIn(const std::string& name) const;
   std::string DefaultName(const ModelSnapshot& snapshot) NS_REQUIRES(reload_mutex_);
   static RefusedModel Refused(const std::string& key, const Entry& entry);
   void Publish() NS_REQUIRES(reload_mutex_);

@@ -522,7 +522,7 @@ TEST_F(PlannerTest, TheFirstModelThatCanPriceTheRequestDoesAndTheAnswerSaysWhy) 
                           MakePlanner(Scripted({1})).MakePlan(request, never_, nullptr));
   EXPECT_EQ(answer.model.name, "analytic");
   EXPECT_THAT(answer.basis.text,
-              AllOf(HasSubstr("published figures of h100-sxm"),
+              AllOf(HasSubstr("the request's figures for h100-sxm"),
                     HasSubstr("was measured on the device cannot price this request: ")));
   NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer evaluation,
                           MakePlanner(Scripted({1})).EvaluatePlan(request, PlanWith(request, 1)));

@@ -24,8 +24,8 @@
 // - A table in buckets (row_multiple) has its rows cut by row_wise alone, which is what TorchRec
 //   does with them, and only where there is a bucket for every rank. Of several rules the least
 //   common multiple.
-// - So does a table with rows in proportion (row_proportion), since the other types that cut rows
-//   cut them evenly. Of two proportions there is none.
+// - A table with rows in proportion (row_proportion) is cut by row_wise alone, too: the other types
+//   that cut rows cut them evenly. Of two proportions there is none.
 // - Under TorchRec's column rule, a type that cuts columns has TorchRec's blocks and no others; the
 //   width comes from min_column_width, or 128 where nobody asks for one.
 // - A table with more columns than the trainer's kernels take (common/domain/kernel_limits.h) is cut
@@ -65,8 +65,8 @@ struct TableRules {
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
   int max_shards = 0;                    // INT_MAX: any number
   // Columns of each shard, at least; between 1 and the table's own. Cuts fall on multiples of
-  // kColumnAlignment all the same: only the last shard of a table whose dim is none may have fewer
-  // columns than that.
+  // kColumnAlignment all the same: only the last shard of a table whose dim is no multiple of it
+  // may have fewer columns than that.
   std::int64_t min_column_width = 1;
   // Of each shard, at most: what the trainer's kernels take, or all that the table has. Where it is
   // less than that, no type is left that does not cut columns.
@@ -127,7 +127,7 @@ class CompiledRules {
   const Residency& residency(int index) const {
     return residencies_[static_cast<std::size_t>(index)];
   }
-  // Of one that is in the list, as those of the plan in place are where they are allowed.
+  // `residency` must be in residencies(); that of a plan in place is, where the rules allow it.
   int PositionOf(const Residency& residency) const;
   // Whether tables may be anywhere but in device memory: hosts have memory, or may have rows of some
   // table on their SSDs.

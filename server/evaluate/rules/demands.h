@@ -1,4 +1,4 @@
-// Constraint facts: the demands of a request one by one, so that one can be dropped and the rest
+// The demands of a request one by one, so that one can be dropped and the rest
 // kept.
 #pragma once
 

@@ -19,7 +19,7 @@ std::vector<int> RanksOf(const std::vector<Shard>& shards) {
 
 }  // namespace
 
-std::int64_t ShardBytes(const PlanRequest& request, int table, const Laid& laid,
+std::int64_t ShardBytes(const PlanRequest& request, int table, const TableArrangement& laid,
                         const Shard& shard) {
   return ShardMemory(request, request.tables[static_cast<std::size_t>(table)], laid.layout(),
                      shard.rows, shard.cols)
@@ -32,7 +32,7 @@ Arrangement::Arrangement(const PlanRequest& request, const CompiledRules& rules)
       laid_(request.tables.size()),
       tables_on_(request.topology.devices.size()) {}
 
-bool Arrangement::Put(int table, Laid laid) {
+bool Arrangement::Put(int table, TableArrangement laid) {
   if (ledger_.Put(table, laid.layout(), laid.shards) != PlacementLedger::Answer::kYes) {
     return false;
   }
@@ -43,8 +43,8 @@ bool Arrangement::Put(int table, Laid laid) {
   return true;
 }
 
-Laid Arrangement::Take(int table) {
-  Laid laid = std::exchange(laid_[static_cast<std::size_t>(table)], {});
+TableArrangement Arrangement::Take(int table) {
+  TableArrangement laid = std::exchange(laid_[static_cast<std::size_t>(table)], {});
   ledger_.Take(table, laid.layout(), laid.shards);
   for (const int rank : RanksOf(laid.shards)) {
     std::erase(tables_on_[static_cast<std::size_t>(rank)], table);
@@ -53,7 +53,7 @@ Laid Arrangement::Take(int table) {
 }
 
 std::int64_t Arrangement::BytesOn(int table, int rank) const {
-  const Laid& laid = of(table);
+  const TableArrangement& laid = of(table);
   std::int64_t bytes = 0;
   for (const Shard& shard : laid.shards) {
     if (shard.rank == rank) bytes += ShardBytes(request_, table, laid, shard);

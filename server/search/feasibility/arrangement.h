@@ -14,7 +14,7 @@
 namespace neuroshard {
 
 // How a table is laid out; without shards: it has no place.
-struct Laid {
+struct TableArrangement {
   ShardingType type = ShardingType::kTableWise;
   std::vector<Shard> shards;
   Residency residency = {};
@@ -27,7 +27,7 @@ struct Laid {
     layout.in_proportion = in_proportion;
     return layout;
   }
-  bool operator==(const Laid&) const = default;
+  bool operator==(const TableArrangement&) const = default;
 };
 
 // Rules on ranks, memory and the migration budget hold at any time (PlacementLedger); which types
@@ -38,11 +38,11 @@ class Arrangement {
   Arrangement(const PlanRequest& request, const CompiledRules& rules);
 
   // Whether the table, which has no place, could be laid out so; then it is.
-  bool Put(int table, Laid laid);
+  bool Put(int table, TableArrangement laid);
   // The table has a place, which is given back.
-  Laid Take(int table);
+  TableArrangement Take(int table);
 
-  const Laid& of(int table) const { return laid_[static_cast<std::size_t>(table)]; }
+  const TableArrangement& of(int table) const { return laid_[static_cast<std::size_t>(table)]; }
   // With a shard there, each once, in no particular order but the same for the same history.
   std::span<const int> tables_on(int rank) const {
     return tables_on_[static_cast<std::size_t>(rank)];
@@ -57,12 +57,12 @@ class Arrangement {
  private:
   const PlanRequest& request_;
   PlacementLedger ledger_;
-  std::vector<Laid> laid_;
+  std::vector<TableArrangement> laid_;
   std::vector<std::vector<int>> tables_on_;
 };
 
 // Of a table laid out so: what one of its shards takes.
-std::int64_t ShardBytes(const PlanRequest& request, int table, const Laid& laid,
+std::int64_t ShardBytes(const PlanRequest& request, int table, const TableArrangement& laid,
                         const Shard& shard);
 
 }  // namespace neuroshard

@@ -69,7 +69,7 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
     Ways ways;
     std::int64_t bytes = 0;
     for (const int table : bundles_[b]) {
-      ways.push_back(ranks.empty() ? Laid{} : places_.OnRank(table, ranks.front()));
+      ways.push_back(ranks.empty() ? TableArrangement{} : places_.OnRank(table, ranks.front()));
       if (!ways.back().placed()) {
         ways.clear();
         break;
@@ -115,7 +115,7 @@ std::int64_t EjectionSearch::MovedBytes(int bundle, const Ways& ways) const {
 
 EjectionSearch::Ways EjectionSearch::OnRank(int bundle, int rank) const {
   Ways ways = on_rank_[static_cast<std::size_t>(bundle)];
-  for (Laid& laid : ways) {
+  for (TableArrangement& laid : ways) {
     for (Shard& shard : laid.shards) shard.rank = rank;
   }
   return ways;
@@ -181,7 +181,7 @@ std::vector<EjectionSearch::Ways> EjectionSearch::WaysOf(int bundle, std::size_t
     }
   }
   if (tables_of(bundle).size() == 1) {
-    const auto add_laid = [&](const Laid& laid) {
+    const auto add_arrangement = [&](const TableArrangement& laid) {
       std::int64_t left = std::numeric_limits<std::int64_t>::max();
       for (const Shard& shard : laid.shards) {
         left = std::min(left, arrangement_.left_bytes(shard.rank));
@@ -189,9 +189,9 @@ std::vector<EjectionSearch::Ways> EjectionSearch::WaysOf(int bundle, std::size_t
       add({laid}, left);
       return false;
     };
-    if (home(table).placed()) add_laid(home(table));
-    places_.ForEachShift(table, home(table), add_laid);
-    places_.ForEachOther(table, arrangement_, most, add_laid);
+    if (home(table).placed()) add_arrangement(home(table));
+    places_.ForEachShift(table, home(table), add_arrangement);
+    places_.ForEachOther(table, arrangement_, most, add_arrangement);
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -224,8 +224,9 @@ bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
       if (put(OnRank(bundle, rank))) return true;
     }
   }
-  return tables.size() == 1 && places_.ForEachOther(tables.front(), arrangement_, 1,
-                                                    [&](const Laid& laid) { return put({laid}); });
+  return tables.size() == 1 &&
+         places_.ForEachOther(tables.front(), arrangement_, 1,
+                              [&](const TableArrangement& laid) { return put({laid}); });
 }
 
 bool EjectionSearch::WouldFit(int bundle, const Ways& ways, const std::vector<int>& ejected,
@@ -308,7 +309,7 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
   best.penalty = std::numeric_limits<std::int64_t>::max();
   if (tables_of(bundle).size() > 1) return best;
   const int table = tables_of(bundle).front();
-  places_.ForEachOther(table, arrangement_, kMaxWays, [&](const Laid& laid) {
+  places_.ForEachOther(table, arrangement_, kMaxWays, [&](const TableArrangement& laid) {
     Entry entry;
     entry.ways = {laid};
     std::vector<std::pair<int, std::int64_t>> needed;  // by rank
@@ -446,7 +447,7 @@ bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections,
     if (ejections == 0) break;
     std::vector<int> by_rule;
     std::vector<int> others;
-    for (const Laid& laid : ways) {
+    for (const TableArrangement& laid : ways) {
       for (const Shard& shard : laid.shards) {
         AddInTheWay(table, shard.rank, by_rule);
         for (const int other : BundlesOn(shard.rank)) AddOnce(other, others);

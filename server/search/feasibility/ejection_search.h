@@ -31,11 +31,13 @@ class EjectionSearch {
   int bundle_of(int table) const { return bundle_of_[static_cast<std::size_t>(table)]; }
 
   // Where the plan in place has the table, in a way that it may have by itself.
-  void SetHome(int table, Laid laid) { homes_[static_cast<std::size_t>(table)] = std::move(laid); }
-  const Laid& home(int table) const { return homes_[static_cast<std::size_t>(table)]; }
+  void SetHome(int table, TableArrangement laid) {
+    homes_[static_cast<std::size_t>(table)] = std::move(laid);
+  }
+  const TableArrangement& home(int table) const { return homes_[static_cast<std::size_t>(table)]; }
 
   // A bundle's tables as they are to be; only what is legal is done. All have a place, or none.
-  using Ways = std::vector<Laid>;  // of the bundle's tables
+  using Ways = std::vector<TableArrangement>;  // of the bundle's tables
   bool Put(int bundle, const Ways& ways);
   Ways Take(int bundle);
   bool placed(int bundle) const;
@@ -90,7 +92,7 @@ class EjectionSearch {
   const PreviousPlacement previous_;
   Arrangement arrangement_;
   Random random_;
-  std::vector<Laid> homes_;  // by table
+  std::vector<TableArrangement> homes_;  // by table
   std::vector<std::vector<int>> bundles_;
   std::vector<int> bundle_of_;  // by table
   std::vector<Ways> on_rank_;   // by bundle: on some rank

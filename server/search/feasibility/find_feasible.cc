@@ -58,7 +58,7 @@ std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRu
     const EjectionSearch::Ways ways =
         search.OnRank(static_cast<int>(b), rules.of(tables.front()).ranks->ranks().front());
     if (ways.empty()) return std::nullopt;
-    for (const Laid& laid : ways) thing.shards += static_cast<int>(laid.shards.size());
+    for (const TableArrangement& laid : ways) thing.shards += static_cast<int>(laid.shards.size());
     for (std::size_t r = 0; r < ranks; ++r) {
       task.allows[r].push_back(rules.of(tables.front()).ranks->contains(static_cast<int>(r)));
     }

@@ -87,7 +87,7 @@ class Repair {
   bool CanStay(int bundle, RuleState& state) const {
     std::vector<std::pair<int, int>> added;
     for (const int table : TablesOf(bundle)) {
-      const Laid& home = search_.home(table);
+      const TableArrangement& home = search_.home(table);
       bool allowed = home.placed();
       for (const Shard& shard : home.shards) {
         allowed = allowed && state.Allows(table, shard.rank);

@@ -107,8 +107,8 @@ void TablePlaces::ChooseResidencies() {
   }
 }
 
-Laid TablePlaces::MakeLaid(int table, ShardingType type, std::span<const Block> columns,
-                           std::span<const int> places) const {
+TableArrangement TablePlaces::Arrange(int table, ShardingType type, std::span<const Block> columns,
+                                      std::span<const int> places) const {
   const bool copies = type == ShardingType::kDataParallel;
   return {type,
           LayOut(TableOf(table), type, columns, places, rules_.hosts(), rules_.row_cut(table)),
@@ -123,13 +123,13 @@ std::int64_t TablePlaces::ShardBytes(int table, ShardingType type, int row_shard
       .total_bytes();
 }
 
-Laid TablePlaces::KeptOf(int table) const {
+TableArrangement TablePlaces::KeptOf(int table) const {
   const TablePlan& kept = *rules_.of(table).kept;
   return {kept.sharding_type, kept.shards, ResidencyOf(kept),
           IsInProportion(kept.sharding_type, rules_.row_cut(table))};
 }
 
-Laid TablePlaces::OnRank(int table, int rank) const {
+TableArrangement TablePlaces::OnRank(int table, int rank) const {
   if (!rules_.of(table).ranks->contains(rank)) return {};
   if (rules_.of(table).kept != nullptr) {
     if (rules_.of(table).ranks->ranks().size() > 1) return {};
@@ -142,7 +142,7 @@ Laid TablePlaces::OnRank(int table, int rank) const {
     if (!on_one_rank) continue;
     const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
     const std::vector<int> places(columns.size(), rank);
-    return MakeLaid(table, layout.type, columns, places);
+    return Arrange(table, layout.type, columns, places);
   }
   return {};
 }
@@ -157,7 +157,7 @@ bool TablePlaces::Offer(int table, ShardingType type, std::span<const Block> col
       })) {
     return false;
   }
-  const Laid laid = MakeLaid(table, type, columns, places);
+  const TableArrangement laid = Arrange(table, type, columns, places);
   const TableRules& rules = rules_.of(table);
   if (static_cast<int>(laid.shards.size()) > rules.max_shards) return false;
   return visit(laid);
@@ -261,14 +261,14 @@ bool TablePlaces::ForEachOther(int table, const Arrangement& arrangement, std::s
   });
 }
 
-bool TablePlaces::ForEachShift(int table, const Laid& laid, const Visit& visit) const {
+bool TablePlaces::ForEachShift(int table, const TableArrangement& laid, const Visit& visit) const {
   const TableRules& rules = rules_.of(table);
   if (rules.kept != nullptr || SpreadOf(laid.type) != Spread::kRank || laid.shards.size() < 2)
     return false;
   for (std::size_t s = 0; s < laid.shards.size(); ++s) {
     for (const int rank : rules.ranks->ranks()) {
       if (rank == laid.shards[s].rank) continue;
-      Laid shifted = laid;
+      TableArrangement shifted = laid;
       shifted.shards[s].rank = rank;
       if (laid.type == ShardingType::kTableColumnWise &&
           rules_.host_of(rank) != rules_.host_of(laid.shards[s].rank)) {

@@ -22,23 +22,23 @@ class TablePlaces {
   TablePlaces(const PlanRequest& request, const CompiledRules& rules);
 
   // All of the table on one rank, in as few shards as there can be. Without shards: that cannot be.
-  Laid OnRank(int table, int rank) const;
+  TableArrangement OnRank(int table, int rank) const;
 
   // Calls `visit` with other ways, the simplest first, until it says true; whether it did. Of the
   // ways to cut a table so, all that differ in their places where these are `most` or fewer, else
   // the one that goes where `arrangement` has most room.
-  using Visit = std::function<bool(const Laid&)>;
+  using Visit = std::function<bool(const TableArrangement&)>;
   bool ForEachOther(int table, const Arrangement& arrangement, std::size_t most,
                     const Visit& visit) const;
 
   // The same with `laid` but for one block of columns, which goes elsewhere.
-  bool ForEachShift(int table, const Laid& laid, const Visit& visit) const;
+  bool ForEachShift(int table, const TableArrangement& laid, const Visit& visit) const;
 
  private:
   void ChooseResidencies();
-  Laid KeptOf(int table) const;  // where rules keep it, and there alone
-  Laid MakeLaid(int table, ShardingType type, std::span<const Block> columns,
-                std::span<const int> places) const;
+  TableArrangement KeptOf(int table) const;  // where rules keep it, and there alone
+  TableArrangement Arrange(int table, ShardingType type, std::span<const Block> columns,
+                           std::span<const int> places) const;
   const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
   std::int64_t ShardBytes(int table, ShardingType type, int row_shards, std::int64_t rows,
                           std::int64_t cols) const;

@@ -59,7 +59,7 @@ class RankMoves {
   RankTransfers transfers_;
 
   // Of one Collect, kept for their memory.
-  std::vector<Objective::Others> others_;  // by target: than it and the source
+  std::vector<Objective::Others> others_;  // by target: all ranks but it and the source
   struct MoreBytes {
     std::int64_t source = 0;
     std::int64_t target = 0;

@@ -36,7 +36,8 @@ class RankTransfers {
     int unit = 0;
     std::int64_t cols = 0;
     Unit rest;  // what stays; cols 0: nothing
-    // As what goes arrives where the table has nothing yet, and where it does; none: not allowed.
+    // What arrives on a target without shards of the table, and its type on a target with some.
+    // None: rules forbid it.
     std::optional<Unit> arriving = std::nullopt;
     std::optional<ShardingType> joined_type = std::nullopt;
     Slot source_slot = 0;  // the source without it

@@ -74,8 +74,8 @@ void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const We
     power_sums_[measure] = sum;
     means[measure] = largest_[measure] * Root16(sum / count);
     // To first order around what is.
-    means_of_none_[measure] = means[measure] * 15 / 16;
-    means_per_power_[measure] = means[measure] / (16 * sum);
+    mean_offsets_[measure] = means[measure] * 15 / 16;
+    mean_slopes_[measure] = means[measure] / (16 * sum);
   }
   compute_sum_ms_ = 0;
   for (const RankPrice& r : ranks_) compute_sum_ms_ += r.compute_ms;
@@ -179,7 +179,7 @@ double Objective::Estimate(std::span<const RankChange> changes, const Others& ot
     powers[kTotal] += Power16((total_ms - others_change) * scales_[kTotal]) - powers_[kTotal][r];
   }
   const auto mean = [&](std::size_t measure) {
-    return means_of_none_[measure] + means_per_power_[measure] * powers[measure];
+    return mean_offsets_[measure] + mean_slopes_[measure] * powers[measure];
   };
   double value_ms = cost_ms + kShare * (mean(kTotal) + others_change) +
                     weights_.work * compute_sum_ms / static_cast<double>(ranks_.size());

@@ -93,14 +93,14 @@ class Objective {
   double value_ms_ = 0;
   double compute_sum_ms_ = 0;
   // By measure: the ranks with the largest values in descending order; one over the largest; the
-  // power of every rank's value over the largest; a power mean as a linear function of their sum.
+  // power of every rank's value over the largest; a power mean as offset + slope x their sum.
   std::array<std::vector<int>, kMeasures> leaders_;
   std::array<double, kMeasures> largest_{};
   std::array<double, kPowers> scales_{};
   std::array<std::vector<double>, kPowers> powers_;
   std::array<double, kPowers> power_sums_{};
-  std::array<double, kPowers> means_of_none_{};
-  std::array<double, kPowers> means_per_power_{};
+  std::array<double, kPowers> mean_offsets_{};
+  std::array<double, kPowers> mean_slopes_{};
 };
 
 }  // namespace neuroshard

@@ -42,11 +42,11 @@ class MoveList {
   bool empty() const { return heap_.empty(); }
   // In ascending order of estimates; the list must not be added to before the next Clear.
   std::span<const Move> Sorted();
-  std::span<const int> removed(const Move& e) const {
-    return std::span(removed_).subspan(e.removed_begin, e.removed_count);
+  std::span<const int> removed(const Move& move) const {
+    return std::span(removed_).subspan(move.removed_begin, move.removed_count);
   }
-  std::span<const Unit> added(const Move& e) const {
-    return std::span(added_).subspan(e.added_begin, e.added_count);
+  std::span<const Unit> added(const Move& move) const {
+    return std::span(added_).subspan(move.added_begin, move.added_count);
   }
 
  private:

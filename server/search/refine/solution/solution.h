@@ -30,7 +30,7 @@ class Solution {
   // All must outlive the solution.
   Solution(const PlanRequest& request, const CompiledRules& rules, const ShardTable& shard_table);
 
-  // Sums are fixed in doubles: adding and taking away floats leaves no drift that a float could
+  // Sums are kept in doubles: adding and taking away floats leaves no drift that a float could
   // show.
   struct Rank {
     double forward_load = 0;
@@ -82,7 +82,7 @@ class Solution {
   int residency_of(int table) const { return unit(units_of_table(table).front()).residency; }
   // All units, by table.
   std::vector<Unit> Units() const;
-  // The same into `units`, whose memory is fixed.
+  // The same into `units`, whose memory is reused.
   void Units(std::vector<Unit>& units) const;
 
   // Whether every rank has room for what it would hold after the move of `removed` (distinct
