@@ -30,9 +30,9 @@ class RelayoutFinder {
                  const Plan& plan);
 
   // Alternatives to `entry` of the request's table `table`: every other sharding type in the memory
-  // where its rows are now (device memory, or host memory with its cache). If it is in host memory, also in its own
-  // type in device memory, which says why it is not there. rank_cost_ms are what the ranks cost
-  // without the table.
+  // where its rows are now (device memory, or host memory with its cache). If it is in host memory,
+  // also in its own type in device memory, which says why it is not there. rank_cost_ms are what
+  // the ranks cost without the table.
   std::vector<Relayouts> Find(int table, const TablePlan& entry,
                               std::span<const double> rank_cost_ms);
 

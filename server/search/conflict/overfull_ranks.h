@@ -18,9 +18,10 @@ struct OverfullRanks {
 };
 
 // Each table needs want(its least demand) in all, spread over its allowed ranks in any way;
-// room[rank] is what there is (below 0 is 0). Tables that are on each rank (LeastDemand::on_each_rank) are not asked for
-// what they want: taken[rank] is what all of them take there. Wants and rooms are at most 2^61.
-// nullopt: there is enough, or there are too many ranks and sets of ranks to tell quickly.
+// room[rank] is what there is (below 0 is 0). Tables that are on each rank
+// (LeastDemand::on_each_rank) are not asked for what they want: taken[rank] is what all of them
+// take there. Wants and rooms are at most 2^61. nullopt: there is enough, or there are too many
+// ranks and sets of ranks to tell quickly.
 std::optional<OverfullRanks> FindOverfullRanks(
     const CompiledRules& rules, const std::vector<LeastDemand>& least,
     std::vector<std::int64_t> room, const std::vector<std::int64_t>& taken,
