@@ -37,14 +37,9 @@ std::string Plainer(const std::string& message) {
     return "the server's certificate does not name this address (--tls-server-name says what it "
            "names)";
   }
-  if (has("certificate verify failed")) {
-    return "the server's certificate has expired, or is of none of the authorities that are "
-           "trusted here (--tls-ca)";
-  }
   if (has("backend unhealthy")) {
     return "no replica that answers is ready: each drains, or lacks its default model (ask one "
-           "alone: "
-           "neuroshard models list)";
+           "alone: neuroshard models list)";
   }
   if (has("DNS resolution failed")) return "there is no host of that name (DNS resolution failed)";
   if (message == "Deadline Exceeded") return "no answer within the time that the caller allowed";
