@@ -17,6 +17,7 @@
 
 #include "common/base/build_info.h"
 #include "common/cli/server_command_line.h"
+#include "common/codec/message_text.h"
 #include "common/observe/metrics_exporter.h"
 #include "common/rpc/process_signals.h"
 #include "common/rpc/rpc_server.h"
@@ -106,11 +107,16 @@ Status RunPlanner(const PlannerOptions& options) {
     server->SetReady(v1::PlannerService::service_full_name(), there);
     if (exporter != nullptr) exporter->SetReady(there && !gate.draining().ShouldStop());
   });
+  if (exporter != nullptr) {
+    exporter->SetStatus("neuroshard-planner at " + server->address(),
+                        [&service] { return MessageToJson(service.CurrentStatus()); });
+  }
   if (!options.until_unlocked.empty()) EndWhenUnlocked(options.until_unlocked);
   WarnIfOpen(options.rpc, *logger);
   logger->Info("serving", {{"address", server->address()}});
   std::cout << "listening on " << server->address() << std::endl;
   server->Wait();
+  if (exporter != nullptr) exporter->SetStatus("", nullptr);
   watcher.OnDefaultModel(nullptr);
   logger->Info("stopped");
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 
 #include "common/base/build_info.h"
 #include "common/cli/server_command_line.h"
+#include "common/codec/message_text.h"
 #include "common/observe/metrics_exporter.h"
 #include "common/rpc/process_signals.h"
 #include "worker/process/device_server.h"
@@ -67,7 +68,11 @@ Status Serve(const WorkerOptions& options) {
                                     server->RequestDrain();
                                   },
                               .on_hangup = [&] { options.config.ReloadLogLevel(*logger); }});
-  if (exporter != nullptr) exporter->SetReady(true);
+  if (exporter != nullptr) {
+    exporter->SetReady(true);
+    exporter->SetStatus("neuroshard-worker at " + server->address(),
+                        [&service] { return MessageToJson(service.Info()); });
+  }
   WarnIfOpen(options.rpc, *logger);
   logger->Info("serving", {{"address", server->address()},
                            {"devices", inventory.size()},
@@ -75,6 +80,7 @@ Status Serve(const WorkerOptions& options) {
                            {"collective_backend", inventory.properties(0).collective_backend}});
   std::cout << "listening on " << server->address() << std::endl;
   server->Wait();
+  if (exporter != nullptr) exporter->SetStatus("", nullptr);
   logger->Info("stopped");
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 
 #include "common/observe/listen_address.h"
 #include "common/observe/process_metrics.h"
+#include "common/observe/status_page.h"
 
 namespace neuroshard {
 namespace {
@@ -168,6 +169,19 @@ int MetricsExporter::TimeToWaitMs(const std::list<Client>& clients) {
   return static_cast<int>(std::max<std::int64_t>(0, left.count()));
 }
 
+void MetricsExporter::SetStatus(const std::string& title, std::function<std::string()> json) {
+  const MutexLock lock(status_mutex_);
+  title_ = title;
+  status_ = std::move(json);
+}
+
+std::string MetricsExporter::StatusAnswer(bool as_page) const {
+  const MutexLock lock(status_mutex_);
+  if (status_ == nullptr) return Response("503 Service Unavailable", "text/plain", "not started\n");
+  return as_page ? Response("200 OK", "text/html; charset=utf-8", StatusPage(title_, status_()))
+                 : Response("200 OK", "application/json", status_() + '\n');
+}
+
 std::string MetricsExporter::AnswerTo(std::string_view head) const {
   const std::string_view path = PathOfGet(head);
   if (path == "/healthz") return Response("200 OK", "text/plain", "ok\n");
@@ -175,8 +189,10 @@ std::string MetricsExporter::AnswerTo(std::string_view head) const {
     return ready_.load() ? Response("200 OK", "text/plain", "ready\n")
                          : Response("503 Service Unavailable", "text/plain", "not ready\n");
   }
+  if (path == "/" || path == "/status.json") return StatusAnswer(path == "/");
   if (path != "/metrics") {
-    return Response("404 Not Found", "text/plain", "GET /metrics, /healthz or /readyz\n");
+    return Response("404 Not Found", "text/plain",
+                    "GET /, /status.json, /metrics, /healthz or /readyz\n");
   }
   std::vector<prometheus::MetricFamily> families = registry_->Collect();
   for (auto& family : CollectProcessMetrics()) families.push_back(std::move(family));

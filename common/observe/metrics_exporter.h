@@ -1,5 +1,6 @@
 // Serves a Prometheus registry, and the process's own metrics, at http://HOST:PORT/metrics, and for
-// probes /healthz (the process answers) and /readyz (200 or 503, as SetReady says).
+// probes /healthz (the process answers) and /readyz (200 or 503, as SetReady says). For a person / is
+// a page of what the process says of itself, and /status.json the same for a program.
 //
 // Not with prometheus-cpp's Exposer: its web server gives threads 100 KiB of stack, which cannot be
 // created in a process whose libraries (OpenBLAS, glog) take nearly as much for thread-local
@@ -8,12 +9,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/observe/logger.h"
 
@@ -45,6 +48,11 @@ class MetricsExporter {
   // What /readyz says from now on; not ready at first. Any thread.
   void SetReady(bool ready) { ready_.store(ready); }
 
+  // What / and /status.json show from now on: the JSON text of an object, made for each answer on
+  // the exporter's thread. Null: nothing; once that returns, the last one is not called any more.
+  // Any thread.
+  void SetStatus(const std::string& title, std::function<std::string()> json);
+
   // HOST:PORT with the port that was bound.
   const std::string& address() const { return address_; }
 
@@ -55,12 +63,16 @@ class MetricsExporter {
   void Run();
   static int TimeToWaitMs(const std::list<Client>& clients);
   std::string AnswerTo(std::string_view head) const;
+  std::string StatusAnswer(bool as_page) const;
 
   const int listening_fd_;
   const int wake_fd_;  // an eventfd: readable once the thread shall end
   const std::string address_;
   const std::shared_ptr<prometheus::Registry> registry_;
   std::atomic<bool> ready_{false};
+  mutable Mutex status_mutex_;
+  std::string title_ NS_GUARDED_BY(status_mutex_);
+  std::function<std::string()> status_ NS_GUARDED_BY(status_mutex_);
   std::thread thread_;  // last: starts when everything else is there
 };
 

@@ -98,10 +98,28 @@ TEST(MetricsTest, OnlyMetricsAreServedAndNobodyCanKeepOthersOut) {
       const auto exporter,
       MetricsExporter::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>()));
   NS_ASSERT_OK_AND_ASSIGN(const ListenAddress address, ParseListenAddress(exporter->address()));
-  EXPECT_THAT(HttpGet(address.port, "/"), HasSubstr("404 Not Found"));
+  EXPECT_THAT(HttpGet(address.port, "/x"), HasSubstr("404 Not Found"));
   EXPECT_THAT(HttpGet(address.port, "/metrics?name=x"), HasSubstr("200 OK"));
   EXPECT_THAT(HttpGet(address.port, "/" + std::string(100'000, 'x')), Not(HasSubstr("200 OK")));
   EXPECT_THAT(HttpGet(address.port, "/metrics"), HasSubstr("200 OK"));
+}
+
+TEST(MetricsTest, AStatusIsAPageAndJsonWhileThereIsOne) {
+  NS_ASSERT_OK_AND_ASSIGN(
+      const auto exporter,
+      MetricsExporter::Start("127.0.0.1:0", std::make_shared<prometheus::Registry>()));
+  NS_ASSERT_OK_AND_ASSIGN(const ListenAddress address, ParseListenAddress(exporter->address()));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(HttpGet(address.port, "/"), HasSubstr("503 Service Unavailable"));
+    EXPECT_THAT(HttpGet(address.port, "/status.json"), HasSubstr("503 Service Unavailable"));
+    exporter->SetStatus("planner", [] { return std::string(R"({"version": "<1>"})"); });
+    EXPECT_THAT(HttpGet(address.port, "/"),
+                AllOf(HasSubstr("200 OK"), HasSubstr("text/html"), HasSubstr("&lt;1&gt;")));
+    EXPECT_THAT(
+        HttpGet(address.port, "/status.json"),
+        AllOf(HasSubstr("application/json"), HasSubstr("\r\n\r\n{\"version\": \"<1>\"}\n")));
+    exporter->SetStatus("", nullptr);
+  }
 }
 
 // As many as are kept, and more.

@@ -51,6 +51,8 @@ class CallBudget {
   // Takes so much more for a call that has a share.
   Status Grow(Share& share, std::int64_t by);
   std::int64_t taken() const;
+  std::int64_t most() const { return most_; }
+  const std::string& option() const { return option_; }
 
  private:
   // `own`: what the call has already.

@@ -170,6 +170,14 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(
 StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::MakePlan(Admitted& admitted,
                                                              const v1::ShardPlanRequest& message,
                                                              UpdateStream* updates) {
+  auto answer = SearchPlan(admitted, message, updates);
+  recent_plans_.Add(admitted.call.identity(), message, answer);
+  return answer;
+}
+
+StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::SearchPlan(Admitted& admitted,
+                                                               const v1::ShardPlanRequest& message,
+                                                               UpdateStream* updates) {
   admitted.call.SetRequestId(message.request_id());
   auto request = DecodePlanRequest(message, parts_.limits);
   if (!request.ok()) {
@@ -304,21 +312,46 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServe
                                                              const v1::ListCostModelsRequest*,
                                                              v1::ListCostModelsResponse* response) {
   return AnswerHere("ListCostModels", *context, [&](RpcGate::Call&) -> Status {
-    const auto snapshot = parts_.models.Current();
-    for (const auto& model : snapshot->models()) {
-      *response->add_models() = EncodeModelSummary(model->info(), IsDefault(*snapshot, *model),
-                                                   snapshot->ShareOf(model->info()));
-    }
-    for (const RefusedModel& refused : snapshot->refused()) {
-      v1::RefusedCostModel& entry = *response->add_refused();
-      entry.set_path(refused.directory);
-      entry.set_reason(refused.reason);
-    }
-    response->set_server_version(BuildVersion());
-    response->set_server_git_commit(BuildGitCommit());
-    response->set_now_unix_ms(UnixMillisecondsNow());
+    *response = ListModels();
     return absl::OkStatus();
   });
+}
+
+v1::ListCostModelsResponse PlannerServiceImpl::ListModels() const {
+  v1::ListCostModelsResponse response;
+  const auto snapshot = parts_.models.Current();
+  for (const auto& model : snapshot->models()) {
+    *response.add_models() = EncodeModelSummary(model->info(), IsDefault(*snapshot, *model),
+                                                snapshot->ShareOf(model->info()));
+  }
+  for (const RefusedModel& refused : snapshot->refused()) {
+    v1::RefusedCostModel& entry = *response.add_refused();
+    entry.set_path(refused.directory);
+    entry.set_reason(refused.reason);
+  }
+  response.set_server_version(BuildVersion());
+  response.set_server_git_commit(BuildGitCommit());
+  response.set_now_unix_ms(UnixMillisecondsNow());
+  return response;
+}
+
+v1::PlannerStatus PlannerServiceImpl::CurrentStatus() const {
+  v1::PlannerStatus status;
+  status.set_started_unix_ms(started_unix_ms_);
+  status.set_draining(parts_.gate.draining().ShouldStop());
+  *status.mutable_cost_models() = ListModels();
+  const auto add_limit = [&](const std::string& option, std::int64_t used, std::int64_t limit) {
+    v1::LimitInUse& entry = *status.add_limits();
+    entry.set_option(option);
+    entry.set_used(used);
+    entry.set_limit(limit);
+  };
+  add_limit("rpc.max_in_flight", parts_.gate.in_flight(), parts_.gate.max_in_flight());
+  for (const CallBudget* budget : {&search_threads_, &request_memory_}) {
+    add_limit(budget->option(), budget->taken(), budget->most());
+  }
+  recent_plans_.AppendTo(status);
+  return status;
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerContext* context,

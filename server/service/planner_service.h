@@ -26,9 +26,11 @@
 #include "common/rpc/call_threads.h"
 #include "common/rpc/rpc_gate.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
+#include "neuroshard/v1/status.pb.h"
 #include "server/models/model_repository.h"
 #include "server/planner/planner.h"
 #include "server/service/planner_metrics.h"
+#include "server/service/recent_plans.h"
 #include "server/service/update_stream.h"
 
 namespace neuroshard {
@@ -79,6 +81,9 @@ class PlannerServiceImpl final
  public:
   explicit PlannerServiceImpl(PlannerServiceParts parts);
 
+  // For the page of whoever operates it. Any thread.
+  v1::PlannerStatus CurrentStatus() const;
+
   grpc::ServerUnaryReactor* ShardPlan(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer* request,
                                       grpc::ByteBuffer* response) override;
@@ -127,9 +132,12 @@ class PlannerServiceImpl final
   grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
                                        const std::function<Status(RpcGate::Call&)>& handler);
 
-  // `stream` may be null.
+  // `updates` may be null.
   StatusOr<v1::ShardPlanResponse> MakePlan(Admitted& admitted, const v1::ShardPlanRequest& message,
-                                           UpdateStream* stream);
+                                           UpdateStream* updates);
+  StatusOr<v1::ShardPlanResponse> SearchPlan(Admitted& admitted,
+                                             const v1::ShardPlanRequest& message,
+                                             UpdateStream* updates);
   StatusOr<v1::ShardPlanResponse> DoShardPlan(Admitted& admitted,
                                               const v1::ShardPlanRequest& message);
   Status DoShardPlanStream(Admitted& admitted, const v1::ShardPlanRequest& message,
@@ -141,7 +149,11 @@ class PlannerServiceImpl final
   Status DoServeModel(RpcGate::Call& call, const v1::ServeModelRequest& message,
                       v1::ServeModelResponse& response);
 
+  v1::ListCostModelsResponse ListModels() const;
+
   const PlannerServiceParts parts_;
+  const std::int64_t started_unix_ms_ = UnixMillisecondsNow();
+  RecentPlans recent_plans_;
   const WireLimits wire_limits_;
   CallBudget request_memory_;
   CallBudget search_threads_;

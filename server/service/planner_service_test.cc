@@ -191,6 +191,34 @@ TEST_F(PlannerServiceTest, APlanComesWithItsModelSeedAndFingerprint) {
   EXPECT_EQ(evaluation.global_batch_size(), 65536);
 }
 
+TEST_F(PlannerServiceTest, TheStatusHasModelsLimitsAndTheLatestPlans) {
+  v1::ShardPlanRequest request = Request();
+  for (int i = 0; i < 25; ++i) {
+    request.set_request_id(std::to_string(i));
+    request.mutable_tables(0)->set_embedding_dim(i == 23 ? -1 : 16);
+    EXPECT_EQ(ShardPlan(request).ok(), i != 23);
+  }
+  const v1::PlannerStatus status = service_->CurrentStatus();
+  EXPECT_FALSE(status.draining());
+  EXPECT_EQ(status.cost_models().models_size(), 2);
+  EXPECT_EQ(status.cost_models().refused_size(), 1);
+  ASSERT_EQ(status.limits_size(), 3);
+  EXPECT_EQ(status.limits(0).option(), "rpc.max_in_flight");
+  EXPECT_EQ(status.limits(0).limit(), 16);
+  EXPECT_EQ(status.limits(1).limit(), DefaultSearchThreadsInFlight());
+  ASSERT_EQ(status.recent_plans_size(), 20);
+  EXPECT_EQ(status.recent_plans(0).request_id(), "24");
+  EXPECT_EQ(status.recent_plans(0).status(), "OK");
+  EXPECT_EQ(status.recent_plans(0).model(), "fixture/2");
+  EXPECT_EQ(status.recent_plans(0).tables(), 5);
+  EXPECT_EQ(status.recent_plans(0).ranks(), 2);
+  EXPECT_GT(status.recent_plans(0).cost_ms(), 0);
+  EXPECT_THAT(status.recent_plans(1).status(),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("got -1")));
+  EXPECT_EQ(status.recent_plans(1).ranks(), 0);
+  EXPECT_EQ(status.recent_plans(19).request_id(), "5");
+}
+
 TEST_F(PlannerServiceTest, ARequestWithoutAnIdGetsOneAndItIsInTheLog) {
   NS_ASSERT_OK_AND_ASSIGN(const v1::ShardPlanResponse response, ShardPlan(Request()));
   EXPECT_THAT(response.request_id(), SizeIs(16));

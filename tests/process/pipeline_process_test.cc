@@ -175,7 +175,11 @@ TEST_F(PipelineProcessTest, FromMeasurementsToAValidatedPlan) {
       RunProcess({Binary("neuroshard-pretrain"), "evaluate", "--model", dir_.Path("models/cpu/1"),
                   "--store", store_, "--format", "json"});
   ASSERT_EQ(scored.exit_code, 0) << scored.err;
-  EXPECT_EQ(Json::parse(scored.out)["compute"]["samples"], kComputeSamples);
+  // Those whose tables have lookups, as most of that seed's have.
+  const int scored_samples = Json::parse(scored.out)["compute"]["samples"];
+  EXPECT_GT(scored_samples, 0.9 * kComputeSamples);
+  EXPECT_THAT(scored.err, HasSubstr(fmt::format("warning: {} compute samples look nothing up",
+                                                kComputeSamples - scored_samples)));
 
   ServerProcess planner = StartPlanner(dir_.Path("models"));
   const std::string request = dir_.Write("request.yaml", R"(

@@ -337,7 +337,7 @@ class TlsTest(unittest.TestCase):
         other = self.folder / "other"
         make_certs(other, **NAMES)
         (self.folder / "ca.pem").write_bytes((other / "ca.pem").read_bytes())
-        self.assertIn("is not from an authority that the caller trusts (self-signed certificate", self.models_list(planner.address).stderr)
+        self.assertIn("is not from an authority that the caller trusts (", self.models_list(planner.address).stderr)
 
     def test_an_expired_certificate_is_named_before_the_start(self):
         for days, says in ((-1, "expired at"),):

@@ -124,21 +124,27 @@ WorkerServiceImpl::WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Cl
                                      const Logger& logger, WorkerServiceOptions options)
     : profiler_(profiler), gate_(gate), clock_(clock), logger_(logger), options_(options) {}
 
+v1::WorkerInfo WorkerServiceImpl::Info() const {
+  v1::WorkerInfo info;
+  const HostIdentity& host = profiler_.host();
+  info.set_version(host.worker_version);
+  info.set_git_commit(host.git_commit);
+  info.set_hostname(host.hostname);
+  info.set_now_unix_ms(UnixMillisecondsNow());
+  for (const DeviceDescription& device : profiler_.Devices()) {
+    EncodeDevice(device, info.add_devices());
+    info.mutable_environment()->insert(device.properties.details.begin(),
+                                       device.properties.details.end());
+  }
+  info.mutable_environment()->insert(host.environment.begin(), host.environment.end());
+  return info;
+}
+
 grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorkerInfo(grpc::CallbackServerContext* context,
                                                            const v1::GetWorkerInfoRequest*,
                                                            v1::WorkerInfo* response) {
   const auto handler = [&](RpcGate::Call&) {
-    const HostIdentity& host = profiler_.host();
-    response->set_version(host.worker_version);
-    response->set_git_commit(host.git_commit);
-    response->set_hostname(host.hostname);
-    response->set_now_unix_ms(UnixMillisecondsNow());
-    for (const DeviceDescription& device : profiler_.Devices()) {
-      EncodeDevice(device, response->add_devices());
-      response->mutable_environment()->insert(device.properties.details.begin(),
-                                              device.properties.details.end());
-    }
-    response->mutable_environment()->insert(host.environment.begin(), host.environment.end());
+    *response = Info();
     return absl::OkStatus();
   };
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();

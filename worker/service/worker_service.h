@@ -29,6 +29,9 @@ class WorkerServiceImpl final
   WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Clock& clock, const Logger& logger,
                     WorkerServiceOptions options);
 
+  // What GetWorkerInfo answers. Any thread.
+  v1::WorkerInfo Info() const;
+
   grpc::ServerUnaryReactor* GetWorkerInfo(grpc::CallbackServerContext* context,
                                           const v1::GetWorkerInfoRequest* request,
                                           v1::WorkerInfo* response) override;

@@ -6,14 +6,13 @@ Exits 77, which ctest shows as skipped, where no chromium is installed.
 """
 
 import json
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
+from browser import CHROMIUM, Browser
 from planner_process import PlannerProcess
 
 ROOT = next(p for p in pathlib.Path(__file__).resolve().parents if (p / "configs").is_dir())
@@ -23,76 +22,6 @@ WIDTHS = (360, 800, 1280)
 SKIPPED = 77
 
 PLANNER, NEUROSHARD = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Browser:
-    """Chromium, spoken to over pipes (--remote-debugging-pipe): messages in JSON, each ended by a NUL."""
-
-    def __init__(self, folder):
-        to_browser, self._out = os.pipe()
-        self._in, from_browser = os.pipe()
-
-        def give_pipes():
-            os.dup2(to_browser, 100)
-            os.dup2(from_browser, 101)
-            os.dup2(100, 3)
-            os.dup2(101, 4)
-
-        command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
-        self._process = subprocess.Popen(command, preexec_fn=give_pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        os.close(to_browser)
-        os.close(from_browser)
-        self._buffer, self._next, self._session, self.events = b"", 0, None, []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Network", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
-
-    def close(self):
-        os.close(self._out)
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._in)
-
-    def _message(self):
-        while b"\0" not in self._buffer:
-            chunk = os.read(self._in, 1 << 16)
-            if not chunk:
-                raise RuntimeError("chromium ended")
-            self._buffer += chunk
-        text, self._buffer = self._buffer.split(b"\0", 1)
-        return json.loads(text)
-
-    def call(self, method, **parameters):
-        self._next += 1
-        request = {"id": self._next, "method": method, "params": parameters}
-        if self._session:
-            request["sessionId"] = self._session
-        content = json.dumps(request).encode() + b"\0"
-        while content:
-            content = content[os.write(self._out, content):]
-        while True:
-            message = self._message()
-            if message.get("id") == self._next:
-                if "error" in message:
-                    raise RuntimeError(f"{method}: {message['error']}")
-                return message["result"]
-            self.events.append(message)
-
-    def open(self, path):
-        """Loads a file and returns what happened on the way."""
-        self.events = []
-        self.call("Page.navigate", url=path.as_uri())
-        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
-            self.events.append(self._message())
-        return self.events
-
-    def value(self, expression):
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
 
 
 # What is scrolled inside the page.
@@ -137,7 +66,7 @@ class ReportBrowserTest(unittest.TestCase):
             for scheme in ("light", "dark"):
                 self.browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
                 self.browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-                events = self.browser.open(path)
+                events = self.browser.open(path.as_uri())
                 asked = [e["params"]["request"]["url"] for e in events if e.get("method") == "Network.requestWillBeSent"]
                 self.assertEqual(asked, [path.as_uri()])
                 wrong = [e for e in events if e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")]
@@ -145,7 +74,7 @@ class ReportBrowserTest(unittest.TestCase):
                 self.assertEqual(self.browser.value(OVERFLOWING), [], f"{path.name} at {width} px")
                 self.assertLessEqual(self.browser.value("document.documentElement.scrollWidth"), width)
                 self.assertEqual(self.browser.value(SCROLLING), 0)
-        self.browser.open(path)
+        self.browser.open(path.as_uri())
         self.browser.call("Emulation.setEmulatedMedia", media="print")
         self.assertEqual(self.browser.value("[...document.querySelectorAll('.printed table')].filter(e => e.checkVisibility()).length"),
                          self.browser.value("document.querySelectorAll('.printed table').length"))

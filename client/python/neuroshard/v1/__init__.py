@@ -15,6 +15,7 @@ from neuroshard.v1.plan_pb2 import *
 from neuroshard.v1.planner_pb2 import *
 from neuroshard.v1.report_pb2 import *
 from neuroshard.v1.search_pb2 import *
+from neuroshard.v1.status_pb2 import *
 from neuroshard.v1.table_pb2 import *
 from neuroshard.v1.topology_pb2 import *
 from neuroshard.v1.what_if_pb2 import *
