@@ -10,7 +10,7 @@
 #include "client/cli/command_line_fixture.h"
 #include "client/cli/store_records_csv.h"
 #include "common/store/sql_database.h"
-#include "common/store/test_samples.h"
+#include "common/store/testing/test_samples.h"
 
 namespace neuroshard {
 namespace {

@@ -1,7 +1,9 @@
-// Hash mixing: the finaliser of SplitMix64 (Steele, Lea, Flood 2014; java.util.SplittableRandom).
+// Hashes that are the same everywhere: the finaliser of SplitMix64 (Steele, Lea, Flood 2014;
+// java.util.SplittableRandom), and FNV-1a for texts.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace neuroshard {
 
@@ -13,6 +15,14 @@ constexpr std::uint64_t MixBits(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
   return x ^ (x >> 31);
+}
+
+inline constexpr std::uint64_t kFnvOffset = 0xCBF29CE484222325U;
+
+// Neighbouring texts have similar high bits.
+constexpr std::uint64_t Fnv1a(std::string_view text, std::uint64_t hash = kFnvOffset) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
+  return hash;
 }
 
 }  // namespace neuroshard

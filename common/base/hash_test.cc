@@ -24,5 +24,12 @@ TEST(MixBitsTest, AnyBitChangesAboutHalfOfTheResult) {
   }
 }
 
+// Of the authors' list (draft-eastlake-fnv).
+TEST(Fnv1aTest, IsTheAuthors) {
+  EXPECT_EQ(Fnv1a(""), 0xCBF29CE484222325U);
+  EXPECT_EQ(Fnv1a("a"), 0xAF63DC4C8601EC8CU);
+  EXPECT_EQ(Fnv1a("foobar"), 0x85944171F73967E8U);
+}
+
 }  // namespace
 }  // namespace neuroshard

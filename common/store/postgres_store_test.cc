@@ -18,8 +18,8 @@
 #include "common/base/random.h"
 #include "common/store/postgres_database.h"
 #include "common/store/profile_store.h"
-#include "common/store/test_database.h"
-#include "common/store/test_samples.h"
+#include "common/store/testing/test_database.h"
+#include "common/store/testing/test_samples.h"
 
 namespace neuroshard {
 namespace {

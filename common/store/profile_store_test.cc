@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "common/domain/backend_names.h"
-#include "common/store/sqlite_store_fixture.h"
-#include "common/store/test_database.h"
-#include "common/store/test_samples.h"
+#include "common/store/testing/sqlite_store_fixture.h"
+#include "common/store/testing/test_database.h"
+#include "common/store/testing/test_samples.h"
 
 namespace neuroshard {
 namespace {

@@ -11,8 +11,8 @@
 #include <functional>
 #include <string>
 
-#include "common/store/sqlite_store_fixture.h"
-#include "common/store/test_samples.h"
+#include "common/store/testing/sqlite_store_fixture.h"
+#include "common/store/testing/test_samples.h"
 
 namespace neuroshard {
 namespace {

@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "common/store/sql_database.h"
-#include "common/store/test_database.h"
-#include "common/store/test_samples.h"
+#include "common/store/testing/test_database.h"
+#include "common/store/testing/test_samples.h"
 
 namespace neuroshard {
 namespace {

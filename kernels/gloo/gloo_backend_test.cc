@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "kernels/gloo/gloo_group_fixture.h"
+#include "kernels/gloo/testing/gloo_group_fixture.h"
 
 namespace neuroshard {
 namespace {

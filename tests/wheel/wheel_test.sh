@@ -154,6 +154,9 @@ PYTHON
 "${clean[@]}" neuroshard plan "$root/configs/workloads/quickstart_2x2gib.yaml" >"$work/plan" 2>"$work/plan.err"
 grep -q '^cost [0-9.]* ms' "$work/plan"
 grep -q 'asking the embedded planner unix:' "$work/plan.err"
+"${clean[@]}" neuroshard plan "$root/configs/workloads/quickstart_2x2gib.yaml" --format json --out "$work/plan.json" 2>/dev/null
+"${clean[@]}" neuroshard report "$work/plan.json" --out "$work/report.html"
+grep -q '<html' "$work/report.html"
 "${clean[@]}" neuroshard-planner --version
 "${clean[@]}" python -m neuroshard.worker --listen 127.0.0.1:0 --metrics "" --cpu-devices 1 >"$work/worker.out" 2>"$work/worker.err" &
 planner=$!

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/base/hash.h"
 #include "kernels/stats/statistics.h"
 #include "kernels/stats/stopping_rule.h"
 #include "worker/measure/exchange_counts.h"
@@ -50,9 +51,7 @@ double Fingerprint(const CommSample& sample, const MeasurementSettings& settings
   }
   if (sample.cadence != Cadence::kBarrier) text += fmt::format("|{}", ToText(sample.cadence));
   if (sample.casts()) text += fmt::format("|{}", ToText(sample.wire_dtype));
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return static_cast<double>(hash >> 12);
+  return static_cast<double>(Fnv1a(text) >> 12);
 }
 
 Status CheckAllRanksMeasureTheSame(Communicator& communicator, double fingerprint) {

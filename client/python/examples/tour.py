@@ -58,8 +58,8 @@ with open("plan.html", "w", encoding="utf-8") as file:
 # TorchRec's planner on the same model: cost by both models.
 print(planner.compare(timed(EmbeddingShardingPlanner(topology=topology("h100-sxm"), batch_size=BATCH, debug=False, stats=[]))))
 
-# The same model on other cards.
+# The same model on other cards, by one measure: only one of them has a measured model here.
 for name in CARDS:
     other = NeuroShardPlanner(topology=topology(name), device=name, batch_size=BATCH)
     cost = other.evaluate(other.plan(model, get_default_sharders())).plans[0]
-    print(f"{name}: {cost.cost_ms:.3f} ms, the fullest device {cost.memory_share:.0%} full")
+    print(f"{name}: {cost.estimate_ms:.3f} ms by TorchRec's formulas, the fullest device {cost.memory_share:.0%} full")

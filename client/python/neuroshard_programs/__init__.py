@@ -37,6 +37,10 @@ def needs_planner(arguments: Sequence[str]) -> bool:
 def main() -> NoReturn:
     """The commands neuroshard, neuroshard-planner and neuroshard-worker: the program of that name in this process."""
     name, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]
+    if name == "neuroshard" and arguments[:1] == ["report"]:
+        from neuroshard.report.command import main as report
+
+        sys.exit(report(arguments[1:]))
     if name == "neuroshard" and needs_planner(arguments):
         from neuroshard_programs.embedded import EmbeddedPlanner
 

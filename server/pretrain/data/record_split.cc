@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/hash.h"
+
 namespace neuroshard {
 namespace {
 
@@ -18,10 +20,7 @@ constexpr std::size_t kEnoughForThresholds = 300;
 
 // FNV-1a with a final mix: the same everywhere, and good enough to pick tenths by.
 std::uint64_t HashOf(std::uint64_t seed, const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
+  std::uint64_t hash = Fnv1a(text, kFnvOffset ^ (seed * kGoldenGamma));
   hash ^= hash >> 33;
   hash *= 0xff51afd7ed558ccdULL;
   hash ^= hash >> 33;

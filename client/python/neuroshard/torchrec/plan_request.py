@@ -293,7 +293,8 @@ def figures_left_at_defaults(topology: Topology, device: v1.PublishedDevice) -> 
     if not left:
         return ""
     return (
-        f"device={device.name!r}, and the Topology has TorchRec's defaults (a V100-class host) for {', '.join(name for name, _ in left)}, by which the plan is made:"
+        f"device={device.name!r}, and the Topology has TorchRec's defaults (a V100-class host) for {', '.join(name for name, _ in left)},"
+        " by which memory is counted, and priced whatever no model measured:"
         f" Topology(..., {', '.join(f'{name}={published:.12g}' for name, published in left)}) has those of {device.name}"
     )
 

@@ -39,16 +39,16 @@ def gpus(**more):
 
 class DeviceTest(unittest.TestCase):
     def test_a_topology_of_defaults_is_not_the_devices(self):
-        planner = planned(gpus(), device="h100-sxm")
-        (warning,) = [each for each in planner.response.warnings if each.startswith("device='h100-sxm'")]
-        self.assertIn("TorchRec's defaults (a V100-class host) for hbm_cap, hbm_mem_bw, intra_host_bw, inter_host_bw, by which the plan is made", warning)
+        planner = planned(gpus(), device="a100-sxm-80gb")  # no model was measured on it
+        (warning,) = [each for each in planner.response.warnings if each.startswith("device='a100-sxm-80gb'")]
+        self.assertIn("TorchRec's defaults (a V100-class host) for hbm_cap, hbm_mem_bw, intra_host_bw, inter_host_bw, by which memory is counted, and priced whatever no model measured", warning)
         self.assertNotIn("published figures", planner.response.price_basis.text)
-        self.assertIn("; prices rest on the request's figures for h100-sxm (963 GB/s of memory", planner.summary)
+        self.assertIn("; prices rest on the request's figures for a100-sxm-80gb (963 GB/s of memory", planner.summary)
         # What the warning says to write has the device's figures, and no warning.
         figures = dict(re.findall(r"(\w+)=([\d.e+]+)", warning.partition("Topology(..., ")[2]))
-        stated = planned(gpus(hbm_cap=int(figures.pop("hbm_cap")), **{name: float(value) for name, value in figures.items()}), device="h100-sxm")
+        stated = planned(gpus(hbm_cap=int(figures.pop("hbm_cap")), **{name: float(value) for name, value in figures.items()}), device="a100-sxm-80gb")
         self.assertEqual([each for each in stated.response.warnings if each.startswith("device=")], [])
-        self.assertIn("(3350 GB/s of memory", stated.response.price_basis.text)
+        self.assertIn("(2039 GB/s of memory", stated.response.price_basis.text)
 
     def test_without_a_device_the_summary_says_which_figures_count(self):
         self.assertIn("; prices rest on TorchRec's formulas with their default bandwidths of a V100-class host, from the service", planned(gpus()).summary)
