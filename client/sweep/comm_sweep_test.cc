@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "client/sweep/sweep_fixture.h"
+#include "client/sweep/testing/sweep_fixture.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/status_matchers.h"
 
