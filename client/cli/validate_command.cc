@@ -19,7 +19,6 @@
 #include "client/cli/validation_output.h"
 #include "client/validate/plan_shards.h"
 #include "client/validate/validation.h"
-#include "client/validate/validation_record.h"
 #include "common/base/clock.h"
 #include "common/base/stop_signal.h"
 #include "common/base/violations.h"
