@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "client/cli/command_line_fixture.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "common/base/build_info.h"
 #include "common/base/violations.h"
 #include "common/cli/command_line_parse.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdio>
 
-#include "client/cli/command_line_fixture.h"
+#include "client/cli/testing/command_line_fixture.h"
 
 namespace neuroshard {
 namespace {

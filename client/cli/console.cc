@@ -42,17 +42,21 @@ Status CheckResultWritable(const std::string& path) {
   return IsStandardOutput(path) ? absl::OkStatus() : CheckTextFileWritable(path);
 }
 
-int WriteResult(const Console& console, const std::string& path, const std::string& text) {
-  if (IsStandardOutput(path)) {
-    console.out << text;
-    console.out.flush();
-    if (console.out.good()) return kExitSuccess;
-    return ReportFailure(console, absl::DataLossError("standard output cannot be written"));
+Status WriteText(const Console& console, const std::string& path, const std::string& text) {
+  if (!IsStandardOutput(path)) {
+    NS_RETURN_IF_ERROR(WriteTextFile(path, text));
+    console.err << "written to " << path << '\n';
+    return absl::OkStatus();
   }
-  if (const Status status = WriteTextFile(path, text); !status.ok())
-    return ReportFailure(console, status);
-  console.err << "written to " << path << '\n';
-  return kExitSuccess;
+  console.out << text;
+  console.out.flush();
+  return console.out.good() ? absl::OkStatus()
+                            : absl::DataLossError("standard output cannot be written");
+}
+
+int WriteResult(const Console& console, const std::string& path, const std::string& text) {
+  const Status written = WriteText(console, path, text);
+  return written.ok() ? kExitSuccess : ReportFailure(console, written);
 }
 
 }  // namespace neuroshard

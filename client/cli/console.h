@@ -8,8 +8,17 @@
 
 #include "client/cli/text_table.h"
 #include "common/base/status.h"
+#include "common/codec/message_text.h"
 
 namespace neuroshard {
+
+// --format and --wide of a command.
+struct OutputOptions {
+  std::string format = "table";
+  Detail detail = Detail::kShort;
+
+  bool json() const { return format == "json"; }
+};
 
 // The two streams of a command, and whether a person watches them. The streams outlive it.
 struct Console {
@@ -20,7 +29,7 @@ struct Console {
   std::size_t columns = kTextColumns;
   bool colour = false;
 
-  TextStyle Style(Detail detail) const { return {detail, columns, colour}; }
+  TextStyle Style(const OutputOptions& output) const { return {output.detail, columns, colour}; }
 };
 
 // Prints a failure, each violation on a line of its own, and returns kExitFailure.
@@ -36,7 +45,18 @@ bool IsStandardOutput(const std::string& path);
 Status CheckResultWritable(const std::string& path);
 
 // Writes a command's result to `out`, or to the file when one is named: the whole of it or nothing.
-// Returns the exit code.
+Status WriteText(const Console& console, const std::string& path, const std::string& text);
+// The same; returns the exit code.
 int WriteResult(const Console& console, const std::string& path, const std::string& text);
+
+// Writes what a command answers: JSON of the message where that is asked for, else what `as_text`
+// makes of it for a person.
+template <typename Answer, typename AsText>
+int WriteAnswer(const Console& console, const OutputOptions& output, const Answer& answer,
+                const AsText& as_text, const std::string& path = "") {
+  return WriteResult(
+      console, path,
+      output.json() ? MessageToJson(answer) + '\n' : as_text(answer, console.Style(output)));
+}
 
 }  // namespace neuroshard

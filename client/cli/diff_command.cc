@@ -7,13 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_diff.h"
 #include "client/cli/plan_from_torchrec.h"
-#include "client/cli/planner_options.h"
-#include "client/stub/planner_client.h"
 #include "common/base/in_file.h"
 #include "common/cli/exit_code.h"
 #include "common/codec/plan_codec.h"
@@ -28,7 +26,7 @@ struct DiffOptions {
   std::string request_file;
   PlannerOptions planner;
   std::string model;
-  std::string format;
+  OutputOptions output;
 };
 
 // One side: what the file says.
@@ -57,7 +55,7 @@ StatusOr<Side> ReadSide(const std::string& path, const StatusOr<v1::ShardPlanReq
 // The side's plan under the request; what it breaks becomes a note. A plan that cannot be priced is
 // an error: it is no plan of this request.
 Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRequest& request,
-                 PricedPlan& priced, DiffReport& report) {
+                 bool after, v1::DiffAnswer& diff) {
   v1::EvaluatePlanRequest question;
   *question.mutable_request() = request;
   *question.mutable_plan() = side.content.plan;
@@ -70,15 +68,15 @@ Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRe
         answer.violations_size() > 1 ? fmt::format(" (and {} more)", answer.violations_size() - 1)
                                      : "");
   }
-  priced.cost = DecodePlanCost(answer.cost());
-  report.basis = answer.price_basis().text();
+  AddCost(DecodePlanCost(answer.cost()), after, diff);
+  diff.set_price_basis(answer.price_basis().text());
   // The other side by the same version.
   AskForModelsOf(answer.cost_model(), answer.price_basis(), request);
   if (!answer.legal()) {
-    report.notes.push_back(
-        fmt::format("{} breaks {} {} of the request, first: {}: {}", side.file,
-                    answer.violations_size(), answer.violations_size() == 1 ? "rule" : "rules",
-                    answer.violations(0).field(), answer.violations(0).description()));
+    diff.add_notes(fmt::format("{} breaks {} {} of the request, first: {}: {}", side.file,
+                               answer.violations_size(),
+                               answer.violations_size() == 1 ? "rule" : "rules",
+                               answer.violations(0).field(), answer.violations(0).description()));
   }
   return absl::OkStatus();
 }
@@ -96,22 +94,21 @@ std::vector<Table> TablesOfRequest(const v1::ShardPlanRequest& request) {
 }
 
 // What the files say their plans cost.
-void TakeCostsOfFiles(const Side& before, const Side& after, DiffReport& report) {
-  for (const auto& [side, priced] :
-       {std::pair{&before, &report.before}, std::pair{&after, &report.after}}) {
-    if (side->content.cost) priced->cost = DecodePlanCost(*side->content.cost);
+void TakeCostsOfFiles(const Side& before, const Side& after, v1::DiffAnswer& diff) {
+  for (const Side* side : {&before, &after}) {
+    if (side->content.cost) AddCost(DecodePlanCost(*side->content.cost), side == &after, diff);
   }
   const v1::CostModelRef& a = before.content.cost_model;
   const v1::CostModelRef& b = after.content.cost_model;
   if (!before.content.cost || !after.content.cost) {
-    report.notes.push_back("not both files say what their plan costs; --request has them priced");
+    diff.add_notes("not both files say what their plan costs; --request has them priced");
   } else if (a.name() != b.name() || a.version() != b.version()) {
-    report.notes.push_back(fmt::format(
+    diff.add_notes(fmt::format(
         "the costs are of different models, {} version {} and {} version {}, and do not compare; "
         "--request has both plans priced by one",
         a.name(), a.version(), b.name(), b.version()));
   } else {
-    report.basis = after.content.price_basis.text();
+    diff.set_price_basis(after.content.price_basis.text());
   }
 }
 
@@ -130,24 +127,22 @@ int RunDiff(const DiffOptions& options, const Console& console) {
   if (!before.ok() || !after.ok() || !request.ok()) {
     return ReportFailures(console, {before.status(), after.status(), request.status()});
   }
-  DiffReport report;
-  report.before.file = options.before_file;
-  report.after.file = options.after_file;
-  report.weights_are_known = !options.request_file.empty();
   auto diff = DiffPlans(before->plan, after->plan, TablesOfRequest(*request));
   if (!diff.ok()) return ReportFailure(console, diff.status());
-  report.diff = *std::move(diff);
+  diff->mutable_before()->set_file(options.before_file);
+  diff->mutable_after()->set_file(options.after_file);
+  diff->set_weights_are_known(!options.request_file.empty());
   if (options.request_file.empty()) {
-    TakeCostsOfFiles(*before, *after, report);
+    TakeCostsOfFiles(*before, *after, *diff);
   } else {
     OverrideModel(options.model, *request);
-    const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
-    Status status = PriceSide(planner, *before, *request, report.before, report);
-    if (status.ok()) status = PriceSide(planner, *after, *request, report.after, report);
+    const PlannerClient planner = options.planner.Client(console.err);
+    Status status = PriceSide(planner, *before, *request, false, *diff);
+    if (status.ok()) status = PriceSide(planner, *after, *request, true, *diff);
     if (!status.ok()) return ReportFailure(console, status);
   }
-  return WriteResult(console, "",
-                     options.format == "json" ? DiffAsJson(report) : DiffAsText(report));
+  if (options.output.json()) LeaveOutKernels(*diff);
+  return WriteAnswer(console, options.output, *diff, DiffAsText);
 }
 
 }  // namespace
@@ -166,7 +161,7 @@ void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code) {
       "Have a planner price both plans for this request; default: what the files say");
   AddPlannerOptions(*command, options->planner);
   AddModelOption(*command, options->model, "Cost model; default: the request's")->needs(request);
-  AddFormatOption(*command, options->format);
+  AddFormatOption(*command, options->output);
   command->callback([options, &console, exit_code] { *exit_code = RunDiff(*options, console); });
 }
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "client/cli/command_line_fixture.h"
 #include "client/cli/plan_diff.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "common/base/random.h"
 
 namespace neuroshard {
@@ -168,22 +168,22 @@ Plan OneTable(std::vector<Shard> shards) {
 TEST(DiffPlansTest, ATableOfAnotherSizeIsNewAndMovesNothing) {
   const auto diff = DiffPlans(OneTable({{0, 10, 0, 8, 0}}), OneTable({{0, 12, 0, 8, 1}}), {});
   ASSERT_TRUE(diff.ok()) << diff.status();
-  ASSERT_EQ(diff->changes.size(), 1u);
-  EXPECT_TRUE(diff->changes[0].resized);
-  EXPECT_EQ(diff->moved_bytes, 0);
+  ASSERT_EQ(diff->tables_size(), 1);
+  EXPECT_TRUE(diff->tables(0).resized());
+  EXPECT_EQ(diff->moved_bytes(), 0);
 }
 
 TEST(DiffPlansTest, ATableThatGoesToAnotherMemoryMovesWhole) {
   const Plan before = OneTable({{0, 10, 0, 8, 0}});
   Plan after = before;
   after.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
-  EXPECT_EQ(DiffPlans(before, after, {})->moved_bytes, 10 * 8 * 4);
+  EXPECT_EQ(DiffPlans(before, after, {})->moved_bytes(), 10 * 8 * 4);
   Plan cached = after;
   cached.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
   cached.tables[0].cache_load_factor = 0.5;
-  EXPECT_EQ(DiffPlans(after, cached, {})->moved_bytes, 0);
+  EXPECT_EQ(DiffPlans(after, cached, {})->moved_bytes(), 0);
   cached.tables[0].compute_kernel = ComputeKernel::kKeyValue;
-  EXPECT_EQ(DiffPlans(after, cached, {})->moved_bytes, 10 * 8 * 4);
+  EXPECT_EQ(DiffPlans(after, cached, {})->moved_bytes(), 10 * 8 * 4);
 }
 
 TEST(DiffPlansTest, TypesOfWeightsCountAndTheSamePlanMovesNothing) {
@@ -193,12 +193,12 @@ TEST(DiffPlansTest, TypesOfWeightsCountAndTheSamePlanMovesNothing) {
   table.weight_dtype = DataType::kFp16;
   const auto moved = DiffPlans(before, OneTable({{0, 10, 0, 4, 1}, {0, 10, 4, 4, 0}}), {table});
   ASSERT_TRUE(moved.ok()) << moved.status();
-  EXPECT_EQ(moved->moved_bytes, 10 * 4 * 2);
-  EXPECT_EQ(moved->weight_bytes, 10 * 8 * 2);
-  EXPECT_THAT(moved->changes[0].after.ranks, ElementsAre(0, 1));
+  EXPECT_EQ(moved->moved_bytes(), 10 * 4 * 2);
+  EXPECT_EQ(moved->weight_bytes(), 10 * 8 * 2);
+  EXPECT_THAT(moved->tables(0).after().ranks(), ElementsAre(0, 1));
   const auto same = DiffPlans(before, before, {});
   ASSERT_TRUE(same.ok());
-  EXPECT_THAT(same->changes, IsEmpty());
+  EXPECT_THAT(same->tables(), IsEmpty());
 }
 
 // Cell by cell.
@@ -236,7 +236,7 @@ TEST(DiffPlansTest, MovedBytesAreTheCellsThatAreNewOnTheirRanks) {
     }
     const auto diff = DiffPlans(OneTable(before), OneTable(after), {});
     ASSERT_TRUE(diff.ok()) << diff.status();
-    EXPECT_EQ(diff->moved_bytes, 4 * cells) << i;
+    EXPECT_EQ(diff->moved_bytes(), 4 * cells) << i;
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/cli/command_line_fixture.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
 #include "common/store/profile_store.h"

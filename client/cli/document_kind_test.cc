@@ -1,8 +1,7 @@
-#include "client/cli/document_kind.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/cli/input_file.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {

@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/format_option.h"
-#include "client/cli/planner_options.h"
 #include "client/cli/task_results.h"
 #include "client/stub/model_reference.h"
 #include "client/stub/planner_client.h"
@@ -37,8 +36,7 @@ struct EvalTasksOptions {
   std::int64_t batch_size = 0;
   std::uint64_t seed = 0;
   PlannerOptions planner;
-  std::string format;
-  Detail detail = Detail::kShort;
+  OutputOptions output;
 };
 
 v1::ShardPlanRequest RequestOf(const EvalTasksOptions& options, std::int64_t batch_size,
@@ -65,20 +63,21 @@ bool IsAboutTheTask(const Status& status) {
          status.code() == absl::StatusCode::kInternal;
 }
 
-StatusOr<TaskResult> SolveTask(const PlannerClient& planner, const v1::ShardPlanRequest& request,
-                               int task) {
-  TaskResult result;
-  result.task = task;
+StatusOr<v1::TaskAnswer> SolveTask(const PlannerClient& planner,
+                                   const v1::ShardPlanRequest& request, int task) {
+  v1::TaskAnswer answer;
+  answer.set_task(task);
   const auto response = planner.ShardPlan(request);
+  answer.set_solved(response.ok());
   if (!response.ok()) {
     if (!IsAboutTheTask(response.status())) return response.status();
-    result.error = Message(response.status());
-    return result;
+    answer.set_error(Message(response.status()));
+    return answer;
   }
-  result.cost_ms = response->cost().embedding_cost_ms();
-  result.splits = response->search().splits();
-  result.search_ms = response->search().search_ms();
-  return result;
+  answer.set_cost_ms(response->cost().embedding_cost_ms());
+  answer.set_splits(response->search().splits());
+  answer.set_search_ms(response->search().search_ms());
+  return answer;
 }
 
 // The tables of each task that is asked for. All are made before the first is solved, so that a
@@ -111,36 +110,38 @@ std::int64_t BatchSizeOf(const v1::GetCostModelResponse& model) {
 
 // Every strategy on a task before the next task, so that an interrupted look at stderr already
 // compares.
-StatusOr<std::vector<StrategyResult>> SolveAll(const EvalTasksOptions& options,
-                                               std::vector<std::vector<Table>> tasks,
-                                               const Console& console) {
-  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
+StatusOr<v1::TasksAnswer> SolveAll(const EvalTasksOptions& options,
+                                   std::vector<std::vector<Table>> tasks, const Console& console) {
+  const PlannerClient planner = options.planner.Client(console.err);
   // Also finds out about a missing model once, rather than as a task that cannot be solved.
   const v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.model));
   NS_ASSIGN_OR_RETURN(const v1::GetCostModelResponse described, planner.GetCostModel(model));
   const std::int64_t batch_size =
       options.batch_size > 0 ? options.batch_size : BatchSizeOf(described);
 
-  std::vector<StrategyResult> results;
-  for (const std::string& strategy : options.strategies) results.push_back({strategy, {}});
+  v1::TasksAnswer answer;
+  for (const std::string& strategy : options.strategies) {
+    answer.add_results()->set_strategy(strategy);
+  }
   for (std::size_t t = 0; t < tasks.size(); ++t) {
     v1::ShardPlanRequest request = RequestOf(options, batch_size, std::move(tasks[t]));
     console.err << fmt::format("task {}/{}", t + 1, tasks.size());
-    for (StrategyResult& result : results) {
-      request.mutable_search()->set_strategy(result.strategy);
-      StatusOr<TaskResult> solved = SolveTask(planner, request, static_cast<int>(t));
+    for (v1::TasksOfStrategy& result : *answer.mutable_results()) {
+      request.mutable_search()->set_strategy(result.strategy());
+      StatusOr<v1::TaskAnswer> solved = SolveTask(planner, request, static_cast<int>(t));
       if (!solved.ok()) {
         console.err << std::endl;  // the error gets a line of its own
         return solved.status();
       }
       console.err << fmt::format(
-          "  {} {}", result.strategy,
-          solved->cost_ms ? fmt::format("{:.3f} ms", *solved->cost_ms) : "unsolved");
-      result.tasks.push_back(*std::move(solved));
+          "  {} {}", result.strategy(),
+          solved->solved() ? fmt::format("{:.3f} ms", solved->cost_ms()) : "unsolved");
+      *result.add_tasks() = *std::move(solved);
     }
     console.err << std::endl;
   }
-  return results;
+  Summarize(answer);
+  return answer;
 }
 
 int RunEvalTasks(const EvalTasksOptions& options, const Console& console) {
@@ -151,17 +152,19 @@ int RunEvalTasks(const EvalTasksOptions& options, const Console& console) {
   }
   auto tables_of_tasks = TablesOfTasks(options, *tables, *tasks);
   if (!tables_of_tasks.ok()) return ReportFailure(console, tables_of_tasks.status());
-  const auto results = SolveAll(options, *std::move(tables_of_tasks), console);
-  if (!results.ok()) return ReportFailure(console, results.status());
-  if (options.format == "json") return WriteResult(console, "", TaskResultsAsJson(*results));
-  for (const StrategyResult& result : *results) {
-    for (const TaskResult& task : result.tasks) {
-      if (!task.cost_ms)
-        console.err << fmt::format("{}: task {} unsolved: {}\n", result.strategy, task.task,
-                                   task.error);
-    }
-  }
-  return WriteResult(console, "", TaskResultsAsTable(*results, console.Style(options.detail)));
+  const auto answer = SolveAll(options, *std::move(tables_of_tasks), console);
+  if (!answer.ok()) return ReportFailure(console, answer.status());
+  return WriteAnswer(console, options.output, *answer,
+                     [&](const v1::TasksAnswer& of, const TextStyle& style) {
+                       for (const v1::TasksOfStrategy& result : of.results()) {
+                         for (const v1::TaskAnswer& task : result.tasks()) {
+                           if (task.solved()) continue;
+                           console.err << fmt::format("{}: task {} unsolved: {}\n",
+                                                      result.strategy(), task.task(), task.error());
+                         }
+                       }
+                       return TasksAsTable(of, style);
+                     });
 }
 
 }  // namespace
@@ -197,8 +200,8 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
   NotNegative(command->add_option("--seed", options->seed, "Seed of everything random"))
       ->capture_default_str();
   AddPlannerOptions(*command, options->planner);
-  AddFormatOption(*command, options->format);
-  AddWideOption(*command, options->detail);
+  AddFormatOption(*command, options->output);
+  AddWideOption(*command, options->output);
   command->callback(
       [options, &console, exit_code] { *exit_code = RunEvalTasks(*options, console); });
 }

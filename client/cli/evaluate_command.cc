@@ -3,15 +3,11 @@
 #include <string>
 #include <utility>
 
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/cost_table.h"
-#include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
-#include "client/cli/plan_report_text.h"
-#include "client/cli/planner_options.h"
-#include "client/stub/planner_client.h"
+#include "client/cli/plan_report.h"
 #include "common/cli/exit_code.h"
-#include "common/codec/message_text.h"
 
 namespace neuroshard {
 namespace {
@@ -21,43 +17,8 @@ struct EvaluateOptions {
   std::string plan_file;
   PlannerOptions planner;
   std::string model;
-  std::string format;
-  Detail detail = Detail::kShort;
+  OutputOptions output;
 };
-
-std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, int num_tables,
-                              const TextStyle& style) {
-  std::string table =
-      Lines(BasisLine(response.price_basis(), response.cost().measured_with()), style);
-  std::string text;
-  if (response.has_cost()) {
-    table += CostTable(response.cost(), style);
-    text += fmt::format("{}, model {} version {}{}\n", CostText(response.cost()),
-                        response.cost_model().name(), response.cost_model().version(),
-                        BatchText(response.global_batch_size(), response.cost().ranks_size()));
-    text += HostMemoryLines(response.cost());
-  }
-  if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
-  if (response.has_analytic_cost_ms()) {
-    text += AnalyticLine(response.analytic_cost_ms(), response.cost().measured_with());
-  }
-  if (response.has_migration()) text += MigrationLine(response.migration());
-  text = table + Lines(text, style);
-  if (!response.explanations().empty()) {
-    text += ExplanationTable(response.explanations(), num_tables,
-                             response.cost().embedding_cost_ms(), style);
-  }
-  for (const std::string& warning : response.warnings()) {
-    text += Lines("warning: " + warning + '\n', style);
-  }
-  if (response.legal()) return text + "legal\n";
-  text += fmt::format("illegal: breaks {} {}\n", response.violations_size(),
-                      response.violations_size() == 1 ? "rule" : "rules");
-  for (const v1::PlanViolation& violation : response.violations()) {
-    text += Lines(fmt::format("  {}: {}\n", violation.field(), violation.description()), style);
-  }
-  return text;
-}
 
 int RunEvaluate(const EvaluateOptions& options, const Console& console) {
   auto request = ReadRequestFile(options.request_file);
@@ -69,14 +30,12 @@ int RunEvaluate(const EvaluateOptions& options, const Console& console) {
   *question.mutable_request() = *std::move(request);
   *question.mutable_plan() = std::move(plan->plan);
   OverrideModel(options.model, *question.mutable_request());
-  const auto response = PlannerClient(options.planner.address, options.planner.policy(console.err))
-                            .EvaluatePlan(question);
+  const auto response = options.planner.Client(console.err).EvaluatePlan(question);
   if (!response.ok()) return ReportFailure(console, response.status());
-  const std::string text = options.format == "json"
-                               ? MessageToJson(*response) + '\n'
-                               : EvaluationAsTable(*response, question.plan().tables_size(),
-                                                   console.Style(options.detail));
-  const int written = WriteResult(console, "", text);
+  const int written = WriteAnswer(
+      console, options.output, *response, [&](const auto& answer, const TextStyle& style) {
+        return EvaluationAsTable(answer, question.plan().tables_size(), style);
+      });
   return response->legal() ? written : kExitFailure;
 }
 
@@ -94,9 +53,9 @@ void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->required();
   AddPlannerOptions(*command, options->planner);
   AddModelOption(*command, options->model, "Cost model; default: the request's");
-  AddFormatOption(*command, options->format,
+  AddFormatOption(*command, options->output,
                   "Form of the answer; json is the EvaluatePlanResponse");
-  AddWideOption(*command, options->detail);
+  AddWideOption(*command, options->output);
   command->callback(
       [options, &console, exit_code] { *exit_code = RunEvaluate(*options, console); });
 }

@@ -1,7 +1,6 @@
-#include "client/cli/input_faults.h"
-
 #include <gmock/gmock.h>
 
+#include "client/cli/input_file.h"
 #include "common/base/violations.h"
 #include "tests/support/faulty_fields.h"
 

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "client/cli/document_kind.h"
-#include "client/cli/input_faults.h"
 #include "client/cli/plan_from_torchrec.h"
 #include "common/base/in_file.h"
+#include "common/base/printable_text.h"
+#include "common/base/violations.h"
 #include "common/codec/message_text.h"
 #include "common/codec/prediction_codec.h"
 #include "common/codec/request_codec.h"
@@ -18,6 +20,78 @@
 
 namespace neuroshard {
 namespace {
+
+// Whether `inner` is `outer` or inside it: "tables[3]" and "tables[3].name".
+bool IsWithin(std::string_view inner, std::string_view outer) {
+  if (!inner.starts_with(outer)) return false;
+  return inner.size() == outer.size() || inner[outer.size()] == '.' || inner[outer.size()] == '[';
+}
+
+// "reuse_histogram" of "reuse_histogram[3]"; of other fields nothing.
+std::string_view ListOf(std::string_view field) {
+  return field.ends_with(']') ? field.substr(0, field.rfind('[')) : std::string_view();
+}
+
+// Whether a fault of the text at `unread` makes what is said of `field` worthless.
+bool Obscures(std::string_view unread, std::string_view field) {
+  if (unread == "(document)" || IsWithin(field, unread) || IsWithin(unread, field)) return true;
+  return !ListOf(unread).empty() && ListOf(unread) == ListOf(field);
+}
+
+const TextValue* Find(const TextValue& mapping, std::string_view key) {
+  const auto found = std::find(mapping.keys.begin(), mapping.keys.end(), key);
+  return found == mapping.keys.end()
+             ? nullptr
+             : &mapping.items[static_cast<std::size_t>(found - mapping.keys.begin())];
+}
+
+bool Has(const TextValue& mapping, std::string_view key) { return Find(mapping, key) != nullptr; }
+
+// What a document is, in words; empty: not known. By keys that only this kind has.
+std::string Describe(const TextValue& document, DocumentKind wanted) {
+  if (const TextValue* format = Find(document, "format")) {
+    if (format->text.starts_with("neuroshard-cost-model/")) return "a cost model's model.yaml";
+    if (format->text.starts_with("neuroshard-")) {
+      return fmt::format("a plan in the form {}, which only its own readers take",
+                         Quoted(format->text));
+    }
+  }
+  if (Has(document, "plan") || Has(document, "world_size"))
+    return wanted == DocumentKind::kPlan ? "" : "a plan";
+  if (Has(document, "legal")) return "an answer of `neuroshard evaluate`";
+  if (Has(document, "embedding_cost") && Has(document, "ranks")) {
+    return "an answer of `neuroshard validate`";
+  }
+  if (Has(document, "kind") && Has(document, "num_samples")) return "a sweep's configuration";
+  if (Has(document, "listen") || Has(document, "metrics_listen")) return "a server's configuration";
+  if (Has(document, "topologies")) {
+    return wanted == DocumentKind::kWhatIf ? ""
+                                           : "a list of topologies for `neuroshard plan --what-if`";
+  }
+  if (Has(document, "sets")) return "a question of `neuroshard predict compute`";
+  if (Has(document, "topology") || Has(document, "global_batch_size")) {
+    return wanted == DocumentKind::kRequest ? "" : "a request";
+  }
+  return "";
+}
+
+const char* Wanted(DocumentKind kind) {
+  switch (kind) {
+    case DocumentKind::kRequest:
+      return "a request";
+    case DocumentKind::kPlan:
+      return "a plan, as `neuroshard plan --format json` writes it,";
+    case DocumentKind::kWhatIf:
+      return "a list of topologies";
+  }
+  return "";
+}
+
+bool LooksLikeCsv(std::string_view text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  return line.find(',') != std::string_view::npos &&
+         line.find_first_of(":{[#") == std::string_view::npos;
+}
 
 // What is checked here knows no server's limits, but that devices take memory.
 RequestLimits LocalLimits() {
@@ -125,6 +199,39 @@ StatusOr<PlanFile> ReadPlanFile(const std::string& path,
   NS_ASSIGN_OR_RETURN(PlanFile file, ReadPlanFile(path));
   if (file.is_torchrecs && request.ok()) CompleteFromRequest(*request, file.plan);
   return file;
+}
+
+Status FaultsOfTextAndValues(const Status& text_faults, const Status& value_faults) {
+  const std::vector<Violation> unread = Violations::FromStatus(text_faults);
+  if (unread.empty()) return text_faults;
+  Violations all;
+  for (const Violation& violation : unread) all.Add(violation.field, violation.description);
+  for (const Violation& violation : Violations::FromStatus(value_faults)) {
+    const bool obscured = std::any_of(unread.begin(), unread.end(), [&](const Violation& fault) {
+      return Obscures(fault.field, violation.field);
+    });
+    if (!obscured) all.Add(violation.field, violation.description);
+  }
+  return all.ToStatus();
+}
+
+Status OtherDocument(std::string_view text, DocumentKind wanted) {
+  std::string what;
+  if (text.starts_with("SQLite format 3")) {
+    what = "a database, a profile store perhaps";
+  } else {
+    // YAML is nearly JSON, but its errors are not about what was meant.
+    auto document = ParseJsonDocument(text);
+    if (!document.ok()) document = ParseYamlDocument(text);
+    if (document.ok()) what = Describe(*document, wanted);
+    if (what.empty() && LooksLikeCsv(text)) {
+      what = wanted == DocumentKind::kRequest
+                 ? "a CSV, of tables perhaps (`neuroshard init --tables` makes a request of it)"
+                 : "a CSV";
+    }
+  }
+  if (what.empty()) return absl::OkStatus();
+  return InvalidArgument("this is {}; {} is wanted here", what, Wanted(wanted));
 }
 
 }  // namespace neuroshard

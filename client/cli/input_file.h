@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "common/base/status.h"
@@ -47,5 +48,19 @@ StatusOr<PlanFile> ReadPlanFile(const std::string& path);
 // The same, of the tables of `request`, which completes a plan in TorchRec's form.
 StatusOr<PlanFile> ReadPlanFile(const std::string& path,
                                 const StatusOr<v1::ShardPlanRequest>& request);
+
+// What a command wants.
+enum class DocumentKind { kRequest, kPlan, kWhatIf };
+
+// INVALID_ARGUMENT that says what `text` is ("this is a plan; a request is wanted here"), when it
+// is recognised as anything but `wanted`; OK otherwise. For texts that could not be read as
+// `wanted`.
+Status OtherDocument(std::string_view text, DocumentKind wanted);
+
+// `text_faults` are those of a text that does not fit its message, `value_faults` what decoding
+// says of the part that did. Gives both, without what is said of a value only because it could not
+// be read: of the field of a fault of the text, what is inside it, the list that it is in, and that
+// list's other scalars. Either may be without violations; then it is the other, or `text_faults`.
+Status FaultsOfTextAndValues(const Status& text_faults, const Status& value_faults);
 
 }  // namespace neuroshard

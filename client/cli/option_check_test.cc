@@ -1,6 +1,6 @@
-#include "client/cli/option_check.h"
-
 #include <gtest/gtest.h>
+
+#include "client/cli/command_options.h"
 
 namespace neuroshard {
 namespace {

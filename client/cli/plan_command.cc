@@ -11,20 +11,17 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_comparison.h"
 #include "client/cli/plan_moves.h"
 #include "client/cli/plan_output.h"
-#include "client/cli/plan_report_text.h"
-#include "client/cli/planner_options.h"
+#include "client/cli/plan_report.h"
 #include "client/cli/what_if.h"
-#include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
-#include "common/codec/message_text.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/text_file.h"
 #include "common/domain/backend_names.h"
@@ -41,8 +38,7 @@ struct PlanOptions {
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> steps;
   std::string model;
-  std::string format = "table";
-  Detail detail = Detail::kShort;
+  OutputOptions output;
   std::string device_type;
   std::string out_file;
   bool stream = false;
@@ -98,7 +94,7 @@ Status Override(const PlanOptions& options, v1::Plan previous, v1::ShardPlanRequ
 StatusOr<v1::ShardPlanResponse> AskForPlan(const PlanOptions& options,
                                            const v1::ShardPlanRequest& request,
                                            const Console& console) {
-  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
+  const PlannerClient planner = options.planner.Client(console.err);
   if (!options.stream) return planner.ShardPlan(request);
   return planner.ShardPlanStream(request, [&console](const v1::ShardPlanUpdate& update) {
     console.err << fmt::format("progress {:3.0f}%", update.progress() * 100);
@@ -126,71 +122,53 @@ std::string DeviceType(const v1::ShardPlanRequest& request, const v1::ShardPlanR
 
 StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequest& request,
                              const v1::ShardPlanResponse& response, const Console& console) {
-  if (options.format == "json") return MessageToJson(response) + '\n';
-  if (options.format == "torchrec") {
+  const std::string& format = options.output.format;
+  if (format == "torchrec") {
     const std::string device_type =
         options.device_type.empty() ? DeviceType(request, response, console) : options.device_type;
-    for (const std::string& warning :
-         TorchRecWarnings(response.plan(), request.tables(), device_type)) {
-      console.err << "warning: " << warning << '\n';
-    }
+    console.err << WarningLines(TorchRecWarnings(response.plan(), request.tables(), device_type),
+                                kUnwrapped);
     return PlanAsTorchRec(response.plan(), request.topology(), device_type);
   }
-  if (options.format == "neuroshard") return PlanAsNeuroShard(response.plan());
-  if (options.format == "hugectr") return PlanAsHugeCtr(response.plan());
-  if (options.format == "distributed_embeddings") {
+  if (format == "neuroshard") return PlanAsNeuroShard(response.plan());
+  if (format == "hugectr") return PlanAsHugeCtr(response.plan());
+  if (format == "distributed_embeddings") {
     return PlanAsDistributedEmbeddings(response.plan(), request.tables());
   }
-  return PlanAsTable(response, console.Style(options.detail));
+  return options.output.json() ? MessageToJson(response) + '\n'
+                               : PlanAsTable(response, console.Style(options.output));
 }
 
 // Exit code 1 when no topology has a plan.
 int RunWhatIf(const PlanOptions& options, const v1::ShardPlanRequest& request,
               const v1::WhatIf& what_if, const Console& console) {
-  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
+  const PlannerClient planner = options.planner.Client(console.err);
   const auto answer = AskWhatIf(planner, request, what_if);
   if (!answer.ok()) return ReportFailure(console, answer.status());
   const int written =
-      WriteResult(console, options.out_file,
-                  options.format == "json" ? MessageToJson(*answer) + '\n'
-                                           : WhatIfAsTable(*answer, console.Style(options.detail)));
+      WriteAnswer(console, options.output, *answer, WhatIfAsTable, options.out_file);
   const bool planned = std::any_of(answer->rows().begin(), answer->rows().end(),
                                    [](const v1::WhatIfRow& row) { return row.failure().empty(); });
   return planned ? written : kExitFailure;
 }
 
-// What has to travel from the plan in place: a document, and a sentence.
-struct EmittedMoves {
-  std::string json;
-  std::string text;
-};
-
-StatusOr<EmittedMoves> Moves(const v1::ShardPlanRequest& request,
-                             const v1::ShardPlanResponse& response) {
+// Writes what has to travel from the plan in place.
+Status EmitMoves(const PlanOptions& options, const v1::ShardPlanRequest& request,
+                 const v1::ShardPlanResponse& response, const Console& console) {
+  if (options.moves_file.empty()) return absl::OkStatus();
   NS_ASSIGN_OR_RETURN(const PlanRequest decoded, DecodeRequest(request));
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(response.plan()));
   NS_ASSIGN_OR_RETURN(const PlanMoves moves, MovesOf(decoded, plan));
-  return EmittedMoves{MovesAsJson(decoded, moves), MovesAsText(decoded, moves)};
-}
-
-// Returns the exit code.
-int EmitMoves(const PlanOptions& options, const v1::ShardPlanRequest& request,
-              const v1::ShardPlanResponse& response, const Console& console) {
-  if (options.moves_file.empty()) return kExitSuccess;
-  const auto moves = Moves(request, response);
-  if (!moves.ok()) return ReportFailure(console, moves.status());
-  if (const int code = WriteResult(console, options.moves_file, moves->json);
-      code != kExitSuccess) {
-    return code;
-  }
-  console.err << Lines(moves->text, console.Style(options.detail));
-  return kExitSuccess;
+  NS_RETURN_IF_ERROR(
+      WriteText(console, options.moves_file, MessageToJson(AnswerOf(decoded, moves)) + '\n'));
+  console.err << Lines(MovesAsText(decoded, moves), console.Style(options.output));
+  return absl::OkStatus();
 }
 
 int RunPlan(const PlanOptions& options, const Console& console) {
   const bool several = !options.what_if_file.empty();
-  if (several && options.format != "table" && options.format != "json") {
-    console.err << "--what-if writes table or json, not " << options.format << '\n';
+  if (several && options.output.format != "table" && !options.output.json()) {
+    console.err << "--what-if writes table or json, not " << options.output.format << '\n';
     return kExitUsage;
   }
   if (options.moves_file == "-" && IsStandardOutput(options.out_file)) {
@@ -219,21 +197,20 @@ int RunPlan(const PlanOptions& options, const Console& console) {
   if (several) return RunWhatIf(options, *request, *what_if, console);
   auto response = AskForPlan(options, *request, console);
   if (!response.ok()) return ReportFailure(console, response.status());
-  const PlannerClient planner(options.planner.address, options.planner.policy(console.err));
+  const PlannerClient planner = options.planner.Client(console.err);
   if (const Status status = ComparePlans(planner, *request, options.compared, *response);
       !status.ok()) {
     return ReportFailure(console, status);
   }
-  if (const int code = EmitMoves(options, *request, *response, console); code != kExitSuccess) {
-    return code;
+  if (const Status status = EmitMoves(options, *request, *response, console); !status.ok()) {
+    return ReportFailure(console, status);
   }
   const auto text = Format(options, *request, *response, console);
   if (!text.ok()) return ReportFailure(console, text.status());
-  if (options.format != "table") {
+  if (options.output.format != "table") {
     console.err << BasisLine(response->price_basis(), response->cost().measured_with());
-    if (options.format != "json") console.err << ComparisonText(*response);
-    for (const std::string& warning : response->warnings())
-      console.err << "warning: " << warning << '\n';
+    if (!options.output.json()) console.err << ComparisonText(*response);
+    console.err << WarningLines(response->warnings(), kUnwrapped);
   }
   return WriteResult(console, options.out_file, *text);
 }
@@ -274,11 +251,12 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
           "else one is made up")
       ->type_name("ID");
   command
-      ->add_option("--format", options->format, "Form of the plan; json is the ShardPlanResponse")
+      ->add_option("--format", options->output.format,
+                   "Form of the plan; json is the ShardPlanResponse")
       ->check(
           OneOf({"table", "json", "torchrec", "neuroshard", "hugectr", "distributed_embeddings"}))
       ->capture_default_str();
-  AddWideOption(*command, options->detail);
+  AddWideOption(*command, options->output);
   command
       ->add_option("--device-type", options->device_type,
                    "Device in torchrec placements; default: the request's topology.compute_device, "

@@ -5,17 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "client/cli/planner_options.h"
+#include "client/cli/command_options.h"
 #include "client/cli/text_table.h"
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
-#include "common/base/wrapped_text.h"
 #include "common/domain/plan_request.h"
 
 namespace neuroshard {
@@ -96,19 +94,6 @@ std::string Remark(const v1::ComparedPlan& compared) {
                      compared.violations_size() > kNamed ? "; ..." : "");
 }
 
-std::string Milliseconds(double ms) { return fmt::format("{:.3f}", ms); }
-
-// `mean_ms`: a column that is there where the mean over batches is the objective.
-std::vector<std::string> Row(const std::string& strategy, const std::string& cost_ms,
-                             const std::optional<std::string>& mean_ms, const std::string& ratio,
-                             const std::string& search_ms, const char* legal,
-                             const char* constraints) {
-  std::vector<std::string> row = {strategy, cost_ms};
-  if (mean_ms) row.push_back(*mean_ms);
-  row.insert(row.end(), {ratio, search_ms, legal, constraints});
-  return row;
-}
-
 }  // namespace
 
 CLI::Option* AddCompareOption(CLI::App& command, std::vector<std::string>& strategies) {
@@ -136,53 +121,43 @@ Status ComparePlans(const PlannerClient& planner, const v1::ShardPlanRequest& re
 }
 
 std::string ComparisonText(const v1::ShardPlanResponse& response) {
+  using Compared = v1::ComparedPlan;
   if (response.comparison().empty()) return "";
-  constexpr auto kLeft = TextTable::Align::kLeft;
-  const bool has_means =
-      std::any_of(response.comparison().begin(), response.comparison().end(),
-                  [](const v1::ComparedPlan& compared) { return compared.has_mean_of_max_ms(); });
-  const auto mean = [&](bool has, double ms) -> std::optional<std::string> {
-    if (!has_means) return std::nullopt;
-    return has ? Milliseconds(ms) : "-";
+  const v1::PlanCost& cost = response.cost();
+  std::vector<Compared> rows(1);
+  rows[0].set_strategy(response.search().strategy() + " (this plan)");
+  rows[0].set_embedding_cost_ms(cost.embedding_cost_ms());
+  if (cost.has_mean_of_max_ms()) rows[0].set_mean_of_max_ms(cost.mean_of_max_ms());
+  rows[0].set_cost_ratio(1);
+  rows[0].set_search_ms(response.search().search_ms());
+  rows[0].set_legal(true);
+  rows.insert(rows.end(), response.comparison().begin(), response.comparison().end());
+  // "-" where there is no plan.
+  const auto known = [](const auto& cell) {
+    return [cell](const Compared& of) { return of.failure().empty() ? cell(of) : "-"; };
   };
-  std::vector<TextTable::Column> columns = {{"compared", kLeft}, {"cost_ms"}};
-  if (has_means) columns.push_back({"mean_of_max_ms"});
-  columns.insert(columns.end(),
-                 {{"ratio"}, {"search_ms"}, {"legal", kLeft}, {"constraints", kLeft}});
-  TextTable table(columns);
-  const v1::PlanCost& own = response.cost();
-  table.AddRow(Row(response.search().strategy() + " (this plan)",
-                   Milliseconds(own.embedding_cost_ms()),
-                   mean(own.has_mean_of_max_ms(), own.mean_of_max_ms()), "1.000",
-                   fmt::format("{:.1f}", response.search().search_ms()), "yes", ""));
-  std::vector<std::pair<std::string, std::string>> remarks;  // with whom they are about
-  for (const v1::ComparedPlan& compared : response.comparison()) {
-    const char* constraints = compared.without_constraints() ? "ignored" : "";
-    if (compared.failure().empty()) {
-      table.AddRow(
-          Row(compared.strategy(), Milliseconds(compared.embedding_cost_ms()),
-              mean(compared.has_mean_of_max_ms(), compared.mean_of_max_ms()),
-              compared.has_cost_ratio() ? fmt::format("{:.3f}", compared.cost_ratio()) : "-",
-              fmt::format("{:.1f}", compared.search_ms()), compared.legal() ? "yes" : "no",
-              constraints));
-    } else {
-      table.AddRow(Row(compared.strategy(), "-", mean(false, 0), "-", "-", "-", constraints));
-    }
-    const std::string remark = Remark(compared);
-    if (remark.empty()) continue;
-    const auto same = std::find_if(remarks.begin(), remarks.end(),
-                                   [&](const auto& other) { return other.second == remark; });
-    if (same == remarks.end()) {
-      remarks.emplace_back(compared.strategy(), remark);
-    } else {
-      same->first += ", " + compared.strategy();
-    }
+  TableOf<Compared> table;
+  table.Left("compared", &Compared::strategy)
+      .Right("cost_ms", known([](const Compared& of) { return Cell(of.embedding_cost_ms()); }))
+      .Right("mean_of_max_ms", known([](const Compared& of) {
+               return of.has_mean_of_max_ms() ? Cell(of.mean_of_max_ms()) : "-";
+             }),
+             std::any_of(response.comparison().begin(), response.comparison().end(),
+                         [](const Compared& of) { return of.has_mean_of_max_ms(); }))
+      .Right("ratio", known([](const Compared& of) {
+               return of.has_cost_ratio() ? Cell(of.cost_ratio()) : "-";
+             }))
+      .Right("search_ms",
+             known([](const Compared& of) { return fmt::format("{:.1f}", of.search_ms()); }))
+      .Left("legal",
+            known([](const Compared& of) -> std::string { return of.legal() ? "yes" : "no"; }))
+      .Left("constraints",
+            [](const Compared& of) { return of.without_constraints() ? "ignored" : ""; });
+  Remarks remarks;
+  for (const Compared& compared : response.comparison()) {
+    remarks.Add(compared.strategy(), Remark(compared));
   }
-  std::string text = table.ToString();
-  for (const auto& [strategies, remark] : remarks) {
-    text += Wrapped(strategies + ": " + remark, kTextColumns, 2) + '\n';
-  }
-  return text;
+  return table.ToString(rows) + remarks.ToString();
 }
 
 }  // namespace neuroshard

@@ -1,15 +1,14 @@
 #include "client/cli/plan_diff.h"
 
 #include <fmt/ranges.h>
+#include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "client/cli/text_table.h"
 #include "common/base/bytes.h"
 #include "common/domain/held_shards.h"
 #include "common/domain/table_names.h"
@@ -17,13 +16,13 @@
 namespace neuroshard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using google::protobuf::util::MessageDifferencer;
 
 // Files may say anything.
 constexpr double kMostBytes = 0x1.0p60;
 
 // A table of the size that a plan gives it.
-Table TableOf(const TablePlan& plan) {
+Table SizeOf(const TablePlan& plan) {
   Table table;
   table.name = plan.name;
   table.module = plan.module;
@@ -34,17 +33,17 @@ Table TableOf(const TablePlan& plan) {
   return table;
 }
 
-TablePlaces PlacesOf(const TablePlan& plan) {
-  TablePlaces places{plan.sharding_type,
-                     static_cast<int>(plan.shards.size()),
-                     {},
-                     plan.compute_kernel,
-                     plan.cache_load_factor};
+v1::DiffPlaces PlacesOf(const TablePlan& plan) {
+  v1::DiffPlaces places;
+  places.set_sharding_type(std::string(ToText(plan.sharding_type)));
+  places.set_shards(static_cast<int>(plan.shards.size()));
   std::set<int> ranks;
   for (const Shard& shard : plan.shards) {
     if (shard.rows > 0) ranks.insert(shard.rank);
   }
-  places.ranks.assign(ranks.begin(), ranks.end());
+  places.mutable_ranks()->Assign(ranks.begin(), ranks.end());
+  places.set_compute_kernel(std::string(ToText(plan.compute_kernel)));
+  if (plan.cache_load_factor > 0) places.set_cache_load_factor(plan.cache_load_factor);
   return places;
 }
 
@@ -72,139 +71,105 @@ std::int64_t BytesOf(double cells, std::int64_t element_bytes) {
   return std::llround(std::min(cells * static_cast<double>(element_bytes), kMostBytes));
 }
 
-std::string RanksText(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 4;
-  if (ranks.size() <= kShown) return fmt::format("{}", fmt::join(ranks, ","));
-  return fmt::format("{} ranks", ranks.size());
-}
-
 std::string ArrowText(const std::string& before, const std::string& after) {
   return before == after ? before : before + " -> " + after;
 }
 
-std::string PlacesText(const TablePlaces& places) {
-  return places.shards > 1 ? fmt::format("{} x{}", ToText(places.sharding_type), places.shards)
-                           : std::string(ToText(places.sharding_type));
+// `text` of the places before, and of those after where they differ.
+template <typename Text>
+auto Both(const Text& text) {
+  return [text](const v1::DiffTable& of) { return ArrowText(text(of.before()), text(of.after())); };
+}
+
+std::string RanksText(const v1::DiffPlaces& places) {
+  constexpr int kShown = 4;
+  if (places.ranks_size() <= kShown) return fmt::format("{}", fmt::join(places.ranks(), ","));
+  return fmt::format("{} ranks", places.ranks_size());
+}
+
+std::string PlacesText(const v1::DiffPlaces& places) {
+  return places.shards() > 1 ? fmt::format("{} x{}", places.sharding_type(), places.shards())
+                             : places.sharding_type();
+}
+
+std::string KernelText(const v1::DiffPlaces& places) {
+  return places.has_cache_load_factor()
+             ? fmt::format("{} {:.4g}", places.compute_kernel(), places.cache_load_factor())
+             : places.compute_kernel();
+}
+
+bool IsInDeviceMemory(const v1::DiffPlaces& places) {
+  return TierOf(*FromText<ComputeKernel>(places.compute_kernel())) == MemoryTier::kDevice;
 }
 
 // Otherwise kernels follow from the types.
-bool KernelsMatter(const TableChange& change) {
-  return TierOf(change.before.compute_kernel) != MemoryTier::kDevice ||
-         TierOf(change.after.compute_kernel) != MemoryTier::kDevice ||
-         (change.before.compute_kernel != change.after.compute_kernel &&
-          change.before.sharding_type == change.after.sharding_type);
+bool KernelsMatter(const v1::DiffTable& change) {
+  const v1::DiffPlaces& before = change.before();
+  const v1::DiffPlaces& after = change.after();
+  return !IsInDeviceMemory(before) || !IsInDeviceMemory(after) ||
+         (before.compute_kernel() != after.compute_kernel() &&
+          before.sharding_type() == after.sharding_type());
 }
 
-std::string KernelText(const TablePlaces& places) {
-  const std::string_view kernel = ToText(places.compute_kernel);
-  return places.cache_load_factor > 0 ? fmt::format("{} {:.4g}", kernel, places.cache_load_factor)
-                                      : std::string(kernel);
-}
-
-const RankCost* RankOf(const PricedPlan& plan, std::size_t rank) {
-  return plan.cost && rank < plan.cost->ranks.size() ? &plan.cost->ranks[rank] : nullptr;
-}
-
-std::size_t NumRanks(const DiffReport& report) {
-  std::size_t ranks = 0;
-  for (const PricedPlan* plan : {&report.before, &report.after}) {
-    if (plan->cost) ranks = std::max(ranks, plan->cost->ranks.size());
-  }
-  return ranks;
-}
-
-bool HasInputDist(const PricedPlan& plan) {
-  return plan.cost && std::any_of(plan.cost->ranks.begin(), plan.cost->ranks.end(),
-                                  [](const RankCost& r) { return r.input_dist_ms.has_value(); });
-}
-
-std::string CostTableText(const DiffReport& report) {
-  const bool input_dist = HasInputDist(report.before) || HasInputDist(report.after);
-  std::vector<TextTable::Column> columns = {{"rank"}};
-  if (input_dist) columns.push_back({"input_dist"});
-  for (const char* title : {"compute_ms", "forward_comm", "backward_comm", "total_ms"}) {
-    columns.push_back({title});
-  }
-  TextTable table(std::move(columns));
-  for (std::size_t rank = 0; rank < NumRanks(report); ++rank) {
-    const RankCost* before = RankOf(report.before, rank);
-    const RankCost* after = RankOf(report.after, rank);
-    const auto cell = [&](const auto& value_of) {
-      return fmt::format("{} -> {}", before ? fmt::format("{:.3f}", value_of(*before)) : "-",
-                         after ? fmt::format("{:.3f}", value_of(*after)) : "-");
-    };
-    std::vector<std::string> cells = {fmt::format("{}", rank)};
-    if (input_dist) {
-      const auto shown = [](const RankCost* cost) {
-        return cost && cost->input_dist_ms ? fmt::format("{:.3f}", *cost->input_dist_ms) : "-";
-      };
-      cells.push_back(fmt::format("{} -> {}", shown(before), shown(after)));
-    }
-    cells.push_back(cell([](const RankCost& c) { return c.compute_ms; }));
-    cells.push_back(cell([](const RankCost& c) { return c.forward_comm_ms; }));
-    cells.push_back(cell([](const RankCost& c) { return c.backward_comm_ms; }));
-    cells.push_back(cell([](const RankCost& c) { return c.total_ms(); }));
-    table.AddRow(std::move(cells));
-  }
-  return table.ToString();
-}
-
-std::string CostLine(const DiffReport& report) {
-  const auto text = [](const PricedPlan& plan) {
-    return plan.cost ? fmt::format("{:.3f}", plan.cost->embedding_cost_ms) : std::string("?");
+// A stage before and after: "1.000 -> -".
+template <typename Value>
+auto Stages(const Value& value) {
+  return [value](const v1::DiffRank& of) {
+    return fmt::format("{} -> {}", of.has_before() ? value(of.before()) : "-",
+                       of.has_after() ? value(of.after()) : "-");
   };
-  std::string line = fmt::format("cost {} -> {} ms", text(report.before), text(report.after));
-  if (report.before.cost && report.after.cost && report.before.cost->embedding_cost_ms > 0) {
-    const double change =
-        100 * (report.after.cost->embedding_cost_ms / report.before.cost->embedding_cost_ms - 1);
+}
+
+std::string CostTableText(const v1::DiffAnswer& diff) {
+  using S = v1::DiffStages;
+  const auto ms = [](double (S::*stage)() const) {
+    return Stages([stage](const S& of) { return Cell((of.*stage)()); });
+  };
+  const bool input_dist =
+      std::any_of(diff.ranks().begin(), diff.ranks().end(), [](const v1::DiffRank& of) {
+        return of.before().has_input_dist_ms() || of.after().has_input_dist_ms();
+      });
+  return TableOf<v1::DiffRank>()
+      .Right("rank", &v1::DiffRank::rank)
+      .Right("input_dist", Stages([](const S& of) {
+               return of.has_input_dist_ms() ? Cell(of.input_dist_ms()) : "-";
+             }),
+             input_dist)
+      .Right("compute_ms", ms(&S::compute_ms))
+      .Right("forward_comm", ms(&S::forward_comm_ms))
+      .Right("backward_comm", ms(&S::backward_comm_ms))
+      .Right("total_ms", ms(&S::total_ms))
+      .ToString(diff.ranks());
+}
+
+std::string CostLine(const v1::DiffAnswer& diff) {
+  const auto text = [](const v1::DiffPlan& plan) {
+    return plan.has_cost_ms() ? Cell(plan.cost_ms()) : "?";
+  };
+  std::string line = fmt::format("cost {} -> {} ms", text(diff.before()), text(diff.after()));
+  if (diff.after().has_cost_ms() && diff.before().cost_ms() > 0) {
+    const double change = 100 * (diff.after().cost_ms() / diff.before().cost_ms() - 1);
     line += fmt::format(", {:.1f}% {}", std::abs(change), change > 0 ? "more" : "less");
   }
   return line + '\n';
 }
 
-Json PlanJson(const PricedPlan& plan, int tables) {
-  return {{"file", plan.file},
-          {"cost_ms", plan.cost ? Json(plan.cost->embedding_cost_ms) : Json()},
-          {"tables", tables}};
-}
-
-Json PlacesJson(const TablePlaces& places, bool with_kernel) {
-  Json json = {{"sharding_type", ToText(places.sharding_type)},
-               {"shards", places.shards},
-               {"ranks", places.ranks}};
-  if (with_kernel) {
-    json["compute_kernel"] = ToText(places.compute_kernel);
-    if (places.cache_load_factor > 0) json["cache_load_factor"] = places.cache_load_factor;
-  }
-  return json;
-}
-
-Json RankJson(const RankCost* cost) {
-  if (cost == nullptr) return nullptr;
-  Json json = {{"compute_ms", cost->compute_ms},
-               {"forward_comm_ms", cost->forward_comm_ms},
-               {"backward_comm_ms", cost->backward_comm_ms},
-               {"total_ms", cost->total_ms()}};
-  if (cost->input_dist_ms) json["input_dist_ms"] = *cost->input_dist_ms;
-  return json;
-}
-
 }  // namespace
 
-StatusOr<PlanDiff> DiffPlans(const Plan& before, const Plan& after,
-                             const std::vector<Table>& tables) {
+StatusOr<v1::DiffAnswer> DiffPlans(const Plan& before, const Plan& after,
+                                   const std::vector<Table>& tables) {
   std::vector<Table> now;
-  for (const TablePlan& plan : after.tables) now.push_back(TableOf(plan));
+  for (const TablePlan& plan : after.tables) now.push_back(SizeOf(plan));
   const std::vector<int> now_of = TablesOf(before, now);
   const std::vector<int> described = TablesOf(after, tables);
   const TableNames names(after.tables);
-  PlanDiff diff;
-  diff.tables_before = static_cast<int>(before.tables.size());
-  diff.tables_after = static_cast<int>(after.tables.size());
+  v1::DiffAnswer diff;
+  diff.mutable_before()->set_tables(static_cast<int>(before.tables.size()));
+  diff.mutable_after()->set_tables(static_cast<int>(after.tables.size()));
   std::vector<const TablePlan*> earlier(now.size());
   for (std::size_t t = 0; t < before.tables.size(); ++t) {
     if (now_of[t] < 0) {
-      diff.only_before.push_back(FullName(before.tables[t].module, before.tables[t].name));
+      diff.add_only_before(FullName(before.tables[t].module, before.tables[t].name));
     } else {
       earlier[static_cast<std::size_t>(now_of[t])] = &before.tables[t];
     }
@@ -222,105 +187,98 @@ StatusOr<PlanDiff> DiffPlans(const Plan& before, const Plan& after,
     }
     const std::string& name = names.ReferenceTo(static_cast<int>(t));
     if (earlier[t] == nullptr) {
-      diff.only_after.push_back(name);
+      diff.add_only_after(name);
       continue;
     }
-    const Table size = TableOf(*earlier[t]);
-    TableChange change{name, PlacesOf(*earlier[t]), PlacesOf(plan)};
-    change.resized =
-        size.num_embeddings != now[t].num_embeddings || size.embedding_dim != now[t].embedding_dim;
-    if (!change.resized) {
-      change.moved_bytes = BytesOf(MovedCells(*earlier[t], plan), element_bytes);
+    const Table size = SizeOf(*earlier[t]);
+    v1::DiffTable change;
+    change.set_table(name);
+    *change.mutable_before() = PlacesOf(*earlier[t]);
+    *change.mutable_after() = PlacesOf(plan);
+    change.set_resized(size.num_embeddings != now[t].num_embeddings ||
+                       size.embedding_dim != now[t].embedding_dim);
+    if (!change.resized()) {
+      change.set_moved_bytes(BytesOf(MovedCells(*earlier[t], plan), element_bytes));
     }
-    moved_bytes += static_cast<double>(change.moved_bytes);
-    if (change.resized || change.moved_bytes > 0 || change.before != change.after) {
-      diff.changes.push_back(std::move(change));
+    moved_bytes += static_cast<double>(change.moved_bytes());
+    if (change.resized() || change.moved_bytes() > 0 ||
+        !MessageDifferencer::Equals(change.before(), change.after())) {
+      *diff.add_tables() = std::move(change);
     }
   }
-  diff.moved_bytes = std::llround(std::min(moved_bytes, kMostBytes));
-  diff.weight_bytes = std::llround(std::min(weight_bytes, kMostBytes));
-  if (diff.only_after.size() == now.size()) {
+  diff.set_moved_bytes(std::llround(std::min(moved_bytes, kMostBytes)));
+  diff.set_weight_bytes(std::llround(std::min(weight_bytes, kMostBytes)));
+  if (diff.only_after_size() == diff.after().tables()) {
     return InvalidArgument("the plans have no table in common: {} before, {} after",
-                           diff.only_before.empty() ? "nothing" : diff.only_before.front(),
-                           diff.only_after.empty() ? "nothing" : diff.only_after.front());
+                           diff.only_before().empty() ? "nothing" : diff.only_before(0),
+                           diff.only_after().empty() ? "nothing" : diff.only_after(0));
   }
   return diff;
 }
 
-std::string DiffAsText(const DiffReport& report, std::size_t max_tables) {
-  const PlanDiff& diff = report.diff;
-  std::string text = report.basis.empty() ? "" : report.basis + '\n';
-  std::vector<const TableChange*> order;
-  for (const TableChange& change : diff.changes) order.push_back(&change);
-  std::stable_sort(order.begin(), order.end(), [](const TableChange* a, const TableChange* b) {
-    return a->moved_bytes > b->moved_bytes;
-  });
-  constexpr auto kLeft = TextTable::Align::kLeft;
-  const bool kernels = std::any_of(diff.changes.begin(), diff.changes.end(), KernelsMatter);
-  std::vector<TextTable::Column> columns = {
-      {"table", kLeft}, {"moved"}, {"type", kLeft}, {"ranks", kLeft}};
-  if (kernels) columns.push_back({"kernel", kLeft});
-  TextTable table(std::move(columns));
-  for (std::size_t i = 0; i < std::min(max_tables, order.size()); ++i) {
-    const TableChange& change = *order[i];
-    std::vector<std::string> cells = {
-        change.table, change.resized ? "new size" : FormatBytes(change.moved_bytes),
-        ArrowText(PlacesText(change.before), PlacesText(change.after)),
-        ArrowText(RanksText(change.before.ranks), RanksText(change.after.ranks))};
-    if (kernels) cells.push_back(ArrowText(KernelText(change.before), KernelText(change.after)));
-    table.AddRow(std::move(cells));
+void AddCost(const PlanCost& cost, bool after, v1::DiffAnswer& diff) {
+  (after ? diff.mutable_after() : diff.mutable_before())->set_cost_ms(cost.embedding_cost_ms);
+  for (int r = 0; r < static_cast<int>(cost.ranks.size()); ++r) {
+    const RankCost& of = cost.ranks[static_cast<std::size_t>(r)];
+    v1::DiffRank& rank = r < diff.ranks_size() ? *diff.mutable_ranks(r) : *diff.add_ranks();
+    rank.set_rank(r);
+    v1::DiffStages& stages = *(after ? rank.mutable_after() : rank.mutable_before());
+    stages.set_compute_ms(of.compute_ms);
+    stages.set_forward_comm_ms(of.forward_comm_ms);
+    stages.set_backward_comm_ms(of.backward_comm_ms);
+    stages.set_total_ms(of.total_ms());
+    if (of.input_dist_ms) stages.set_input_dist_ms(*of.input_dist_ms);
   }
-  if (!order.empty()) text += table.ToString();
-  if (order.size() > max_tables) {
-    text +=
-        fmt::format("... and {} more tables (--format json has all)\n", order.size() - max_tables);
-  }
-  for (const auto& [what, names] :
-       {std::pair{"only before", &diff.only_before}, std::pair{"only after", &diff.only_after}}) {
-    if (names->empty()) continue;
-    const std::size_t shown = std::min(max_tables, names->size());
-    text += fmt::format("{}: {}{}\n", what,
-                        fmt::join(names->begin(), names->begin() + static_cast<long>(shown), ", "),
-                        names->size() > shown ? ", ..." : "");
-  }
-  text +=
-      fmt::format("{} of {} move{}, {} of {} tables change\n", FormatBytes(diff.moved_bytes),
-                  FormatBytes(diff.weight_bytes),
-                  report.weights_are_known ? "" : " (weights of 4 bytes; --request knows better)",
-                  diff.changes.size(), diff.tables_after);
-  if (NumRanks(report) > 0) text += CostTableText(report) + CostLine(report);
-  for (const std::string& note : report.notes) text += "note: " + note + '\n';
-  return text;
 }
 
-std::string DiffAsJson(const DiffReport& report) {
-  const PlanDiff& diff = report.diff;
-  Json tables = Json::array();
-  for (const TableChange& change : diff.changes) {
-    tables.push_back({{"table", change.table},
-                      {"moved_bytes", change.moved_bytes},
-                      {"resized", change.resized},
-                      {"before", PlacesJson(change.before, KernelsMatter(change))},
-                      {"after", PlacesJson(change.after, KernelsMatter(change))}});
+void LeaveOutKernels(v1::DiffAnswer& diff) {
+  for (v1::DiffTable& change : *diff.mutable_tables()) {
+    if (KernelsMatter(change)) continue;
+    for (v1::DiffPlaces* places : {change.mutable_before(), change.mutable_after()}) {
+      places->clear_compute_kernel();
+      places->clear_cache_load_factor();
+    }
   }
-  Json ranks = Json::array();
-  for (std::size_t rank = 0; rank < NumRanks(report); ++rank) {
-    ranks.push_back({{"rank", rank},
-                     {"before", RankJson(RankOf(report.before, rank))},
-                     {"after", RankJson(RankOf(report.after, rank))}});
+}
+
+std::string DiffAsText(const v1::DiffAnswer& diff, const TextStyle&) {
+  constexpr std::size_t kMostTables = 20;
+  std::string text = diff.price_basis().empty() ? "" : diff.price_basis() + '\n';
+  std::vector<v1::DiffTable> shown(diff.tables().begin(), diff.tables().end());
+  std::stable_sort(shown.begin(), shown.end(), [](const v1::DiffTable& a, const v1::DiffTable& b) {
+    return a.moved_bytes() > b.moved_bytes();
+  });
+  const std::size_t changes = shown.size();
+  shown.resize(std::min(kMostTables, changes));
+  TableOf<v1::DiffTable> table;
+  table.Left("table", &v1::DiffTable::table)
+      .Right("moved",
+             [](const v1::DiffTable& of) {
+               return of.resized() ? "new size" : FormatBytes(of.moved_bytes());
+             })
+      .Left("type", Both(PlacesText))
+      .Left("ranks", Both(RanksText))
+      .Left("kernel", Both(KernelText),
+            std::any_of(diff.tables().begin(), diff.tables().end(), KernelsMatter));
+  if (changes > 0) text += table.ToString(shown);
+  if (changes > kMostTables) {
+    text += fmt::format("... and {} more tables (--format json has all)\n", changes - kMostTables);
   }
-  const Json document = {{"before", PlanJson(report.before, diff.tables_before)},
-                         {"after", PlanJson(report.after, diff.tables_after)},
-                         {"price_basis", report.basis},
-                         {"moved_bytes", diff.moved_bytes},
-                         {"weight_bytes", diff.weight_bytes},
-                         {"weights_are_known", report.weights_are_known},
-                         {"tables", std::move(tables)},
-                         {"only_before", diff.only_before},
-                         {"only_after", diff.only_after},
-                         {"ranks", std::move(ranks)},
-                         {"notes", report.notes}};
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  for (const auto& [what, names] :
+       {std::pair{"only before", &diff.only_before()}, {"only after", &diff.only_after()}}) {
+    if (names->empty()) continue;
+    const int named = std::min(static_cast<int>(kMostTables), names->size());
+    text += fmt::format("{}: {}{}\n", what, fmt::join(names->begin(), names->begin() + named, ", "),
+                        names->size() > named ? ", ..." : "");
+  }
+  text +=
+      fmt::format("{} of {} move{}, {} of {} tables change\n", FormatBytes(diff.moved_bytes()),
+                  FormatBytes(diff.weight_bytes()),
+                  diff.weights_are_known() ? "" : " (weights of 4 bytes; --request knows better)",
+                  changes, diff.after().tables());
+  if (!diff.ranks().empty()) text += CostTableText(diff) + CostLine(diff);
+  for (const std::string& note : diff.notes()) text += "note: " + note + '\n';
+  return text;
 }
 
 }  // namespace neuroshard

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "client/cli/command_line_fixture.h"
 #include "client/cli/plan_output.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "common/codec/message_text.h"
 #include "tests/support/faulty_fields.h"
 #include "tests/support/status_matchers.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -16,8 +15,6 @@
 
 namespace neuroshard {
 namespace {
-
-using MovesJson = nlohmann::ordered_json;
 
 bool IsLiveType(ShardingType type) {
   return type == ShardingType::kTableWise || type == ShardingType::kColumnWise;
@@ -129,78 +126,56 @@ std::string FaultsText(const std::vector<TableMove>& tables, const TableNames& n
   return text;
 }
 
-class MovesWriter {
- public:
-  explicit MovesWriter(const PlanRequest& request) : names_(request.tables) {}
+// Sets the fields of a rectangle, which several messages have.
+template <typename Message>
+void SetRectangle(const Shard& shard, Message& message) {
+  message.set_row_offset(shard.row_offset);
+  message.set_rows(shard.rows);
+  message.set_col_offset(shard.col_offset);
+  message.set_cols(shard.cols);
+}
 
-  const TableNames& names() const { return names_; }
-  const std::string& NameOf(int table) const { return names_.ReferenceTo(table); }
+template <typename Message>
+void SetShard(const TableNames& names, const TableShard& held, Message& message) {
+  message.set_table(names.ReferenceTo(held.table));
+  message.set_rank(held.shard.rank);
+  SetRectangle(held.shard, message);
+}
 
-  MovesJson ShardJson(const TableShard& held) const {
-    MovesJson json = {{"table", NameOf(held.table)}, {"rank", held.shard.rank}};
-    AddRectangle(held.shard, json);
-    return json;
-  }
-
-  MovesJson ShardsJson(const std::vector<TableShard>& shards) const {
-    MovesJson json = MovesJson::array();
-    for (const TableShard& shard : shards) json.push_back(ShardJson(shard));
-    return json;
-  }
-
-  MovesJson StepJson(const ReshardingStep& step) const {
-    MovesJson made = MovesJson::array();
-    for (const MadeShard& shard : step.made) {
-      MovesJson parts = MovesJson::array();
-      for (const MovedPart& part : shard.parts) {
-        MovesJson json = {{"from_rank", part.from_rank},
-                          {"link", ToText(part.link)},
-                          {"from_memory", ToText(part.from_memory)},
-                          {"memory", ToText(part.memory)}};
-        AddRectangle(part.part, json);
-        json["weights_bytes"] = part.weights_bytes;
-        json["optimizer_bytes"] = part.optimizer_bytes;
-        parts.push_back(std::move(json));
-      }
-      MovesJson json = ShardJson(shard.made);
-      json["parts"] = std::move(parts);
-      made.push_back(std::move(json));
+void SetStep(const TableNames& names, const ReshardingStep& step, v1::MovesStep& message) {
+  for (const TableShard& shard : step.to_buffer) SetShard(names, shard, *message.add_to_buffer());
+  for (const MadeShard& made : step.made) {
+    v1::MovesMade& make = *message.add_make();
+    SetShard(names, made.made, make);
+    for (const MovedPart& of : made.parts) {
+      v1::MovesPart& part = *make.add_parts();
+      part.set_from_rank(of.from_rank);
+      part.set_link(std::string(ToText(of.link)));
+      part.set_from_memory(std::string(ToText(of.from_memory)));
+      part.set_memory(std::string(ToText(of.memory)));
+      SetRectangle(of.part, part);
+      part.set_weights_bytes(of.weights_bytes);
+      part.set_optimizer_bytes(of.optimizer_bytes);
     }
-    return {{"to_buffer", ShardsJson(step.to_buffer)},
-            {"make", std::move(made)},
-            {"free", ShardsJson(step.freed)}};
   }
+  for (const TableShard& shard : step.freed) SetShard(names, shard, *message.add_free());
+}
 
-  std::string CycleText(const std::vector<Waiting>& cycle) const {
-    std::vector<std::string> parts;
-    for (const Waiting& waiting : cycle) {
-      const int holder = waiting.holds.shard.rank;
-      parts.push_back(fmt::format(
-          "rank {} has no room{} for its part of {} until {} part of {} {}", waiting.rank,
-          MemoryText(waiting.memory), NameOf(waiting.wants.table),
-          holder == waiting.rank ? "its" : fmt::format("rank {}'s", holder),
-          NameOf(waiting.holds.table),
-          waiting.next_rank == holder ? "is made anew there"
-                                      : fmt::format("is on rank {}", waiting.next_rank)));
-    }
-    return fmt::format("{}", fmt::join(parts, ", "));
+std::string CycleText(const TableNames& names, const std::vector<Waiting>& cycle) {
+  static constexpr ByTier<std::string_view> kTexts = {"", " in host memory", " on SSD"};
+  std::vector<std::string> parts;
+  for (const Waiting& waiting : cycle) {
+    const int holder = waiting.holds.shard.rank;
+    parts.push_back(
+        fmt::format("rank {} has no room{} for its part of {} until {} part of {} {}", waiting.rank,
+                    kTexts[waiting.memory], names.ReferenceTo(waiting.wants.table),
+                    holder == waiting.rank ? "its" : fmt::format("rank {}'s", holder),
+                    names.ReferenceTo(waiting.holds.table),
+                    waiting.next_rank == holder ? "is made anew there"
+                                                : fmt::format("is on rank {}", waiting.next_rank)));
   }
-
- private:
-  static std::string_view MemoryText(MemoryTier memory) {
-    static constexpr ByTier<std::string_view> kTexts = {"", " in host memory", " on SSD"};
-    return kTexts[memory];
-  }
-
-  static void AddRectangle(const Shard& shard, MovesJson& json) {
-    json["row_offset"] = shard.row_offset;
-    json["rows"] = shard.rows;
-    json["col_offset"] = shard.col_offset;
-    json["cols"] = shard.cols;
-  }
-
-  TableNames names_;
-};
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
 
 std::int64_t BytesOf(const Resharding& resharding, PartLink link) {
   return resharding.bytes_by_link[static_cast<std::size_t>(link)];
@@ -230,59 +205,55 @@ StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan) {
   return moves;
 }
 
-std::string MovesAsJson(const PlanRequest& request, const PlanMoves& moves) {
-  const MovesWriter writer(request);
+v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
+  const TableNames names(request.tables);
   const Resharding& resharding = moves.resharding;
-  MovesJson cycle = MovesJson::array();
-  for (const Waiting& waiting : resharding.cycle) {
-    cycle.push_back({{"rank", waiting.rank},
-                     {"wants", writer.ShardJson(waiting.wants)},
-                     {"holds", writer.ShardJson(waiting.holds)},
-                     {"next_rank", waiting.next_rank},
-                     {"memory", ToText(waiting.memory)}});
+  v1::MovesAnswer answer;
+  answer.set_format("neuroshard-moves/1");
+  answer.set_order(std::string(ToText(resharding.order)));
+  answer.set_buffer_bytes(resharding.buffer_bytes);
+  for (const Waiting& of : resharding.cycle) {
+    v1::MovesWaiting& waiting = *answer.add_cycle();
+    waiting.set_rank(of.rank);
+    SetShard(names, of.wants, *waiting.mutable_wants());
+    SetShard(names, of.holds, *waiting.mutable_holds());
+    waiting.set_next_rank(of.next_rank);
+    waiting.set_memory(std::string(ToText(of.memory)));
   }
-  MovesJson bytes = MovesJson::object();
-  for (const auto& word : kWords<PartLink>) {
-    if (word.value == PartLink::kSameRank) continue;
-    bytes[std::string(word.text)] = BytesOf(resharding, word.value);
+  v1::MovesBytes& bytes = *answer.mutable_bytes();
+  bytes.set_intra_host(BytesOf(resharding, PartLink::kIntraHost));
+  bytes.set_inter_host(BytesOf(resharding, PartLink::kInterHost));
+  bytes.set_buffer(BytesOf(resharding, PartLink::kBuffer));
+  bytes.set_outside(BytesOf(resharding, PartLink::kOutside));
+  bytes.set_between_memories(BytesOf(resharding, PartLink::kSameRank));
+  for (std::size_t r = 0; r < resharding.peak_bytes.size(); ++r) {
+    v1::MovesRank& rank = *answer.add_ranks();
+    rank.set_rank(static_cast<int>(r));
+    rank.set_peak_bytes(resharding.peak_bytes[r]);
+    rank.set_capacity_bytes(resharding.capacity_bytes[r]);
   }
-  bytes["between_memories"] = BytesOf(resharding, PartLink::kSameRank);
-  MovesJson ranks = MovesJson::array();
-  for (std::size_t rank = 0; rank < resharding.peak_bytes.size(); ++rank) {
-    ranks.push_back({{"rank", rank},
-                     {"peak_bytes", resharding.peak_bytes[rank]},
-                     {"capacity_bytes", resharding.capacity_bytes[rank]}});
-  }
-  MovesJson shared = MovesJson::array();
   for (const SharedMemoryPeak& peak : resharding.shared) {
-    MovesJson json = {{"memory", ToText(peak.memory)}, {"host", peak.host}};
-    if (peak.rank) json["rank"] = *peak.rank;
-    json["peak_bytes"] = peak.peak_bytes;
-    json["capacity_bytes"] = peak.capacity_bytes;
-    shared.push_back(std::move(json));
+    v1::MovesMemory& memory = *answer.add_shared_memory();
+    memory.set_memory(std::string(ToText(peak.memory)));
+    memory.set_host(peak.host);
+    if (peak.rank) memory.set_rank(*peak.rank);
+    memory.set_peak_bytes(peak.peak_bytes);
+    memory.set_capacity_bytes(peak.capacity_bytes);
   }
-  MovesJson tables = MovesJson::array();
-  for (const TableMove& table : moves.tables) {
-    const Table& of = request.tables[static_cast<std::size_t>(table.table)];
-    tables.push_back({{"table", writer.NameOf(table.table)},
-                      {"module", of.module},
-                      {"name", of.name},
-                      {"torchrec_live", table.torchrec_fault.empty()},
-                      {"reason", table.torchrec_fault}});
+  for (const TableMove& move : moves.tables) {
+    const Table& of = request.tables[static_cast<std::size_t>(move.table)];
+    v1::MovesTable& table = *answer.add_tables();
+    table.set_table(names.ReferenceTo(move.table));
+    table.set_module(of.module);
+    table.set_name(of.name);
+    table.set_torchrec_live(move.torchrec_fault.empty());
+    table.set_reason(move.torchrec_fault);
   }
-  MovesJson steps = MovesJson::array();
-  for (const ReshardingStep& step : resharding.steps) steps.push_back(writer.StepJson(step));
-  const MovesJson document = {{"format", "neuroshard-moves/1"},
-                              {"order", ToText(resharding.order)},
-                              {"buffer_bytes", resharding.buffer_bytes},
-                              {"cycle", std::move(cycle)},
-                              {"bytes", std::move(bytes)},
-                              {"ranks", std::move(ranks)},
-                              {"shared_memory", std::move(shared)},
-                              {"tables", std::move(tables)},
-                              {"freed_first", writer.ShardsJson(resharding.freed_first)},
-                              {"steps", std::move(steps)}};
-  return document.dump(2, ' ', false, MovesJson::error_handler_t::replace) + '\n';
+  for (const TableShard& shard : resharding.freed_first) {
+    SetShard(names, shard, *answer.add_freed_first());
+  }
+  for (const ReshardingStep& step : resharding.steps) SetStep(names, step, *answer.add_steps());
+  return answer;
 }
 
 std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves) {
@@ -301,17 +272,17 @@ std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves) {
       links.empty() ? "nothing between ranks" : fmt::format("{}", fmt::join(links, ", ")),
       moves.tables.size(), moves.tables.size() == 1 ? "" : "s", resharding.steps.size(),
       resharding.steps.size() == 1 ? "" : "s");
-  const MovesWriter writer(request);
+  const TableNames names(request.tables);
   const auto alive = std::count_if(moves.tables.begin(), moves.tables.end(),
                                    [](const TableMove& t) { return t.torchrec_fault.empty(); });
   text += fmt::format("TorchRec's reshard can move {} of them in a running job", alive);
-  text += FaultsText(moves.tables, writer.names()) + '\n';
+  text += FaultsText(moves.tables, names) + '\n';
   if (resharding.order == OrderKind::kFits) return text;
   return text + fmt::format("warning: {} without a buffer of {} beside the ranks' memory: {}\n",
                             resharding.order == OrderKind::kNeedsBuffer ? "no order fits"
                                                                         : "no order was found",
                             FormatBytes(resharding.buffer_bytes),
-                            writer.CycleText(resharding.cycle));
+                            CycleText(names, resharding.cycle));
 }
 
 }  // namespace neuroshard

@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/resharding.h"
+#include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
 
@@ -25,18 +26,7 @@ struct PlanMoves {
 // As Reshard.
 StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan);
 
-// {"format": "neuroshard-moves/1", "order": "fits", "buffer_bytes", "cycle": [{"rank", "wants",
-//  "holds", "next_rank", "memory"}], "bytes": {"intra_host", "inter_host", "buffer", "outside",
-//  "between_memories"}, "ranks": [{"rank", "peak_bytes", "capacity_bytes"}], "shared_memory":
-//  [{"memory", "host", and "rank" where the limit is its own, "peak_bytes", "capacity_bytes"}],
-//  "tables": [{"table", "module", "name", "torchrec_live", "reason"}],
-//  "freed_first": [SHARD], "steps": [{"to_buffer": [SHARD], "make": [{SHARD, "parts": [{"from_rank",
-//  "link", "from_memory", "memory", "row_offset", "rows", "col_offset", "cols", "weights_bytes",
-//  "optimizer_bytes"}]}], "free": [SHARD]}]}, where SHARD is {"table", "rank", "row_offset", "rows",
-//  "col_offset", "cols"}, and a memory is "device", "host" or "ssd". "between_memories" are bytes of
-// parts with link "same_rank" of which from_memory and memory differ; other parts of that link move
-// nothing. What each means: common/domain/resharding.h.
-std::string MovesAsJson(const PlanRequest& request, const PlanMoves& moves);
+v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves);
 
 // What travels, in how many steps, what TorchRec can move alive and why not the rest, and the cycle
 // where there is one.

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/cli/command_line_fixture.h"
+#include "client/cli/testing/command_line_fixture.h"
 
 namespace neuroshard {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/cli/command_line_fixture.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "common/codec/message_text.h"
 #include "common/codec/request_codec.h"
 #include "tests/support/status_matchers.h"

@@ -1,31 +1,29 @@
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/format_option.h"
 #include "client/cli/store_records_csv.h"
-#include "client/cli/text_table.h"
-#include "client/sweep/progress_display.h"
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
-#include "common/cli/store_option.h"
+#include "common/cli/progress_display.h"
 #include "common/domain/rank_networks.h"
 #include "common/store/profile_store.h"
 #include "common/store/store_maintenance.h"
+#include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct StoreOptions {
   std::string store;
@@ -35,7 +33,7 @@ struct StoreOptions {
   std::string environment;
   bool apply = false;
   bool yes = false;
-  std::string format;
+  OutputOptions output;
 };
 
 std::string DayOf(std::int64_t unix_ms) {
@@ -43,10 +41,6 @@ std::string DayOf(std::int64_t unix_ms) {
   std::tm day{};
   gmtime_r(&seconds, &day);
   return fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
-}
-
-std::string_view KindOf(const SweepStatistics& sweep) {
-  return sweep.kind == SweepKind::kCompute ? "compute" : "comm";
 }
 
 // Of an environment's collectives, where it has any; records of before there were others do not say.
@@ -57,57 +51,90 @@ std::string CadenceWord(const EnvironmentUse& use) {
   return found == properties.end() ? std::string(ToText(Cadence::kBarrier)) : found->second;
 }
 
-std::string ContentAsText(const std::string& store, const StoreContent& content,
-                          const TextStyle& style) {
-  constexpr auto kLeft = TextTable::Align::kLeft;
-  TextTable sweeps({{"sweep"},
-                    {"kind", kLeft},
-                    {"samples"},
-                    {"ok"},
-                    {"out of memory"},
-                    {"pending"},
-                    {"name", kLeft}});
-  std::int64_t measured = 0;
-  for (const SweepStatistics& sweep : content.sweeps) {
-    measured += sweep.ok + sweep.out_of_memory;
-    sweeps.AddRow({std::to_string(sweep.sweep_id), std::string(KindOf(sweep)),
-                   std::to_string(sweep.samples), std::to_string(sweep.ok),
-                   std::to_string(sweep.out_of_memory), std::to_string(sweep.pending()),
-                   sweep.name + (sweep.imported ? " (imported)" : "")});
-  }
-  std::vector<TextTable::Column> columns = {{"compute"},        {"ranks"},          {"from", kLeft},
-                                            {"until", kLeft},   {"backend", kLeft}, {"host", kLeft},
-                                            {"version", kLeft}, {"device", kLeft}};
-  // Only where a record says so: others have nothing in them.
+// Only where a record says so: others have nothing in them.
+std::string EnvironmentsAsTable(const std::vector<EnvironmentUse>& environments,
+                                const TextStyle& style) {
+  using Use = EnvironmentUse;
   const auto shows = [&](const auto& says) {
-    return std::any_of(content.environments.begin(), content.environments.end(), says);
+    return std::any_of(environments.begin(), environments.end(), says);
   };
-  const bool networks =
-      shows([](const EnvironmentUse& use) { return NetworkOf(use.environment).stated(); });
-  const bool cadences = shows(
-      [](const EnvironmentUse& use) { return CadenceWord(use) == ToText(Cadence::kBackToBack); });
-  if (networks) columns.push_back({"network", kLeft});
-  if (cadences) columns.push_back({"cadence", kLeft});
-  TextTable environments(std::move(columns));
-  for (const EnvironmentUse& use : content.environments) {
-    std::vector<std::string> row = {std::to_string(use.compute_records),
-                                    std::to_string(use.comm_records),
-                                    DayOf(use.first_unix_ms),
-                                    DayOf(use.last_unix_ms),
-                                    use.environment.backend,
-                                    use.environment.hostname,
-                                    use.environment.worker_version,
-                                    use.environment.device};
-    if (networks) row.push_back(NetworkOf(use.environment).ToText());
-    if (cadences) row.push_back(CadenceWord(use));
-    environments.AddRow(std::move(row));
+  return TableOf<Use>()
+      .Right("compute", &Use::compute_records)
+      .Right("ranks", &Use::comm_records)
+      .Left("from", [](const Use& use) { return DayOf(use.first_unix_ms); })
+      .Left("until", [](const Use& use) { return DayOf(use.last_unix_ms); })
+      .Left("backend", [](const Use& use) { return use.environment.backend; })
+      .Left("host", [](const Use& use) { return use.environment.hostname; })
+      .Left("version", [](const Use& use) { return use.environment.worker_version; })
+      .Left("device", [](const Use& use) { return use.environment.device; })
+      .Left(
+          "network", [](const Use& use) { return NetworkOf(use.environment).ToText(); },
+          shows([](const Use& use) { return NetworkOf(use.environment).stated(); }))
+      .Left("cadence", CadenceWord,
+            shows([](const Use& use) { return CadenceWord(use) == ToText(Cadence::kBackToBack); }))
+      .ToString(environments, style);
+}
+
+v1::StoreAnswer AnswerOf(const std::string& store, const StoreContent& content) {
+  v1::StoreAnswer answer;
+  answer.set_store(store);
+  answer.set_schema_version(ProfileStore::kSchemaVersion);
+  answer.set_bytes(content.bytes);
+  for (const SweepStatistics& of : content.sweeps) {
+    v1::StoreSweep& sweep = *answer.add_sweeps();
+    sweep.set_sweep_id(of.sweep_id);
+    sweep.set_kind(of.kind == SweepKind::kCompute ? "compute" : "comm");
+    sweep.set_name(of.name);
+    sweep.set_config_hash(of.config_hash);
+    sweep.set_imported(of.imported);
+    sweep.set_samples(of.samples);
+    sweep.set_ok(of.ok);
+    sweep.set_out_of_memory(of.out_of_memory);
+    sweep.set_pending(of.pending());
   }
-  std::string text = fmt::format("{}: {} sweeps, {} measured samples, {} environments, {}\n", store,
-                                 content.sweeps.size(), measured, content.environments.size(),
-                                 FormatBytes(content.bytes));
-  if (!content.sweeps.empty()) text += '\n' + sweeps.ToString(style);
-  if (!content.environments.empty()) text += '\n' + environments.ToString(style);
-  if (!ProfileStore::IsRemote(store)) {
+  for (const EnvironmentUse& use : content.environments) {
+    v1::StoreEnvironment& environment = *answer.add_environments();
+    environment.set_worker_version(use.environment.worker_version);
+    environment.set_git_commit(use.environment.git_commit);
+    environment.set_hostname(use.environment.hostname);
+    environment.set_device(use.environment.device);
+    environment.set_backend(use.environment.backend);
+    environment.mutable_properties()->insert(use.environment.properties.begin(),
+                                             use.environment.properties.end());
+    environment.set_compute_records(use.compute_records);
+    environment.set_comm_records(use.comm_records);
+    environment.set_first_unix_ms(use.first_unix_ms);
+    environment.set_last_unix_ms(use.last_unix_ms);
+  }
+  return answer;
+}
+
+std::string ContentAsText(const v1::StoreAnswer& answer, const StoreContent& content,
+                          const TextStyle& style) {
+  using Sweep = v1::StoreSweep;
+  std::int64_t measured = 0;
+  for (const Sweep& sweep : answer.sweeps()) measured += sweep.ok() + sweep.out_of_memory();
+  std::string text = fmt::format("{}: {} sweeps, {} measured samples, {} environments, {}\n",
+                                 answer.store(), answer.sweeps_size(), measured,
+                                 answer.environments_size(), FormatBytes(answer.bytes()));
+  if (!answer.sweeps().empty()) {
+    text += '\n' + TableOf<Sweep>()
+                       .Right("sweep", &Sweep::sweep_id)
+                       .Left("kind", &Sweep::kind)
+                       .Right("samples", &Sweep::samples)
+                       .Right("ok", &Sweep::ok)
+                       .Right("out of memory", &Sweep::out_of_memory)
+                       .Right("pending", &Sweep::pending)
+                       .Left("name",
+                             [](const Sweep& of) {
+                               return of.name() + (of.imported() ? " (imported)" : "");
+                             })
+                       .ToString(answer.sweeps(), style);
+  }
+  if (!content.environments.empty()) {
+    text += '\n' + EnvironmentsAsTable(content.environments, style);
+  }
+  if (!ProfileStore::IsRemote(answer.store())) {
     text +=
         "\ncp copies the file without its log, where the latest records are;\n"
         "`neuroshard store backup` makes a whole copy, also during a sweep\n";
@@ -115,49 +142,15 @@ std::string ContentAsText(const std::string& store, const StoreContent& content,
   return text;
 }
 
-std::string ContentAsJson(const std::string& store, const StoreContent& content) {
-  Json sweeps = Json::array();
-  for (const SweepStatistics& sweep : content.sweeps) {
-    sweeps.push_back({{"sweep_id", sweep.sweep_id},
-                      {"kind", KindOf(sweep)},
-                      {"name", sweep.name},
-                      {"config_hash", sweep.config_hash},
-                      {"imported", sweep.imported},
-                      {"samples", sweep.samples},
-                      {"ok", sweep.ok},
-                      {"out_of_memory", sweep.out_of_memory},
-                      {"pending", sweep.pending()}});
-  }
-  Json environments = Json::array();
-  for (const EnvironmentUse& use : content.environments) {
-    environments.push_back({{"worker_version", use.environment.worker_version},
-                            {"git_commit", use.environment.git_commit},
-                            {"hostname", use.environment.hostname},
-                            {"device", use.environment.device},
-                            {"backend", use.environment.backend},
-                            {"properties", use.environment.properties},
-                            {"compute_records", use.compute_records},
-                            {"comm_records", use.comm_records},
-                            {"first_unix_ms", use.first_unix_ms},
-                            {"last_unix_ms", use.last_unix_ms}});
-  }
-  const Json json = {{"store", store},
-                     {"schema_version", ProfileStore::kSchemaVersion},
-                     {"bytes", content.bytes},
-                     {"sweeps", sweeps},
-                     {"environments", environments}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
-}
-
 int RunInfo(const StoreOptions& options, const Console& console) {
   const auto store = ProfileStore::Open(options.store, StoreMode::kReadOnly);
   if (!store.ok()) return ReportFailure(console, store.status());
   const auto content = DescribeStore(**store);
   if (!content.ok()) return ReportFailure(console, content.status());
-  return WriteResult(console, "",
-                     options.format == "json"
-                         ? ContentAsJson(options.store, *content)
-                         : ContentAsText(options.store, *content, console.Style(Detail::kShort)));
+  return WriteAnswer(console, options.output, AnswerOf(options.store, *content),
+                     [&](const v1::StoreAnswer& answer, const TextStyle& style) {
+                       return ContentAsText(answer, *content, style);
+                     });
 }
 
 // Shows the records of `store` as they go by.
@@ -193,14 +186,14 @@ int RunCopy(const StoreOptions& options, const Console& console) {
                 << "; run the same command again to copy the rest\n";
     return kExitFailure;
   }
-  const Json json = {{"sweeps", report->sweeps},
-                     {"copied", report->copied},
-                     {"already_there", report->already_there}};
-  return WriteResult(console, "",
-                     options.format == "json"
-                         ? json.dump(2) + '\n'
-                         : fmt::format("{} sweeps, {} records copied, {} already there\n",
-                                       report->sweeps, report->copied, report->already_there));
+  v1::StoreCopyAnswer answer;
+  answer.set_sweeps(report->sweeps);
+  answer.set_copied(report->copied);
+  answer.set_already_there(report->already_there);
+  return WriteAnswer(console, options.output, answer, [](const auto& of, const TextStyle&) {
+    return fmt::format("{} sweeps, {} records copied, {} already there\n", of.sweeps(), of.copied(),
+                       of.already_there());
+  });
 }
 
 int RunBackup(const StoreOptions& options, const Console& console) {
@@ -224,14 +217,13 @@ int RunVerify(const StoreOptions& options, const Console& console) {
   if (!store.ok()) return ReportFailure(console, store.status());
   const auto faults = FindStoreFaults(**store);
   if (!faults.ok()) return ReportFailure(console, faults.status());
-  if (options.format == "json") {
-    const Json json = {{"whole", faults->empty()}, {"faults", *faults}};
-    WriteResult(console, "", json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
-  } else {
-    std::string text;
-    for (const std::string& fault : *faults) text += fault + '\n';
-    WriteResult(console, "", faults->empty() ? options.store + " is whole\n" : text);
-  }
+  v1::StoreVerifyAnswer answer;
+  answer.set_whole(faults->empty());
+  answer.mutable_faults()->Assign(faults->begin(), faults->end());
+  WriteAnswer(console, options.output, answer, [&](const auto& of, const TextStyle&) {
+    return of.whole() ? options.store + " is whole\n"
+                      : fmt::format("{}\n", fmt::join(of.faults(), "\n"));
+  });
   return faults->empty() ? kExitSuccess : kExitFailure;
 }
 
@@ -255,14 +247,15 @@ int RunPrune(const StoreOptions& options, const Console& console) {
   if (asks) {
     return ReportFailure(console, FailedPrecondition("would remove {}; --yes does it", found));
   }
-  const Json json = {{"store", options.store},
-                     {"applied", removes},
-                     {"records", report->records},
-                     {"sweeps", report->sweeps}};
-  return WriteResult(console, "",
-                     options.format == "json" ? json.dump(2) + '\n'
-                     : removes                ? fmt::format("removed {}\n", found)
-                               : fmt::format("would remove {}; --apply does it\n", found));
+  v1::StorePruneAnswer answer;
+  answer.set_store(options.store);
+  answer.set_applied(removes);
+  answer.set_records(report->records);
+  answer.set_sweeps(report->sweeps);
+  return WriteAnswer(console, options.output, answer, [&](const auto&, const TextStyle&) {
+    return removes ? fmt::format("removed {}\n", found)
+                   : fmt::format("would remove {}; --apply does it\n", found);
+  });
 }
 
 int RunExport(const StoreOptions& options, const Console& console) {
@@ -309,14 +302,14 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
     return AddPart(*store, options, name, description, run, console, exit_code);
   };
   AddFormatOption(*add("info", "Sweeps, hosts, devices and dates that a store contains", RunInfo),
-                  options->format);
+                  options->output);
 
   CLI::App* copy = add("copy",
                        "Copy all records into another store, of either kind; into one that has "
                        "some: merge. The same command again goes on where it was",
                        RunCopy);
   copy->add_option("TO", options->other, "Profile store; made when missing")->required();
-  AddFormatOption(*copy, options->format);
+  AddFormatOption(*copy, options->output);
 
   CLI::App* backup =
       add("backup", "Write a whole copy into a new file, also of a store in use", RunBackup);
@@ -324,7 +317,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
 
   AddFormatOption(
       *add("verify", "Read everything and name what is damaged (exit code 1)", RunVerify),
-      options->format);
+      options->output);
 
   CLI::App* prune = add("prune",
                         "Remove old records; those of a sweep that keeps some are measured again "
@@ -340,7 +333,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
   prune->add_flag("--apply", options->apply, "Remove them; without it they are counted");
   prune->add_flag("--yes", options->yes, "With --apply, where standard error is a terminal: do it")
       ->needs("--apply");
-  AddFormatOption(*prune, options->format);
+  AddFormatOption(*prune, options->output);
 
   CLI::App* csv =
       add("export", "Usable records as CSV, one line a sample (comm: a rank)", RunExport);
@@ -348,7 +341,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->check(CLI::IsMember({"compute", "comm"}))
       ->capture_default_str();
   csv->add_option("--out", options->other, "File; default: standard output");
-  csv->add_option("--format", options->format, "csv; of parquet it says who writes it")
+  csv->add_option("--format", options->output, "csv; of parquet it says who writes it")
       ->check(CLI::Validator(ExportFormatFault, "", "format"))
       ->default_str("csv");
 }

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <string>
 
-#include "client/cli/command_line_fixture.h"
 #include "client/cli/store_records_csv.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "common/store/sql_database.h"
 #include "common/store/testing/test_samples.h"
 

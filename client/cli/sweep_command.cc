@@ -1,39 +1,35 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "client/cli/active_sweep.h"
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/format_option.h"
-#include "client/cli/option_check.h"
-#include "client/cli/planner_options.h"
-#include "client/cli/tls_options.h"
-#include "client/cli/worker_options.h"
 #include "client/stub/model_reference.h"
+#include "client/sweep/active_sampling.h"
 #include "client/sweep/comm_sampling.h"
-#include "client/sweep/comm_sweep.h"
 #include "client/sweep/compute_sampling.h"
-#include "client/sweep/compute_sweep.h"
+#include "client/sweep/sample_seed.h"
 #include "client/sweep/sweep_config.h"
 #include "client/sweep/sweep_hash.h"
+#include "client/sweep/sweep_run.h"
 #include "common/base/in_file.h"
 #include "common/base/stop_signal.h"
 #include "common/base/violations.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
-#include "common/cli/store_option.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/process_signals.h"
 #include "common/store/profile_store.h"
 #include "common/store/sql_database.h"
+#include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
 namespace {
@@ -48,7 +44,7 @@ struct SweepOptions {
   std::string planner;
   TlsFiles tls = {};
   std::string model;
-  std::string format;
+  OutputOptions output;
 
   CallPolicy policy() const {
     CallPolicy policy;
@@ -158,18 +154,93 @@ Status CheckActiveOptions(const SweepOptions& options, const SweepPlan& plan) {
   return absl::OkStatus();
 }
 
+struct ChosenSweep {
+  CostModelRef model;
+  SweepStatistics statistics;
+};
+
+// Sweeps of this configuration that a version of this model chose.
+StatusOr<std::vector<ChosenSweep>> SweepsInStore(const SweepInfo& info, const std::string& name,
+                                                 const ProfileStore& store) {
+  NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> all, store.Statistics());
+  const std::string prefix = info.config_hash + ":";
+  std::vector<ChosenSweep> chosen;
+  for (const SweepStatistics& sweep : all) {
+    if (sweep.kind != SweepKind::kCompute || !sweep.config_hash.starts_with(prefix)) continue;
+    const auto model = ParseModelReference(sweep.config_hash.substr(prefix.size()));
+    if (model.ok() && model->name == name) chosen.push_back({*model, sweep});
+  }
+  return chosen;
+}
+
+StatusOr<CostModelRef> Resolve(const SweepOptions& options, const CostModelRef& model,
+                               const std::vector<ChosenSweep>& before) {
+  if (!options.planner.empty()) {
+    return ResolveChoosingModel(PlannerClient(options.planner, options.policy()), model);
+  }
+  std::string known;
+  for (const ChosenSweep& sweep : before) {
+    known += fmt::format("{}{}", known.empty() ? "; without one, it has sweeps chosen by " : ", ",
+                         ModelReferenceText(sweep.model));
+  }
+  return InvalidArgument(
+      "--planner is required: the store has no sweep of this configuration chosen by {}{}",
+      ModelReferenceText(model), known);
+}
+
+Status CheckNoneIsUnfinished(const std::vector<ChosenSweep>& before, const CostModelRef& now) {
+  for (const ChosenSweep& sweep : before) {
+    if (sweep.statistics.pending() == 0) continue;
+    return FailedPrecondition(
+        "sweep {} of this configuration was chosen by {} and lacks {} of {} samples, and the "
+        "planner now has {}: name a version, --model {} to go on with that sweep or --model {} to "
+        "choose anew",
+        sweep.statistics.sweep_id, ModelReferenceText(sweep.model), sweep.statistics.pending(),
+        sweep.statistics.samples, ModelReferenceText(now), ModelReferenceText(sweep.model),
+        ModelReferenceText(now));
+  }
+  return absl::OkStatus();
+}
+
+// A sweep of samples that a cost model is least sure of. The model with its version is part of the
+// sweep's identity. A sweep that is in the store already keeps the samples chosen then, whatever the
+// planner would choose now; else the planner's model chooses. FAILED_PRECONDITION when the model's
+// newest version is another than the one of an unfinished sweep of this configuration: the caller
+// has to name the version to go on with. `log` is told when the planner is asked, which takes a
+// while.
 StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& plan,
                                   ProfileStore& store, const StopSignal& stop, std::ostream& log) {
-  const ActivePool pool{plan.info, std::get<std::vector<ComputeSample>>(plan.samples),
-                        plan.num_chosen, plan.repeats};
-  NS_ASSIGN_OR_RETURN(
-      const ActiveSweep sweep,
-      BeginActiveSweep(pool,
-                       {options.planner, options.policy(), *ParseModelReference(options.model)},
-                       store, stop, log));
-  NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep.sweep_id));
-  return StoredSweep{plan.label, sweep.sweep_id, sweep.num_samples, plan.settings,
-                     std::move(pending)};
+  const CostModelRef asked = *ParseModelReference(options.model);
+  NS_ASSIGN_OR_RETURN(const auto before, SweepsInStore(plan.info, asked.name, store));
+  const auto chosen_by = [&](const CostModelRef& model) {
+    return std::find_if(before.begin(), before.end(),
+                        [&](const ChosenSweep& sweep) { return sweep.model == model; });
+  };
+  const auto stored = [&](std::int64_t sweep_id, std::int64_t samples) -> StatusOr<StoredSweep> {
+    NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep_id));
+    return StoredSweep{plan.label, sweep_id, samples, plan.settings, std::move(pending)};
+  };
+  auto found = chosen_by(asked);
+  CostModelRef model = asked;
+  if (found == before.end()) {
+    NS_ASSIGN_OR_RETURN(model, Resolve(options, asked, before));
+    found = chosen_by(model);
+  }
+  if (found != before.end()) return stored(found->statistics.sweep_id, found->statistics.samples);
+  if (asked.version == 0) NS_RETURN_IF_ERROR(CheckNoneIsUnfinished(before, model));
+
+  const auto& candidates = std::get<std::vector<ComputeSample>>(plan.samples);
+  log << fmt::format("asking {} which {} of {} samples it is least sure of\n",
+                     ModelReferenceText(model), plan.num_chosen, candidates.size());
+  NS_ASSIGN_OR_RETURN(std::vector<ComputeSample> samples,
+                      ChooseLeastSure(PlannerClient(options.planner, options.policy()), model,
+                                      candidates, static_cast<std::size_t>(plan.num_chosen), stop));
+  samples = InPasses(std::move(samples), plan.repeats);
+  SweepInfo info = plan.info;
+  info.config_hash += ':' + ModelReferenceText(model);
+  info.config_text += fmt::format("# chosen by {}\n", ModelReferenceText(model));
+  NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id, store.BeginComputeSweep(info, samples));
+  return stored(sweep_id, static_cast<std::int64_t>(samples.size()));
 }
 
 StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore& store) {
@@ -182,51 +253,48 @@ StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore&
   return StoredSweep{plan.label, *sweep_id, Count(plan.samples), plan.settings, std::move(pending)};
 }
 
-// Samples that another run of the same sweep measured into the store meanwhile.
-std::int64_t ByOthers(const StoredSweep& sweep, const SweepReport& report, std::int64_t missing) {
-  return std::max<std::int64_t>(0, sweep.num_pending() - report.recorded - missing);
-}
-
-std::string ReportAsJson(const StoredSweep& sweep, const SweepReport& report,
+v1::SweepAnswer AnswerOf(const StoredSweep& sweep, const SweepReport& report,
                          std::int64_t missing) {
-  auto given_up = nlohmann::ordered_json::array();
-  for (const GivenUpSample& sample : report.given_up)
-    given_up.push_back({{"sample_id", sample.sample_id}, {"reason", sample.reason}});
-  auto lost = nlohmann::ordered_json::array();
-  for (const LostWorker& worker : report.lost) {
-    nlohmann::ordered_json entry = {{"worker", worker.worker}};
-    if (worker.device.has_value()) entry["device"] = *worker.device;
-    entry["reason"] = worker.reason;
-    lost.push_back(std::move(entry));
+  v1::SweepAnswer answer;
+  answer.set_kind(sweep.label);
+  answer.set_sweep_id(sweep.sweep_id);
+  answer.set_samples(sweep.num_samples);
+  answer.set_done_before(sweep.num_samples - sweep.num_pending());
+  answer.set_recorded(report.recorded);
+  // Another run of the same sweep measured them into the store meanwhile.
+  answer.set_recorded_by_others(
+      std::max<std::int64_t>(0, sweep.num_pending() - report.recorded - missing));
+  answer.set_out_of_memory(report.out_of_memory);
+  answer.set_missing(missing);
+  answer.set_complete(missing == 0);
+  for (const GivenUpSample& sample : report.given_up) {
+    v1::SweepGivenUp& given_up = *answer.add_given_up();
+    given_up.set_sample_id(sample.sample_id);
+    given_up.set_reason(sample.reason);
   }
-  const nlohmann::ordered_json json = {{"kind", sweep.label},
-                                       {"sweep_id", sweep.sweep_id},
-                                       {"samples", sweep.num_samples},
-                                       {"done_before", sweep.num_samples - sweep.num_pending()},
-                                       {"recorded", report.recorded},
-                                       {"recorded_by_others", ByOthers(sweep, report, missing)},
-                                       {"out_of_memory", report.out_of_memory},
-                                       {"missing", missing},
-                                       {"complete", missing == 0},
-                                       {"given_up", given_up},
-                                       {"lost", lost},
-                                       {"error", report.status.ok() ? "" : Message(report.status)}};
-  return json.dump(2) + '\n';
+  for (const LostWorker& worker : report.lost) {
+    v1::SweepLost& lost = *answer.add_lost();
+    lost.set_worker(worker.worker);
+    if (worker.device) lost.set_device(*worker.device);
+    lost.set_reason(worker.reason);
+  }
+  if (!report.status.ok()) answer.set_error(Message(report.status));
+  return answer;
 }
 
-std::string ReportAsText(const StoredSweep& sweep, const SweepReport& report,
-                         std::int64_t missing) {
+std::string SweepAsText(const v1::SweepAnswer& answer, const TextStyle&) {
   std::string text = fmt::format(
       "{} sweep {}: {} samples, {} measured now ({} out of memory), {} before, {} missing\n",
-      sweep.label, sweep.sweep_id, sweep.num_samples, report.recorded, report.out_of_memory,
-      sweep.num_samples - sweep.num_pending(), missing);
-  if (const std::int64_t others = ByOthers(sweep, report, missing); others > 0) {
-    text += fmt::format("measured by others into this store meanwhile: {}\n", others);
+      answer.kind(), answer.sweep_id(), answer.samples(), answer.recorded(), answer.out_of_memory(),
+      answer.done_before(), answer.missing());
+  if (answer.recorded_by_others() > 0) {
+    text += fmt::format("measured by others into this store meanwhile: {}\n",
+                        answer.recorded_by_others());
   }
-  for (const LostWorker& lost : report.lost) {
-    text += fmt::format("away at the end: {}{}: {}\n", lost.worker,
-                        lost.device.has_value() ? fmt::format(" device {}", *lost.device) : "",
-                        lost.reason);
+  for (const v1::SweepLost& lost : answer.lost()) {
+    text += fmt::format("away at the end: {}{}: {}\n", lost.worker(),
+                        lost.has_device() ? fmt::format(" device {}", lost.device()) : "",
+                        lost.reason());
   }
   return text;
 }
@@ -279,9 +347,8 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   const auto left = Pending(kind, sweep->sweep_id, **store);
   if (left.ok()) {
     const std::int64_t missing = Count(*left);
-    const std::string text = options.format == "json" ? ReportAsJson(*sweep, report, missing)
-                                                      : ReportAsText(*sweep, report, missing);
-    const int written = WriteResult(console, "", text);
+    const int written =
+        WriteAnswer(console, options.output, AnswerOf(*sweep, report, missing), SweepAsText);
     if (report.status.ok() && missing == 0) return written;
   }
   if (!report.status.ok() || !left.ok()) {
@@ -329,7 +396,7 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
                               "A worker that takes longer for a sample is treated as broken"),
           1, 86'400)
       ->capture_default_str();
-  AddFormatOption(*command, options->format);
+  AddFormatOption(*command, options->output);
   command->callback([options, kind, &console, exit_code] {
     CheckDistinctWorkers(options->workers);
     *exit_code = RunSweep(*options, kind, console);

@@ -4,22 +4,53 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/codec/message_text.h"
 
 namespace neuroshard {
 namespace {
 
-std::vector<StrategyResult> SomeResults() {
-  return {
-      {"neuroshard", {{0, 10.0, 2, 4.0, ""}, {1, 20.0, 0, 8.0, ""}, {2, 60.0, 1, 6.0, ""}}},
-      {"random",
-       {{0, 20.0, 0, 1.0, ""}, {1, std::nullopt, 0, 0, "no plan fits"}, {2, 75.0, 0, 2.0, ""}}},
-      {"broken",
-       {{0, std::nullopt, 0, 0, "x"}, {1, std::nullopt, 0, 0, "x"}, {2, std::nullopt, 0, 0, "x"}}}};
+struct Solved {
+  double cost_ms;
+  int splits;
+  double search_ms;
+};
+
+// A task without a plan has a reason in place of one.
+void Add(const std::string& strategy, const std::vector<std::variant<Solved, const char*>>& tasks,
+         v1::TasksAnswer& answer) {
+  v1::TasksOfStrategy& result = *answer.add_results();
+  result.set_strategy(strategy);
+  for (const auto& of : tasks) {
+    v1::TaskAnswer& task = *result.add_tasks();
+    task.set_task(result.tasks_size() - 1);
+    const auto* solved = std::get_if<Solved>(&of);
+    task.set_solved(solved != nullptr);
+    if (solved == nullptr) {
+      task.set_error(std::get<const char*>(of));
+      continue;
+    }
+    task.set_cost_ms(solved->cost_ms);
+    task.set_splits(solved->splits);
+    task.set_search_ms(solved->search_ms);
+  }
+}
+
+v1::TasksAnswer SomeResults() {
+  v1::TasksAnswer answer;
+  Add("neuroshard", {Solved{10.0, 2, 4.0}, Solved{20.0, 0, 8.0}, Solved{60.0, 1, 6.0}}, answer);
+  Add("random", {Solved{20.0, 0, 1.0}, "no plan fits", Solved{75.0, 0, 2.0}}, answer);
+  Add("broken", {"x", "x", "x"}, answer);
+  Summarize(answer);
+  return answer;
 }
 
 // The shape is binding: scripts outside the project read it (design, section 11).
 TEST(TaskResultsTest, JsonGolden) {
-  EXPECT_EQ(nlohmann::json::parse(TaskResultsAsJson(SomeResults())),
+  EXPECT_EQ(nlohmann::json::parse(MessageToJson(SomeResults())),
             nlohmann::json::parse(R"({"results": [
     {"strategy": "neuroshard", "solved": 3, "mean_cost_ms": 30.0, "mean_search_ms": 6.0, "p50_search_ms": 6.0, "max_search_ms": 8.0,
      "tasks": [{"task": 0, "solved": true, "cost_ms": 10.0, "splits": 2, "search_ms": 4.0},
@@ -36,12 +67,12 @@ TEST(TaskResultsTest, JsonGolden) {
 }
 
 TEST(TaskResultsTest, TableGolden) {
-  EXPECT_EQ(TaskResultsAsTable(SomeResults(), {}),
+  EXPECT_EQ(TasksAsTable(SomeResults(), {}),
             "strategy    solved  mean_cost_ms  cost_ratio  p50_search_ms\n"
             "neuroshard     3/3        30.000       1.000          6.000\n"
             "random         2/3        47.500       1.357          1.000\n"
             "broken         0/3             -           -              -\n");
-  EXPECT_THAT(TaskResultsAsTable(SomeResults(), {.detail = Detail::kWide}),
+  EXPECT_THAT(TasksAsTable(SomeResults(), {.detail = Detail::kWide}),
               ::testing::HasSubstr("p50_search_ms  mean_search_ms  max_search_ms\n"));
 }
 

@@ -1,6 +1,6 @@
 #include "client/cli/text_table.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cassert>
@@ -28,7 +28,7 @@ const char* Begin(TextTable::Mark mark) {
 }  // namespace
 
 std::string Lines(std::string_view text, const TextStyle& style) {
-  return style.detail == Detail::kWide ? std::string(text) : Wrapped(text, style.columns, 2);
+  return style.wide() ? std::string(text) : Wrapped(text, style.columns, 2);
 }
 
 void TextTable::AddRow(std::vector<std::string> cells, Mark mark) {
@@ -70,6 +70,21 @@ std::string TextTable::ToString(const TextStyle& style) const {
   add_line(titles, Mark::kNone);
   for (const Row& row : rows_) add_line(row.cells, row.mark);
   return text;
+}
+
+void Remarks::Add(const std::string& name, const std::string& text) {
+  if (text.empty()) return;
+  const auto [place, is_new] = position_of_.try_emplace(text, remarks_.size());
+  if (is_new) remarks_.push_back({text, {}});
+  remarks_[place->second].second.push_back(name);
+}
+
+std::string Remarks::ToString(const TextStyle& style) const {
+  std::string lines;
+  for (const auto& [text, names] : remarks_) {
+    lines += Lines(fmt::format("{}: {}\n", fmt::join(names, ", "), text), style);
+  }
+  return lines;
 }
 
 }  // namespace neuroshard

@@ -13,18 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/format_option.h"
 #include "client/cli/input_file.h"
-#include "client/cli/option_check.h"
-#include "client/cli/planner_options.h"
-#include "client/cli/tls_options.h"
 #include "client/cli/validation_output.h"
-#include "client/cli/worker_options.h"
-#include "client/stub/planner_client.h"
 #include "client/validate/plan_shards.h"
 #include "client/validate/validation.h"
-#include "client/validate/validation_record.h"
 #include "common/base/clock.h"
 #include "common/base/stop_signal.h"
 #include "common/base/violations.h"
@@ -48,8 +42,7 @@ struct ValidateOptions {
   std::string model;
   std::string store_file;
   std::int64_t max_time_ms = MeasurementSettings().max_time_ms;
-  std::string format;
-  Detail detail = Detail::kShort;
+  OutputOptions output;
 };
 
 // A prediction, and how the collectives that it learned from followed each other.
@@ -196,11 +189,10 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
     }
   }
   const Status recorded = Record(options, *request, *report, console);
-  const int written =
-      WriteResult(console, "",
-                  options.format == "json"
-                      ? ValidationAsJson(*report, predicted)
-                      : ValidationAsTable(*report, predicted, console.Style(options.detail)));
+  const int written = WriteAnswer(console, options.output, ValidationOf(*report, predicted),
+                                  [&](const auto&, const TextStyle& style) {
+                                    return ValidationAsTable(*report, predicted, style);
+                                  });
   if (!recorded.ok()) return ReportFailure(console, recorded);
   for (const MeasuredRank& rank : report->ranks) {
     if (!rank.problem.empty()) return kExitFailure;
@@ -236,8 +228,8 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
   command->add_option("--store", options->store_file,
                       "Profile store that gets what was measured, as sweeps named \"validation\"; "
                       "made when missing");
-  AddFormatOption(*command, options->format);
-  AddWideOption(*command, options->detail);
+  AddFormatOption(*command, options->output);
+  AddWideOption(*command, options->output);
   command->callback([options, &console, exit_code] {
     CheckDistinctWorkers(options->workers);
     *exit_code = RunValidate(*options, console);

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "client/cli/command_line_fixture.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "tests/support/fake_worker.h"
 
 namespace neuroshard {

@@ -1,69 +1,58 @@
 #include "client/cli/validation_output.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
-#include <nlohmann/json.hpp>
+#include <functional>
 #include <utility>
 #include <vector>
 
-#include "client/cli/plan_report_text.h"
-#include "client/cli/text_table.h"
+#include "client/cli/plan_report.h"
+#include "common/codec/plan_codec.h"
 #include "common/domain/backend_names.h"
 
 namespace neuroshard {
 namespace {
 
-struct Comparison {
-  std::optional<double> predicted_ms;
-  std::optional<double> measured_ms;
-  std::optional<CostInterval> interval;  // of the prediction, where the model says
-
-  std::optional<bool> inside() const {
-    if (!interval || !measured_ms) return std::nullopt;
-    return *measured_ms >= interval->low_ms && *measured_ms <= interval->high_ms;
+v1::Comparison Compare(std::optional<double> predicted_ms, std::optional<double> measured_ms,
+                       const std::optional<CostInterval>& interval) {
+  v1::Comparison comparison;
+  if (predicted_ms) comparison.set_predicted_ms(*predicted_ms);
+  if (measured_ms) comparison.set_measured_ms(*measured_ms);
+  if (predicted_ms && measured_ms && *measured_ms != 0) {
+    comparison.set_relative_error((*predicted_ms - *measured_ms) / *measured_ms);
   }
-
-  std::optional<double> relative_error() const {
-    if (!predicted_ms || !measured_ms || *measured_ms == 0) return std::nullopt;
-    return (*predicted_ms - *measured_ms) / *measured_ms;
+  if (!interval) return comparison;
+  comparison.mutable_interval()->set_low_ms(interval->low_ms);
+  comparison.mutable_interval()->set_high_ms(interval->high_ms);
+  if (measured_ms) {
+    comparison.set_inside(*measured_ms >= interval->low_ms && *measured_ms <= interval->high_ms);
   }
-};
-
-struct Stage {
-  const char* name;
-  Comparison comparison;
-};
+  return comparison;
+}
 
 // The distribution of ids is among them where it was measured.
-std::vector<Stage> Stages(const ValidationReport& report, std::size_t r,
-                          const RankCost* predicted) {
+v1::ValidatedStages StagesOf(const ValidationReport& report, std::size_t r,
+                             const RankCost* predicted) {
   const MeasuredRank& measured = report.ranks[r];
-  const auto compare = [&](double RankCost::*cost, std::optional<CostInterval> RankIntervals::*of,
-                           std::optional<double> measured_ms) -> Comparison {
-    if (predicted == nullptr) return {std::nullopt, measured_ms, std::nullopt};
-    return {predicted->*cost, measured_ms, predicted->intervals.*of};
+  v1::ValidatedStages stages;
+  const auto set = [&](v1::Comparison* stage, const auto& cost, const auto& interval,
+                       std::optional<double> measured_ms) {
+    *stage = predicted == nullptr ? Compare(std::nullopt, measured_ms, std::nullopt)
+                                  : Compare(std::invoke(cost, *predicted), measured_ms,
+                                            std::invoke(interval, predicted->intervals));
   };
-  Comparison total{std::nullopt, report.total_ms(r), std::nullopt};
-  if (predicted != nullptr) {
-    total.predicted_ms = predicted->total_ms();
-    total.interval = predicted->intervals.total;
+  if (report.input_dist != InputDistUse::kNotMeasured) {
+    set(stages.mutable_input_dist(), &RankCost::input_dist_ms, &RankIntervals::input_dist,
+        measured.input_dist_ms);
   }
-  std::vector<Stage> stages = {
-      {"compute", compare(&RankCost::compute_ms, &RankIntervals::compute, measured.compute_ms())},
-      {"backward_comm", compare(&RankCost::backward_comm_ms, &RankIntervals::backward_comm,
-                                measured.backward_comm_ms)},
-      {"forward_comm",
-       compare(&RankCost::forward_comm_ms, &RankIntervals::forward_comm, measured.forward_comm_ms)},
-      {"total", total}};
-  if (report.input_dist == InputDistUse::kNotMeasured) return stages;
-  Comparison input_dist{std::nullopt, measured.input_dist_ms, std::nullopt};
-  if (predicted != nullptr) {
-    input_dist.predicted_ms = predicted->input_dist_ms;
-    input_dist.interval = predicted->intervals.input_dist;
-  }
-  stages.insert(stages.begin(), {"input_dist", input_dist});
+  set(stages.mutable_compute(), &RankCost::compute_ms, &RankIntervals::compute,
+      measured.compute_ms());
+  set(stages.mutable_backward_comm(), &RankCost::backward_comm_ms, &RankIntervals::backward_comm,
+      measured.backward_comm_ms);
+  set(stages.mutable_forward_comm(), &RankCost::forward_comm_ms, &RankIntervals::forward_comm,
+      measured.forward_comm_ms);
+  set(stages.mutable_total(), &RankCost::total_ms, &RankIntervals::total, report.total_ms(r));
   return stages;
 }
 
@@ -71,43 +60,47 @@ const RankCost* RankOf(const std::optional<PlanCost>& predicted, std::size_t ran
   return predicted && rank < predicted->ranks.size() ? &predicted->ranks[rank] : nullptr;
 }
 
-Comparison Costs(const ValidationReport& report, const std::optional<PlanCost>& predicted) {
-  if (!predicted) return {std::nullopt, report.embedding_cost_ms(), std::nullopt};
-  return {predicted->embedding_cost_ms, report.embedding_cost_ms(), predicted->interval};
+std::string ShownError(const v1::Comparison& of) {
+  return of.has_relative_error() ? fmt::format("{:+.1f}%", of.relative_error() * 100) : "-";
 }
 
-std::string Shown(const std::optional<double>& ms) { return ms ? fmt::format("{:.3f}", *ms) : "-"; }
-
-std::string ShownError(const Comparison& comparison) {
-  const auto error = comparison.relative_error();
-  return error ? fmt::format("{:+.1f}%", *error * 100) : "-";
+std::string ShownPrediction(const v1::Comparison& of) {
+  return of.has_predicted_ms() ? Cell(of.predicted_ms()) : "-";
 }
 
-// "0.900..1.300", and "!" where what was measured is outside.
-std::string ShownInterval(const Comparison& comparison) {
-  if (!comparison.interval) return "-";
-  return fmt::format("{:.3f}..{:.3f}{}", comparison.interval->low_ms, comparison.interval->high_ms,
-                     comparison.inside().value_or(true) ? " " : "!");
+std::string ShownMeasurement(const v1::Comparison& of) {
+  return of.has_measured_ms() ? Cell(of.measured_ms()) : "-";
+}
+
+// A line of the table.
+struct RankStage {
+  const v1::ValidatedRank* rank;
+  const char* name;
+  v1::Comparison comparison;
+};
+
+std::vector<RankStage> RankStages(const v1::ValidationAnswer& answer) {
+  std::vector<RankStage> all;
+  for (const v1::ValidatedRank& rank : answer.ranks()) {
+    const v1::ValidatedStages& stages = rank.stages();
+    if (stages.has_input_dist()) all.push_back({&rank, "input_dist", stages.input_dist()});
+    all.insert(all.end(), {{&rank, "compute", stages.compute()},
+                           {&rank, "backward_comm", stages.backward_comm()},
+                           {&rank, "forward_comm", stages.forward_comm()},
+                           {&rank, "total", stages.total()}});
+  }
+  return all;
 }
 
 // How many of the measured stages were where the model said; empty where it does not say.
-std::string CoverageLine(const ValidationReport& report, const std::optional<PlanCost>& predicted) {
-  int inside = 0;
-  int known = 0;
-  for (std::size_t r = 0; r < report.ranks.size(); ++r) {
-    for (const Stage& stage : Stages(report, r, RankOf(predicted, r))) {
-      const auto is_inside = stage.comparison.inside();
-      known += is_inside ? 1 : 0;
-      inside += is_inside.value_or(false) ? 1 : 0;
-    }
-  }
+std::string CoverageLine(const std::vector<RankStage>& stages, double coverage) {
+  const auto count = [&](const auto& is) {
+    return std::count_if(stages.begin(), stages.end(), is);
+  };
+  const auto known = count([](const RankStage& of) { return of.comparison.has_inside(); });
   if (known == 0) return "";
-  return fmt::format("measured inside the model's {:.0f}% interval: {} of {}\n",
-                     100 * predicted->interval_coverage, inside, known);
-}
-
-nlohmann::ordered_json OrNull(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+  return fmt::format("measured inside the model's {:.0f}% interval: {} of {}\n", 100 * coverage,
+                     count([](const RankStage& of) { return of.comparison.inside(); }), known);
 }
 
 std::optional<double> MeasuredMs(const CommMeasurement& measurement) {
@@ -129,74 +122,85 @@ std::string CollectiveLines(const ValidationReport& report) {
                                   ? measured.sample.sample_id + ':'
                                   : fmt::format("{}_comm: {}", ToText(measured.sample.direction),
                                                 ToText(measured.sample.collective));
-    lines += fmt::format("{} {} ms on its slowest rank\n", stage, Shown(slowest_ms));
+    lines += fmt::format("{} {} ms on its slowest rank\n", stage, Cell(slowest_ms));
   }
   return others ? lines : "";
 }
 
-nlohmann::ordered_json CollectivesAsJson(const ValidationReport& report) {
-  auto collectives = nlohmann::ordered_json::array();
-  for (const MeasuredCommSample& measured : report.comm) {
-    auto measured_ms = nlohmann::ordered_json::array();
-    for (const CommMeasurement& rank : measured.measurements) {
-      measured_ms.push_back(OrNull(MeasuredMs(rank)));
-    }
-    nlohmann::ordered_json direction;  // null where there is none
-    if (!measured.sample.input_dist) direction = ToText(measured.sample.direction);
-    collectives.push_back({{"direction", std::move(direction)},
-                           {"collective", CollectiveWord(measured.sample)},
-                           {"measured_ms", std::move(measured_ms)}});
-  }
-  return collectives;
-}
-
-nlohmann::ordered_json AsJson(const Comparison& comparison) {
-  nlohmann::ordered_json json = {{"predicted_ms", OrNull(comparison.predicted_ms)},
-                                 {"measured_ms", OrNull(comparison.measured_ms)},
-                                 {"relative_error", OrNull(comparison.relative_error())}};
-  if (!comparison.interval) return json;
-  json["interval"] = {{"low_ms", comparison.interval->low_ms},
-                      {"high_ms", comparison.interval->high_ms}};
-  if (const auto inside = comparison.inside()) json["inside"] = *inside;
-  return json;
-}
-
 }  // namespace
+
+v1::ValidationAnswer ValidationOf(const ValidationReport& report,
+                                  const std::optional<PlanCost>& predicted) {
+  v1::ValidationAnswer answer;
+  for (std::size_t r = 0; r < report.ranks.size(); ++r) {
+    const MeasuredRank& measured = report.ranks[r];
+    v1::ValidatedRank& rank = *answer.add_ranks();
+    rank.set_rank(static_cast<int>(r));
+    rank.set_worker(measured.worker);
+    rank.set_device(measured.device);
+    rank.set_problem(measured.problem);
+    *rank.mutable_stages() = StagesOf(report, r, RankOf(predicted, r));
+    if (const auto ms = measured.forward_compute_ms) rank.set_measured_forward_compute_ms(*ms);
+    if (const auto ms = measured.backward_compute_ms) rank.set_measured_backward_compute_ms(*ms);
+    rank.set_measured_start_offset_ms(measured.start_offset_ms);
+  }
+  for (const MeasuredCommSample& measured : report.comm) {
+    v1::ValidatedCollective& collective = *answer.add_collectives();
+    if (!measured.sample.input_dist) {
+      collective.set_direction(std::string(ToText(measured.sample.direction)));
+    }
+    collective.set_collective(std::string(CollectiveWord(measured.sample)));
+    for (const CommMeasurement& rank : measured.measurements) {
+      collective.add_measured_ms(MeasuredMs(rank).value_or(std::nan("")));
+    }
+  }
+  *answer.mutable_measured_with() = EncodeMeasuredWith(report.measured_with());
+  *answer.mutable_embedding_cost() =
+      predicted
+          ? Compare(predicted->embedding_cost_ms, report.embedding_cost_ms(), predicted->interval)
+          : Compare(std::nullopt, report.embedding_cost_ms(), std::nullopt);
+  answer.mutable_notes()->Assign(report.notes.begin(), report.notes.end());
+  return answer;
+}
 
 std::string ValidationAsTable(const ValidationReport& report,
                               const std::optional<PlanCost>& predicted, const TextStyle& style) {
-  const bool wide = style.detail == Detail::kWide;
-  const bool intervals = predicted && predicted->interval_coverage > 0;
-  std::vector<TextTable::Column> columns = {
-      {"rank"}, {"stage", TextTable::Align::kLeft}, {"predicted_ms"}};
-  if (intervals) columns.push_back({fmt::format("{:.0f}% ", 100 * predicted->interval_coverage)});
-  columns.insert(columns.end(), {{"measured_ms"}, {"error"}});
-  if (wide) columns.push_back({"device", TextTable::Align::kLeft});
-  TextTable table(std::move(columns));
-  std::string problems;
-  for (std::size_t r = 0; r < report.ranks.size(); ++r) {
-    const MeasuredRank& rank = report.ranks[r];
-    for (const Stage& stage : Stages(report, r, RankOf(predicted, r))) {
-      std::vector<std::string> cells = {fmt::format("{}", r), stage.name,
-                                        Shown(stage.comparison.predicted_ms)};
-      if (intervals) cells.push_back(ShownInterval(stage.comparison));
-      cells.insert(cells.end(),
-                   {Shown(stage.comparison.measured_ms), ShownError(stage.comparison)});
-      if (wide) cells.push_back(fmt::format("{} device {}", rank.worker, rank.device));
-      table.AddRow(std::move(cells));
-    }
-    if (!rank.problem.empty()) problems += fmt::format("rank {}: {}\n", r, rank.problem);
-  }
-  const Comparison cost = Costs(report, predicted);
-  std::string text =
-      fmt::format("plan cost: predicted {} ms, measured {} ms, error {}\n",
-                  Shown(cost.predicted_ms), Shown(cost.measured_ms), ShownError(cost));
+  const v1::ValidationAnswer answer = ValidationOf(report, predicted);
+  const std::vector<RankStage> stages = RankStages(answer);
+  const double coverage = predicted ? predicted->interval_coverage : 0;
+  // "0.900..1.300", and "!" where what was measured is outside.
+  const auto interval = [](const RankStage& stage) -> std::string {
+    const v1::Comparison& of = stage.comparison;
+    if (!of.has_interval()) return "-";
+    return IntervalText(of.interval()) + (of.has_inside() && !of.inside() ? "!" : " ");
+  };
+  const auto shown = [](const auto& cell) {
+    return [cell](const RankStage& stage) { return cell(stage.comparison); };
+  };
+  TableOf<RankStage> table;
+  table.Right("rank", [](const RankStage& of) { return of.rank->rank(); })
+      .Left("stage", &RankStage::name)
+      .Right("predicted_ms", shown(ShownPrediction))
+      .Right(fmt::format("{:.0f}% ", 100 * coverage), interval, coverage > 0)
+      .Right("measured_ms", shown(ShownMeasurement))
+      .Right("error", shown(ShownError))
+      .Left(
+          "device",
+          [](const RankStage& of) {
+            return fmt::format("{} device {}", of.rank->worker(), of.rank->device());
+          },
+          style.wide());
+  const v1::Comparison& cost = answer.embedding_cost();
+  std::string text = fmt::format("plan cost: predicted {} ms, measured {} ms, error {}\n",
+                                 ShownPrediction(cost), ShownMeasurement(cost), ShownError(cost));
   text += MeasuredWithLine(report.measured_with());
-  text += CoverageLine(report, predicted);
+  text += CoverageLine(stages, coverage);
   text += CollectiveLines(report);
-  text += problems;
-  for (const std::string& note : report.notes) text += "note: " + note + '\n';
-  return table.ToString(style) + Lines(text, style);
+  for (const v1::ValidatedRank& rank : answer.ranks()) {
+    if (!rank.problem().empty()) text += fmt::format("rank {}: {}\n", rank.rank(), rank.problem());
+  }
+  for (const std::string& note : answer.notes()) text += "note: " + note + '\n';
+  return table.ToString(stages, style) + Lines(text, style);
 }
 
 std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
@@ -210,35 +214,6 @@ std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
   }
   return fmt::format("the prediction forecasts {}, measured were {}", MeasuredWithText(predicted),
                      MeasuredWithText(measured));
-}
-
-std::string ValidationAsJson(const ValidationReport& report,
-                             const std::optional<PlanCost>& predicted) {
-  auto ranks = nlohmann::ordered_json::array();
-  for (std::size_t r = 0; r < report.ranks.size(); ++r) {
-    const MeasuredRank& rank = report.ranks[r];
-    nlohmann::ordered_json stages;
-    for (const Stage& stage : Stages(report, r, RankOf(predicted, r)))
-      stages[stage.name] = AsJson(stage.comparison);
-    ranks.push_back({{"rank", r},
-                     {"worker", rank.worker},
-                     {"device", rank.device},
-                     {"problem", rank.problem},
-                     {"stages", stages},
-                     {"measured_forward_compute_ms", OrNull(rank.forward_compute_ms)},
-                     {"measured_backward_compute_ms", OrNull(rank.backward_compute_ms)},
-                     {"measured_start_offset_ms", rank.start_offset_ms}});
-  }
-  const MeasuredWith with = report.measured_with();
-  const nlohmann::ordered_json json = {{"ranks", ranks},
-                                       {"collectives", CollectivesAsJson(report)},
-                                       {"measured_with",
-                                        {{"device", with.device},
-                                         {"backend", with.backend},
-                                         {"collective_backend", with.collective_backend}}},
-                                       {"embedding_cost", AsJson(Costs(report, predicted))},
-                                       {"notes", report.notes}};
-  return json.dump(2) + '\n';
 }
 
 }  // namespace neuroshard

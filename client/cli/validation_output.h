@@ -1,4 +1,4 @@
-// Text and JSON of a validation: predicted beside measured.
+// Answer and text of a validation: predicted beside measured.
 #pragma once
 
 #include <optional>
@@ -7,6 +7,7 @@
 #include "client/cli/text_table.h"
 #include "client/validate/validation.h"
 #include "common/domain/plan_cost.h"
+#include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
 
@@ -23,17 +24,8 @@ std::string ValidationAsTable(const ValidationReport& report,
 std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
                                              const MeasuredWith& predicted);
 
-// {"ranks": [{"rank", "worker", "device", "problem",
-//             "stages": {"input_dist"|"compute"|"backward_comm"|"forward_comm"|"total":
-//             {"predicted_ms", "measured_ms", "relative_error"}}, "measured_forward_compute_ms",
-//             "measured_backward_compute_ms", "measured_start_offset_ms"}],
-//  "collectives": [{"direction", "collective", "measured_ms": [by rank]}],
-//  "measured_with": {"device", "backend", "collective_backend"},
-//  "embedding_cost": {"predicted_ms", "measured_ms", "relative_error"}, "notes": [...]}; null for
-//  what is not known. "input_dist" only where it was measured; that collective's direction is null.
-//  Where there is an interval, "interval": {"low_ms", "high_ms"} beside "relative_error", and
-//  "inside" where something was measured.
-std::string ValidationAsJson(const ValidationReport& report,
-                             const std::optional<PlanCost>& predicted);
+// What was predicted and what was measured.
+v1::ValidationAnswer ValidationOf(const ValidationReport& report,
+                                  const std::optional<PlanCost>& predicted);
 
 }  // namespace neuroshard

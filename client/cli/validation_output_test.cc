@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/codec/message_text.h"
+
 namespace neuroshard {
 namespace {
 
@@ -71,7 +73,7 @@ TEST(ValidationOutputTest, SaysWhetherWhatWasMeasuredIsWhereTheModelSaid) {
       "measured inside the model's 90% interval: 1 of 2\n"
       "rank 1: out_of_memory: big\n"
       "note: forward communication was not measured\n");
-  const auto json = nlohmann::json::parse(ValidationAsJson(SomeReport(), cost));
+  const auto json = nlohmann::json::parse(MessageToJson(ValidationOf(SomeReport(), cost)));
   const auto& stages = json["ranks"][0]["stages"];
   EXPECT_EQ(stages["compute"]["inside"], true);
   EXPECT_EQ(stages["backward_comm"]["inside"], false);
@@ -96,7 +98,8 @@ TEST(ValidationOutputTest, SaysWhatAStageIsMadeOfWhereItIsMoreThanAnAllToAll) {
   EXPECT_THAT(ValidationAsTable(report, SomePrediction(), kWide),
               HasSubstr("forward_comm: all_to_all 1.500 ms on its slowest rank\n"
                         "forward_comm: reduce_scatter 2.500 ms on its slowest rank\n"));
-  const auto json = nlohmann::json::parse(ValidationAsJson(report, std::nullopt))["collectives"];
+  const auto json =
+      nlohmann::json::parse(MessageToJson(ValidationOf(report, std::nullopt)))["collectives"];
   EXPECT_EQ(json[1]["collective"], "reduce_scatter");
   EXPECT_EQ(json[1]["measured_ms"], (nlohmann::json{2.5, nullptr}));
 }
@@ -118,7 +121,7 @@ TEST(ValidationOutputTest, TheDistributionOfIdsIsAStageWhereItWasMeasured) {
                     HasSubstr("   0  total                20.000       20.000    +0.0%"),
                     HasSubstr("   1  input_dist                -            -        -"),
                     HasSubstr("input_dist-weighted: 0.000 ms on its slowest rank\n")));
-  const auto json = nlohmann::json::parse(ValidationAsJson(report, cost));
+  const auto json = nlohmann::json::parse(MessageToJson(ValidationOf(report, cost)));
   EXPECT_EQ(json["ranks"][0]["stages"]["input_dist"]["measured_ms"], 5.0);
   EXPECT_EQ(json["collectives"][0]["collective"], "input_dist");
   EXPECT_TRUE(json["collectives"][0]["direction"].is_null());
@@ -130,7 +133,7 @@ TEST(ValidationOutputTest, TheDistributionOfIdsIsAStageWhereItWasMeasured) {
 }
 
 TEST(ValidationOutputTest, JsonHasNullForWhatIsNotKnown) {
-  const auto json = nlohmann::json::parse(ValidationAsJson(SomeReport(), std::nullopt));
+  const auto json = nlohmann::json::parse(MessageToJson(ValidationOf(SomeReport(), std::nullopt)));
   EXPECT_TRUE(json["embedding_cost"]["predicted_ms"].is_null());
   EXPECT_TRUE(json["embedding_cost"]["measured_ms"].is_null());
   const auto& rank = json["ranks"][0];
@@ -138,7 +141,8 @@ TEST(ValidationOutputTest, JsonHasNullForWhatIsNotKnown) {
   EXPECT_TRUE(rank["stages"]["compute"]["relative_error"].is_null());
   EXPECT_EQ(rank["measured_forward_compute_ms"], 4.0);
   EXPECT_EQ(json["ranks"][1]["problem"], "out_of_memory: big");
-  const auto predicted = nlohmann::json::parse(ValidationAsJson(SomeReport(), SomePrediction()));
+  const auto predicted =
+      nlohmann::json::parse(MessageToJson(ValidationOf(SomeReport(), SomePrediction())));
   EXPECT_DOUBLE_EQ(predicted["ranks"][0]["stages"]["compute"]["relative_error"], 0.2);
 }
 

@@ -12,10 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/document_kind.h"
 #include "client/cli/global_batch_size.h"
-#include "client/cli/input_faults.h"
 #include "client/cli/input_file.h"
+#include "client/cli/plan_report.h"
 #include "common/base/bytes.h"
 #include "common/base/in_file.h"
 #include "common/base/violations.h"
@@ -302,13 +301,6 @@ double SyncMsABatch(const v1::WhatIfRow& row) {
   return row.two_dimensional().sync_ms() / row.two_dimensional().sync_interval_batches();
 }
 
-double UsedShare(const v1::RankCost& rank) {
-  const v1::MemoryUse& memory = rank.memory();
-  return memory.capacity_bytes() > 0 ? static_cast<double>(memory.total_bytes()) /
-                                           static_cast<double>(memory.capacity_bytes())
-                                     : 0;
-}
-
 // TorchRec's planner has one rate for all bytes of an exchange (server/cost/analytic,
 // CommBandwidth).
 void AddHostsWarning(const v1::Topology& topology, v1::WhatIfRow& row) {
@@ -333,9 +325,9 @@ void TakeAnswer(v1::ShardPlanResponse answer, const v1::WhatIfTopology& topology
     row.set_samples_per_second(1e3 * static_cast<double>(row.global_batch_size()) / cost_ms);
   }
   const auto& ranks = answer.cost().ranks();
-  const auto fullest =
-      std::max_element(ranks.begin(), ranks.end(),
-                       [](const auto& a, const auto& b) { return UsedShare(a) < UsedShare(b); });
+  const auto fullest = std::max_element(
+      ranks.begin(), ranks.end(),
+      [](const auto& a, const auto& b) { return UsedShare(a.memory()) < UsedShare(b.memory()); });
   if (fullest != ranks.end()) {
     row.set_fullest_rank(fullest->rank());
     *row.mutable_fullest_memory() = fullest->memory();
@@ -406,35 +398,10 @@ std::string GapText(const v1::WhatIfRow& row) {
 
 std::string MemoryText(const v1::MemoryUse& memory, Detail detail) {
   if (memory.capacity_bytes() == 0) return "-";
-  const double share = 100 * static_cast<double>(memory.total_bytes()) /
-                       static_cast<double>(memory.capacity_bytes());
-  return detail == Detail::kShort ? fmt::format("{:.0f}%", share)
+  return detail == Detail::kShort ? fmt::format("{:.0f}%", 100 * UsedShare(memory))
                                   : fmt::format("{} of {}", FormatBytes(memory.total_bytes()),
                                                 FormatBytes(memory.capacity_bytes()));
 }
-
-// Each text once, with the rows that it is said of: "a, b: text".
-class Remarks {
- public:
-  void Add(const std::string& name, const std::string& text) {
-    if (text.empty()) return;
-    const auto [place, is_new] = position_of_.try_emplace(text, remarks_.size());
-    if (is_new) remarks_.push_back({text, {}});
-    remarks_[place->second].second.push_back(name);
-  }
-
-  std::string ToString(const TextStyle& style) const {
-    std::string lines;
-    for (const auto& [text, names] : remarks_) {
-      lines += Lines(fmt::format("{}: {}\n", fmt::join(names, ", "), text), style);
-    }
-    return lines;
-  }
-
- private:
-  std::map<std::string, std::size_t> position_of_;
-  std::vector<std::pair<std::string, std::vector<std::string>>> remarks_;
-};
 
 }  // namespace
 
@@ -517,50 +484,56 @@ void MarkPareto(v1::WhatIfAnswer& answer) {
 }
 
 std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style) {
+  using Row = v1::WhatIfRow;
   const auto& rows = answer.rows();
-  const bool prices = std::any_of(rows.begin(), rows.end(), [](const v1::WhatIfRow& row) {
-    return row.has_price_per_million_samples();
-  });
-  const bool groups = std::any_of(
-      rows.begin(), rows.end(), [](const v1::WhatIfRow& row) { return row.has_two_dimensional(); });
-  constexpr auto kLeft = TextTable::Align::kLeft;
-  const bool wide = style.detail == Detail::kWide;
-  std::vector<TextTable::Column> columns = {{"topology", kLeft}, {"devices"}};
-  if (wide) columns.push_back({"batch"});
-  columns.push_back({"cost_ms"});
-  if (groups && wide) columns.push_back({"sync"});
-  if (groups) columns.push_back({"sync_ms"});
-  for (const char* title : {"samples/s", "max_memory", "over_bound"}) columns.push_back({title});
-  columns.push_back({"basis", kLeft});
-  if (prices) columns.push_back({"price/M_samples"});
-  if (prices) columns.push_back({"", kLeft});
-  TextTable table(std::move(columns));
+  const auto any = [&](bool (Row::*has)() const) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return (row.*has)(); });
+  };
+  const bool prices = any(&Row::has_price_per_million_samples);
+  const bool groups = any(&Row::has_two_dimensional);
+  // "-" where there is no plan.
+  const auto planned = [](const auto& cell) {
+    return [cell](const Row& row) { return row.failure().empty() ? Cell(cell(row)) : "-"; };
+  };
+  const auto synced = [&](const auto& cell) {
+    return planned([cell](const Row& row) {
+      return row.two_dimensional().replicas() > 1 ? Cell(cell(row)) : "-";
+    });
+  };
+  TableOf<Row> table;
+  table.Left("topology", &Row::name)
+      .Right("devices", &Row::devices)
+      .Right("batch", &Row::global_batch_size, style.wide())
+      .Right("cost_ms", planned([](const Row& row) { return row.embedding_cost_ms(); }))
+      .Right("sync",
+             synced([](const Row& row) { return FormatBytes(row.two_dimensional().sync_bytes()); }),
+             groups && style.wide())
+      .Right("sync_ms", synced(SyncMsABatch), groups)
+      .Right("samples/s",
+             planned([](const Row& row) { return SamplesText(row.samples_per_second()); }))
+      .Right("max_memory", planned([&](const Row& row) {
+               return MemoryText(row.fullest_memory(), style.detail);
+             }))
+      .Right("over_bound", planned(GapText))
+      .Left("basis",
+            [](const Row& row) {
+              return row.failure().empty() ? row.price_basis().kind() : "no plan";
+            })
+      .Right(
+          "price/M_samples",
+          [](const Row& row) {
+            return row.has_price_per_million_samples()
+                       ? fmt::format("{:.4g}", row.price_per_million_samples())
+                       : "-";
+          },
+          prices)
+      .Left(
+          "", [](const Row& row) { return row.pareto() ? "*" : ""; }, prices)
+      .Marked([](const Row& row) {
+        return row.pareto() ? TextTable::Mark::kBold : TextTable::Mark::kNone;
+      });
   Remarks remarks;
-  for (const v1::WhatIfRow& row : rows) {
-    const bool planned = row.failure().empty();
-    std::vector<std::string> cells = {row.name(), fmt::format("{}", row.devices())};
-    if (wide) cells.push_back(fmt::format("{}", row.global_batch_size()));
-    cells.push_back(planned ? fmt::format("{:.3f}", row.embedding_cost_ms()) : "-");
-    const bool synced = planned && row.two_dimensional().replicas() > 1;
-    if (groups && wide)
-      cells.push_back(synced ? FormatBytes(row.two_dimensional().sync_bytes()) : "-");
-    if (groups) cells.push_back(synced ? fmt::format("{:.3f}", SyncMsABatch(row)) : "-");
-    if (planned) {
-      cells.insert(cells.end(), {SamplesText(row.samples_per_second()),
-                                 MemoryText(row.fullest_memory(), style.detail), GapText(row),
-                                 row.price_basis().kind()});
-    } else {
-      cells.insert(cells.end(), {"-", "-", "-", "no plan"});
-      remarks.Add(row.name(), row.failure());
-    }
-    if (prices) {
-      cells.push_back(row.has_price_per_million_samples()
-                          ? fmt::format("{:.4g}", row.price_per_million_samples())
-                          : "-");
-      cells.push_back(row.pareto() ? "*" : "");
-    }
-    table.AddRow(std::move(cells), row.pareto() ? TextTable::Mark::kBold : TextTable::Mark::kNone);
-  }
+  for (const Row& row : rows) remarks.Add(row.name(), row.failure());
   for (const v1::WhatIfRow& row : rows)
     if (row.two_dimensional().fastest()) remarks.Add(row.name(), "fastest groups of this topology");
   for (const v1::WhatIfRow& row : rows) remarks.Add(row.name(), row.price_basis().text());
@@ -568,7 +541,7 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
     for (const std::string& warning : row.warnings())
       remarks.Add(row.name(), "warning: " + warning);
   }
-  std::string text = table.ToString(style);
+  std::string text = table.ToString(rows, style);
   text += Lines(
       "max_memory is that of the fullest rank; over_bound is how far the plan is above the least "
       "that any plan can cost (~: above an even spread, which a plan may be below); basis is what "

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/command_line_fixture.h"
+#include "client/cli/testing/command_line_fixture.h"
 #include "common/base/random.h"
 
 namespace neuroshard {

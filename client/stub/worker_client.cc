@@ -1,12 +1,16 @@
 #include "client/stub/worker_client.h"
 
+#include <grpcpp/client_context.h>
+
 #include <algorithm>
+#include <list>
 #include <utility>
 
-#include "client/stub/cancellable_calls.h"
+#include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
 #include "client/stub/compute_stream.h"
 #include "client/stub/retry.h"
+#include "common/base/mutex.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/deadline.h"
 #include "neuroshard/v1/worker.grpc.pb.h"
@@ -39,6 +43,38 @@ WorkerDescription Describe(const v1::WorkerInfo& info) {
 }
 
 }  // namespace
+
+// Unary calls in progress, which another thread can end. Thread-safe.
+class CancellableCalls {
+ public:
+  // Runs `call` with a context that CancelAll ends.
+  template <typename Call>
+  Status Run(std::chrono::milliseconds deadline, const Call& call) {
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineIn(deadline));
+    AddTrace(context);
+    {
+      const MutexLock lock(mutex_);
+      if (cancelled_) return absl::CancelledError("cancelled");
+      contexts_.push_back(&context);
+    }
+    Status status = call(context);
+    const MutexLock lock(mutex_);
+    contexts_.remove(&context);
+    return status;
+  }
+
+  void CancelAll() {
+    const MutexLock lock(mutex_);
+    cancelled_ = true;
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  }
+
+ private:
+  Mutex mutex_;
+  std::list<grpc::ClientContext*> contexts_ NS_GUARDED_BY(mutex_);
+  bool cancelled_ NS_GUARDED_BY(mutex_) = false;
+};
 
 class WorkerClient::Impl {
  public:

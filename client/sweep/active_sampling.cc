@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "client/stub/model_reference.h"
-#include "client/sweep/widest_intervals.h"
+#include "common/base/positions.h"
 #include "common/codec/measurement_codec.h"
 
 namespace neuroshard {
@@ -82,6 +82,14 @@ StatusOr<std::vector<ComputeSample>> ChooseLeastSure(const PlannerClient& planne
     chosen.push_back(candidates[position]);
   }
   return chosen;
+}
+
+std::vector<std::size_t> WidestIntervals(const std::vector<double>& widths, std::size_t count) {
+  std::vector<std::size_t> positions =
+      PositionsDescending(widths.size(), [&](std::size_t i) { return widths[i]; });
+  positions.resize(std::min(count, positions.size()));
+  std::sort(positions.begin(), positions.end());
+  return positions;
 }
 
 }  // namespace neuroshard

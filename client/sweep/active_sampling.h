@@ -25,4 +25,8 @@ StatusOr<std::vector<ComputeSample>> ChooseLeastSure(const PlannerClient& planne
                                                      const std::vector<ComputeSample>& candidates,
                                                      std::size_t count, const StopSignal& stop);
 
+// Positions of the `count` largest widths (all, when there are fewer), ascending; of equal widths
+// the first.
+std::vector<std::size_t> WidestIntervals(const std::vector<double>& widths, std::size_t count);
+
 }  // namespace neuroshard

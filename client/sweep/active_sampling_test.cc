@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/sweep/widest_intervals.h"
 #include "tests/support/fake_planner.h"
 #include "tests/support/status_matchers.h"
 

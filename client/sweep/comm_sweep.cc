@@ -1,5 +1,3 @@
-#include "client/sweep/comm_sweep.h"
-
 #include <deque>
 #include <map>
 #include <memory>
@@ -10,12 +8,9 @@
 #include "client/stub/backoff.h"
 #include "client/stub/worker_client.h"
 #include "client/sweep/comm_group.h"
-#include "client/sweep/failure_kind.h"
-#include "client/sweep/monitored_threads.h"
-#include "client/sweep/patience.h"
-#include "client/sweep/rank_placement.h"
-#include "client/sweep/stop_latch.h"
+#include "client/sweep/sweep_run.h"
 #include "client/sweep/sweep_tally.h"
+#include "client/sweep/sweep_threads.h"
 #include "common/domain/rank_networks.h"
 
 namespace neuroshard {

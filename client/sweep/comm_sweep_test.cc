@@ -1,10 +1,9 @@
-#include "client/sweep/comm_sweep.h"
-
 #include <gmock/gmock.h>
 
 #include <thread>
 
-#include "client/sweep/sweep_fixture.h"
+#include "client/sweep/sweep_run.h"
+#include "client/sweep/testing/sweep_fixture.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/status_matchers.h"
 

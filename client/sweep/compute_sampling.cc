@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "client/sweep/repeated_passes.h"
 #include "client/sweep/sample_seed.h"
 #include "common/base/random.h"
 

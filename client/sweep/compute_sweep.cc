@@ -1,5 +1,3 @@
-#include "client/sweep/compute_sweep.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -11,13 +9,10 @@
 
 #include "client/stub/backoff.h"
 #include "client/stub/worker_client.h"
-#include "client/sweep/failure_kind.h"
-#include "client/sweep/monitored_threads.h"
-#include "client/sweep/open_streams.h"
-#include "client/sweep/patience.h"
 #include "client/sweep/sample_queue.h"
-#include "client/sweep/stop_latch.h"
+#include "client/sweep/sweep_run.h"
 #include "client/sweep/sweep_tally.h"
+#include "client/sweep/sweep_threads.h"
 
 namespace neuroshard {
 namespace {

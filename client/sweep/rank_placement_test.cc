@@ -1,7 +1,7 @@
-#include "client/sweep/rank_placement.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "client/sweep/comm_group.h"
 
 namespace neuroshard {
 namespace {

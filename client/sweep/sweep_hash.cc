@@ -1,9 +1,107 @@
 #include "client/sweep/sweep_hash.h"
 
-#include "client/sweep/canonical_text.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <vector>
+
 #include "common/base/sha256.h"
 
 namespace neuroshard {
+namespace {
+
+template <typename E>
+std::vector<std::string_view> Texts(const std::vector<E>& words) {
+  std::vector<std::string_view> texts;
+  for (const E word : words) texts.push_back(ToText(word));
+  return texts;
+}
+
+std::string Canonical(const MeasurementSettings& settings) {
+  return fmt::format(
+      "warmup_iterations={} min_iterations={} max_iterations={} target_relative_error={} "
+      "max_time_ms={} flush_cache={}",
+      settings.warmup_iterations, settings.min_iterations, settings.max_iterations,
+      settings.target_relative_error, settings.max_time_ms, settings.flush_cache);
+}
+
+std::string Canonical(const std::vector<std::int64_t>& batch_sizes) {
+  return batch_sizes.size() == 1 ? fmt::format("batch_size={}", batch_sizes.front())
+                                 : fmt::format("batch_sizes={}", batch_sizes);
+}
+
+std::string Canonical(const std::vector<Optimizer>& optimizers) {
+  return optimizers.size() == 1 ? fmt::format("optimizer={}", ToText(optimizers.front()))
+                                : fmt::format("optimizers={}", Texts(optimizers));
+}
+
+std::string Canonical(const ComputeSweepConfig& config) {
+  const ComputeConditions& conditions = config.conditions;
+  std::string text = fmt::format(
+      "kind=compute seed={} num_samples={} repeats={} dims={} min_tables={} max_tables={} "
+      "max_weights_bytes={} {} {} {}",
+      config.seed, config.num_samples, config.repeats, config.dims, config.min_tables,
+      config.max_tables, config.max_weights_bytes, Canonical(conditions.batch_sizes),
+      Canonical(conditions.optimizers), Canonical(config.settings));
+  const ComputeSweepConfig defaults;
+  if (conditions.weighted_share != defaults.conditions.weighted_share) {
+    text += fmt::format(" weighted={}", conditions.weighted_share);
+  }
+  if (conditions.pooling_modes != defaults.conditions.pooling_modes) {
+    text += fmt::format(" pooling_modes={}", Texts(conditions.pooling_modes));
+  }
+  if (conditions.weight_dtypes != defaults.conditions.weight_dtypes) {
+    text += fmt::format(" weight_dtypes={}", Texts(conditions.weight_dtypes));
+  }
+  if (conditions.compute_kernels != defaults.conditions.compute_kernels) {
+    text += fmt::format(" compute_kernels={} cache_load_factors={}",
+                        Texts(conditions.compute_kernels), conditions.cache_load_factors);
+  }
+  if (config.row_shares != defaults.row_shares) {
+    text += fmt::format(" row_shares={}", config.row_shares);
+  }
+  if (config.active_candidates != 0) {
+    text += fmt::format(" active_candidates={}", config.active_candidates);
+  }
+  return text;
+}
+
+std::string Canonical(const CommSweepConfig& config) {
+  std::string text = fmt::format(
+      "kind=comm seed={} num_samples={} repeats={} num_ranks={} {} dims={} "
+      "min_tables={} "
+      "max_tables={} min_random_placement={} "
+      "max_random_placement={} max_start_offset={} start_offset_unit_ms={} {}",
+      config.seed, config.num_samples, config.repeats, config.num_ranks,
+      Canonical(config.batch_sizes), config.dims, config.min_tables, config.max_tables,
+      config.min_random_placement, config.max_random_placement, config.max_start_offset,
+      config.start_offset_unit_ms, Canonical(config.settings));
+  if (config.collectives != CommSweepConfig().collectives) {
+    text += fmt::format(" collectives={}", Texts(config.collectives));
+  }
+  if (config.wire_dtypes != CommSweepConfig().wire_dtypes) {
+    text += fmt::format(" wire_dtypes={}", Texts(config.wire_dtypes));
+  }
+  if (config.input_dist) {
+    text += fmt::format(" input_dist pooling_factors={} weighted={}",
+                        config.input_dist->pooling_factors, config.input_dist->weighted_share);
+  }
+  if (config.cadence != CommSweepConfig().cadence) {
+    text += fmt::format(" cadence={}", ToText(config.cadence));
+  }
+  return text;
+}
+
+// Every value that decides which samples there are and how they are measured, defaults included, in
+// a fixed order. Two configs with the same canonical text (and the same tables) are the same sweep.
+// Keys that came later appear only where they are not at their default: the text of a file that
+// does not use them stays what it was, and a store that was begun with it goes on.
+std::string CanonicalText(const SweepConfig& config) {
+  return std::visit([](const auto& kind) { return Canonical(kind); }, config);
+}
+
+}  // namespace
 
 std::string SweepHash(const SweepConfig& config, std::string_view tables_csv) {
   std::string text = CanonicalText(config);

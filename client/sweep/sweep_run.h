@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "client/stub/call_policy.h"
-#include "client/sweep/progress_display.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
+#include "common/cli/progress_display.h"
 #include "common/domain/measurement.h"
 #include "common/store/profile_store.h"
 
@@ -75,5 +75,19 @@ struct SweepReport {
   std::vector<GivenUpSample> given_up;
   std::vector<LostWorker> lost;  // none after a run that was stopped
 };
+
+// Hands `pending` out to free devices, one stream a device, and writes every record to the store in
+// a transaction of its own as it arrives. Samples of a worker that dies go back to the others; a
+// worker that is restarted on its address is used again. Blocks until every sample has a record or
+// is given up, the run is stopped (measurements in flight are cancelled, they cost seconds), or no
+// worker is left.
+SweepReport RunComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending);
+
+// For each number of ranks: opens one group whose ranks go round the workers, measures all its
+// pending samples on it one after the other, and writes the records of all ranks of a sample in one
+// transaction. A group that breaks is opened again on the workers that are there, and its sample
+// measured again. Ends as RunComputeSweep does; FAILED_PRECONDITION when the workers have fewer
+// devices than some samples have ranks (the others are measured first).
+SweepReport RunCommSweep(const SweepRun& run, std::vector<CommSample> pending);
 
 }  // namespace neuroshard

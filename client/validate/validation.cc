@@ -12,9 +12,7 @@
 
 #include "client/stub/worker_client.h"
 #include "client/sweep/comm_group.h"
-#include "client/sweep/monitored_threads.h"
-#include "client/sweep/open_streams.h"
-#include "client/sweep/rank_placement.h"
+#include "client/sweep/sweep_threads.h"
 #include "client/validate/plan_collectives.h"
 #include "common/base/mutex.h"
 #include "common/domain/backend_names.h"
@@ -418,6 +416,13 @@ StatusOr<ValidationReport> Validate(const PlanRequest& request,
                                     const ValidationOptions& options, const StopSignal& stop,
                                     ProgressDisplay& display) {
   return Validation(request, ranks, options, display).Run(stop);
+}
+
+StatusOr<std::int64_t> RecordValidation(const ValidationReport& report,
+                                        const std::string& config_text, ProfileStore& store) {
+  const SweepInfo info{"validation", "validation-" + report.run_id, config_text};
+  NS_RETURN_IF_ERROR(store.RecordMeasured(info, report.compute, report.comm));
+  return static_cast<std::int64_t>(report.compute.size() + report.comm.size());
 }
 
 }  // namespace neuroshard

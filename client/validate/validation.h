@@ -2,15 +2,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "client/stub/call_policy.h"
-#include "client/sweep/progress_display.h"
 #include "client/validate/plan_shards.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
+#include "common/cli/progress_display.h"
 #include "common/domain/measurement.h"
 #include "common/domain/plan_cost.h"
 #include "common/domain/plan_request.h"
@@ -81,5 +82,12 @@ StatusOr<ValidationReport> Validate(const PlanRequest& request,
                                     const std::vector<RankShards>& ranks,
                                     const ValidationOptions& options, const StopSignal& stop,
                                     ProgressDisplay& display);
+
+// Writes the samples and records of `report` as sweeps named "validation", one of compute and one
+// of communication, in one transaction; returns how many samples that are. Every validation is a
+// sweep of its own, since its records are of another time; the same report again changes nothing.
+// `config_text` says what was validated.
+StatusOr<std::int64_t> RecordValidation(const ValidationReport& report,
+                                        const std::string& config_text, ProfileStore& store);
 
 }  // namespace neuroshard

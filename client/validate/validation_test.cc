@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <sstream>
 
-#include "client/validate/validation_record.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/status_matchers.h"
 

@@ -18,7 +18,6 @@
 #include "common/base/similar_word.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/help_formatter.h"
-#include "common/cli/manual_page.h"
 
 namespace neuroshard {
 

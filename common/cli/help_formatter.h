@@ -1,4 +1,4 @@
-// --help in eighty columns.
+// --help in eighty columns, and the manual page.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,5 +22,10 @@ class HelpFormatter final : public CLI::Formatter {
 
 // The words that an option's OneOf allows ("table", "json"); none: anything.
 std::vector<std::string> WordsOf(const CLI::Option& option);
+
+// The manual page of a program, from the description of its command line: man(7)'s macros, section 1,
+// every command and option that --help shows, the environment and the exit codes. The same text
+// every time: it has a version and no date.
+std::string ManualPage(const CLI::App& app, const std::string& version);
 
 }  // namespace neuroshard

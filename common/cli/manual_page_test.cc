@@ -1,5 +1,3 @@
-#include "common/cli/manual_page.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "common/cli/command_line_parse.h"
+#include "common/cli/help_formatter.h"
 #include "common/cli/option_values.h"
 
 namespace neuroshard {

@@ -78,4 +78,11 @@ CLI::Validator internal::Unsigned(const std::string& name) {
       [](const TextValue& value) { return IntegerOf<std::uint64_t>(value); });
 }
 
+CLI::Option* AddStoreOption(CLI::App& command, std::string& store, const std::string& description) {
+  return command.add_option("--store", store, description)
+      ->type_name("FILE.db|postgresql://...")
+      ->required()
+      ->envname("NEUROSHARD_STORE");
+}
+
 }  // namespace neuroshard

@@ -47,4 +47,8 @@ inline CLI::Option* NotNegative(CLI::Option* option) {
   return option->transform(internal::Unsigned(option->get_name()));
 }
 
+// --store: a profile store (a file or an address of PostgreSQL), required; NEUROSHARD_STORE stands in
+// for it. `store` must outlive the parse.
+CLI::Option* AddStoreOption(CLI::App& command, std::string& store, const std::string& description);
+
 }  // namespace neuroshard

@@ -38,14 +38,12 @@ Status ParseMessageText(std::string_view text, TextFormat format,
 Status ReadMessageText(std::string_view text, TextFormat format,
                        google::protobuf::Message* message);
 
-// Treatment of fields that have no presence (not `optional`, not a message) and hold their default.
-enum class JsonDefaults { kOmit, kPrint };
-
 // JSON with the proto's field names in the order of the proto, indented by two. Unlike protobuf's
-// own printer, 64-bit integers are numbers, so that scripts need no conversion. Absent messages and
-// absent `optional` fields are left out. NaN and infinities are the strings "NaN", "Infinity",
-// "-Infinity". ParseMessageText reads it back to the same message.
-std::string MessageToJson(const google::protobuf::Message& message,
-                          JsonDefaults defaults = JsonDefaults::kPrint);
+// own printer, 64-bit integers are numbers, so that scripts need no conversion, and fields without
+// presence (not `optional`, not a message) are there also at their default. Absent messages and
+// absent `optional` fields are left out, but null where answers.proto calls them `nullable`. NaN and
+// infinities are the strings "NaN", "Infinity", "-Infinity"; NaN in a `nullable` field is null.
+// ParseMessageText reads it back to the same message, but for null in a list.
+std::string MessageToJson(const google::protobuf::Message& message);
 
 }  // namespace neuroshard

@@ -15,7 +15,6 @@
 #include "common/cli/command_line_parse.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
-#include "common/cli/store_option.h"
 #include "server/pretrain/interrupt_signal.h"
 #include "server/pretrain/pretrain_commands.h"
 
@@ -139,7 +138,7 @@ int main(int argc, char** argv) {
   const InterruptSignal stop;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const CommandContext context{
-      stdout, stderr, isatty(STDERR_FILENO) ? ProgressStyle::kBar : ProgressStyle::kLines,
+      stdout, stderr, isatty(STDERR_FILENO) ? DisplayMode::kTerminal : DisplayMode::kLog,
       &clock, &stop,  std::chrono::duration_cast<std::chrono::milliseconds>(now).count()};
   const Status status = *train_app    ? RunTrain(train, context)
                         : *import_app ? RunImport(import, context)

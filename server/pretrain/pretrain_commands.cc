@@ -21,6 +21,7 @@
 #include "server/models/model_manifest.h"
 #include "server/pretrain/data/cost_data_import.h"
 #include "server/pretrain/data/record_selection.h"
+#include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/model_drift_measurement.h"
 #include "server/pretrain/report/model_evaluation.h"
 #include "server/pretrain/report/model_quality.h"
@@ -36,6 +37,45 @@ using Json = nlohmann::ordered_json;
 void PrintJson(const CommandContext& context, const Json& json) {
   fmt::print(context.out, "{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
+
+// Training as people watch it.
+class ConsoleProgress final : public TrainingObserver {
+ public:
+  explicit ConsoleProgress(const CommandContext& context)
+      : clock_(*context.clock),
+        display_(
+            [err = context.err](std::string_view text) {
+              fmt::print(err, "{}", text);
+              std::fflush(err);
+            },
+            clock_, context.progress) {}
+
+  void OnEpoch(const EpochReport& report) override {
+    if (report.network != network_) {
+      network_ = report.network;
+      begin_ = clock_.Now();
+      display_.Begin(network_ + " epoch", report.max_epochs, report.epoch - 1);
+    }
+    display_.Update(
+        report.epoch,
+        fmt::format("train {:.5g} validation {:.5g} best {:.5g} (epoch {})", report.train_loss,
+                    report.validation_loss, report.best_validation_loss, report.best_epoch));
+  }
+  void OnFinished(const EpochReport& last, const std::string& reason) override {
+    display_.End();
+    display_.Note(
+        fmt::format("{}: {} after epoch {}; best validation loss {:.5g} in epoch {}; {:.1f} s",
+                    last.network, reason, last.epoch, last.best_validation_loss, last.best_epoch,
+                    MillisecondsBetween(begin_, clock_.Now()) / 1000));
+  }
+  void OnWarning(const std::string& message) override { display_.Note("warning: " + message); }
+
+ private:
+  const Clock& clock_;
+  ProgressDisplay display_;
+  std::string network_;
+  TimePoint begin_{};
+};
 
 struct StoreRecords {
   std::vector<ComputeRecord> compute;
@@ -223,7 +263,7 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
 
   NS_ASSIGN_OR_RETURN(const std::optional<Fabric> fabric, ChosenFabric(command, *selected));
 
-  ConsoleProgress progress(context.err, context.progress, context.clock);
+  ConsoleProgress progress(context);
   for (const std::string& text : records.warnings) selected->warnings.push_back(text);
   for (const std::string& warning : selected->warnings) progress.OnWarning(warning);
   // Hidden, so that a planner that watches the repository does not take it for a version.

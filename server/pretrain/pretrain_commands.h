@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
-#include "server/pretrain/console_progress.h"
+#include "common/cli/progress_display.h"
 #include "server/pretrain/report/model_publication.h"
 
 namespace neuroshard {
@@ -21,7 +21,7 @@ enum class OutputFormat { kTable, kJson };
 struct CommandContext {
   std::FILE* out = nullptr;
   std::FILE* err = nullptr;
-  ProgressStyle progress = ProgressStyle::kLines;
+  DisplayMode progress = DisplayMode::kLog;
   const Clock* clock = nullptr;
   const StopSignal* stop = nullptr;
   std::int64_t now_unix_ms = 0;  // for the date in provenance

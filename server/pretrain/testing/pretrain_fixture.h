@@ -29,7 +29,7 @@ class PretrainFixture : public ::testing::Test {
         err_(std::tmpfile()) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
-    context_ = {out_, err_, ProgressStyle::kLines, &clock_, &stop_, 1'795'000'000'000};
+    context_ = {out_, err_, DisplayMode::kLog, &clock_, &stop_, 1'795'000'000'000};
     train_.store = Path("store.db");
     train_.config = Path("config.yaml");
     train_.model_directory = Path("models/cpu/1");

@@ -140,7 +140,8 @@ const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(const Solution& sol
       }
       std::sort(by_key.begin(), by_key.end());
     };
-    for (const auto& [tier, name] : kWords<MemoryTier>) {
+    for (const auto& word : kWords<MemoryTier>) {
+      const MemoryTier tier = word.value;
       order(
           changes.by_loss[tier], [&](const Change& c) { return c.freed_bytes[tier] > 0; },
           [&](const Change& c) { return LeastLossAByte(c.lost_ms, c.freed_bytes[tier]); });

@@ -1,11 +1,7 @@
-#include "client/sweep/monitored_threads.h"
+#include "client/sweep/sweep_threads.h"
 
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <thread>
-
-#include "common/base/mutex.h"
 
 namespace neuroshard {
 namespace {
@@ -47,6 +43,20 @@ bool RunMonitored(const std::vector<std::function<void()>>& loops, const StopSig
   lock.Unlock();
   for (std::thread& thread : threads) thread.join();
   return stopped;
+}
+
+FailureKind ClassifyFailure(const Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return FailureKind::kBusy;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+      return FailureKind::kSample;
+    default:
+      return FailureKind::kConnection;
+  }
 }
 
 }  // namespace neuroshard

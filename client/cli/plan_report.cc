@@ -1,4 +1,4 @@
-#include "client/cli/plan_report_text.h"
+#include "client/cli/plan_report.h"
 
 #include <fmt/ranges.h>
 
@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/text_table.h"
+#include "client/cli/plan_comparison.h"
+#include "client/cli/plan_output.h"
 #include "common/base/bytes.h"
 #include "common/codec/plan_codec.h"
 #include "common/devices/device_table.h"
@@ -92,14 +93,16 @@ std::string LimitLine(const v1::CostLimit& limit) {
   return line + '\n';
 }
 
-}  // namespace
-
+// ", batch 65536 (4096 a rank)"; empty where the planner does not say it.
 std::string BatchText(std::int64_t global_batch_size, int num_ranks) {
   if (global_batch_size == 0) return "";
   return fmt::format(", batch {} ({:.10g} a rank)", global_batch_size,
                      static_cast<double>(global_batch_size) / std::max(num_ranks, 1));
 }
 
+// "sharding: 10 table_wise, 2 column_wise (5 shards)\n": tables of each type, and their shards
+// where those are more. Where tables are in host memory or on SSD, by kernel behind it, with
+// names where they are few: "; in host memory: 12 fused_uvm_caching, 2 fused_uvm (a, b)".
 std::string ShardingLine(const v1::Plan& plan) {
   struct Count {
     int tables = 0;
@@ -128,6 +131,7 @@ std::string ShardingLine(const v1::Plan& plan) {
   return line + '\n';
 }
 
+// "host 0: 1.5 GiB of 4 GiB host memory\n" for every host whose memory holds tables, and so for SSDs.
 std::string HostMemoryLines(const v1::PlanCost& cost) {
   std::string lines;
   for (const v1::HostMemoryUse& host : cost.host_memory()) {
@@ -141,15 +145,8 @@ std::string HostMemoryLines(const v1::PlanCost& cost) {
   return lines;
 }
 
-std::string MeasuredWithLine(const MeasuredWith& with) {
-  return with == MeasuredWith() ? "" : fmt::format("measured with {}\n", MeasuredWithText(with));
-}
-
-std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measured_with) {
-  if (!basis.text().empty()) return basis.text() + '\n';
-  return MeasuredWithLine(DecodeMeasuredWith(measured_with));
-}
-
+// The bound, its kind, and how much more the plan costs; with the line's end. kWide: also what it
+// bounds.
 std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
   // A reference bounds nothing, and is not called a bound.
   const bool certified = bound.kind() == ToText(BoundKind::kCertified);
@@ -167,11 +164,14 @@ std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
   return bound.has_limit() ? line + LimitLine(bound.limit()) : line;
 }
 
+// What the plan costs by the formulas, where another model priced it. Empty where that was measured
+// on CPUs: unless a request says otherwise, the formulas are of a GPU's bandwidths.
 std::string AnalyticLine(double cost_ms, const v1::MeasuredWith& measured_with) {
   if (ComputeDeviceOf(DecodeMeasuredWith(measured_with)) == ComputeDevice::kCpu) return "";
   return fmt::format("TorchRec's formulas (analytic) {:.3f} ms\n", cost_ms);
 }
 
+// How many bytes move, and of which tables: the ones that move most are named.
 std::string MigrationLine(const v1::MigrationReport& report) {
   constexpr std::size_t kNamed = 5;
   if (report.moved_bytes() == 0) return "migration: nothing moves\n";
@@ -190,6 +190,9 @@ std::string MigrationLine(const v1::MigrationReport& report) {
   return line + (tables.size() > kNamed ? ", ...\n" : "\n");
 }
 
+// A line for every alternative of every table; below those that are not possible, by table and
+// reason, once what is not possible for all tables, and how many of the plan's `num_tables` are not
+// explained. Changes are against `plan_cost_ms`.
 std::string ExplanationTable(
     const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations, int num_tables,
     double plan_cost_ms, const TextStyle& style) {
@@ -238,6 +241,177 @@ std::string ExplanationTable(
         explanations.size(), num_tables);
   }
   return table.ToString(style) + Lines(impossible, style);
+}
+
+// Whether the distribution of ids is priced somewhere, and no part of the total.
+bool HasHiddenInputDist(const v1::PlanCost& cost) {
+  const std::vector<RankCost> ranks = DecodePlanCost(cost).ranks;
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankCost& rank) {
+    return rank.input_dist_ms.value_or(0) > 0 && rank.input_dist_hidden;
+  });
+}
+
+// One line a rank: distribution of ids where it is priced (ids_ms, kWide: input_dist_ms), compute,
+// communication (kWide: forward and backward), total (and its interval, where a rank has one),
+// memory used of capacity. The costliest rank and those over their memory are marked, and a line
+// below says so; another one where the total leaves the distribution of ids out.
+std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
+  using Rank = v1::RankCost;
+  const auto& ranks = cost.ranks();
+  const auto any = [&](const auto& is) { return std::any_of(ranks.begin(), ranks.end(), is); };
+  const auto is_over = [](const Rank& rank) { return UsedShare(rank.memory()) > 1; };
+  const Rank* costliest = nullptr;
+  if (ranks.size() > 1) {
+    costliest = &*std::max_element(ranks.begin(), ranks.end(), [](const Rank& a, const Rank& b) {
+      return a.total_ms() < b.total_ms();
+    });
+  }
+  const char* const input_dist = style.wide() ? "input_dist_ms" : "ids_ms";
+  TableOf<Rank> table;
+  table.Right("rank", &Rank::rank)
+      .Right(
+          input_dist,
+          [](const Rank& rank) {
+            return rank.has_input_dist_ms() ? Cell(rank.input_dist_ms()) : "-";
+          },
+          any([](const Rank& rank) { return rank.has_input_dist_ms(); }))
+      .Right("compute_ms", &Rank::compute_ms)
+      .Right("forward_comm_ms", &Rank::forward_comm_ms, style.wide())
+      .Right("backward_comm_ms", &Rank::backward_comm_ms, style.wide())
+      .Right(
+          "comm_ms",
+          [](const Rank& rank) { return rank.forward_comm_ms() + rank.backward_comm_ms(); },
+          !style.wide())
+      .Right("total_ms", &Rank::total_ms)
+      .Right(
+          fmt::format("{:.0f}% within", 100 * cost.interval_coverage()),
+          [](const Rank& rank) {
+            return rank.has_total_interval() ? IntervalText(rank.total_interval()) : "-";
+          },
+          any([](const Rank& rank) { return rank.has_total_interval(); }))
+      .Right("dims", &Rank::dim_sum, style.wide())
+      .Right("memory", [](const Rank& rank) { return FormatBytes(rank.memory().total_bytes()); })
+      .Right(
+          "of", [](const Rank& rank) { return FormatBytes(rank.memory().capacity_bytes()); },
+          style.wide())
+      .Right(
+          "used",
+          [](const Rank& rank) { return fmt::format("{:.1f}%", UsedShare(rank.memory()) * 100); })
+      .Left("",
+            [&](const Rank& rank) {
+              return fmt::format("{}{}", &rank == costliest ? "*" : "", is_over(rank) ? "!" : "");
+            })
+      .Marked([&](const Rank& rank) {
+        return is_over(rank)        ? TextTable::Mark::kRed
+               : &rank == costliest ? TextTable::Mark::kBold
+                                    : TextTable::Mark::kNone;
+      });
+  std::vector<std::string> signs;
+  if (costliest != nullptr) signs.push_back("* the costliest rank");
+  if (any(is_over)) signs.push_back("! over its memory");
+  std::string text = table.ToString(ranks, style);
+  if (!signs.empty()) text += fmt::format("{}\n", fmt::join(signs, "; "));
+  if (!HasHiddenInputDist(cost)) return text;
+  return text +
+         Lines(fmt::format("{} runs beside the batch before (pipeline_type) and is not part of "
+                           "total_ms\n",
+                           input_dist),
+               style);
+}
+
+// "cost 7.500 ms", and ", 90% within 7.100..8.000" where the model has intervals, and
+// ", 9.000 ms on average over the batches (+20.0%)" where the request has a sample of them; scripts
+// read the first part up to its comma.
+std::string CostText(const v1::PlanCost& cost) {
+  std::string text = fmt::format("cost {:.3f} ms", cost.embedding_cost_ms());
+  if (cost.has_interval()) {
+    text += fmt::format(", {:.0f}% within {}", 100 * cost.interval_coverage(),
+                        IntervalText(cost.interval()));
+  }
+  if (cost.has_mean_of_max_ms()) {
+    text += fmt::format(", {:.3f} ms on average over the batches", cost.mean_of_max_ms());
+    if (cost.embedding_cost_ms() > 0) {
+      text +=
+          fmt::format(" ({:+.1f}%)", 100 * (cost.mean_of_max_ms() / cost.embedding_cost_ms() - 1));
+    }
+  }
+  return text;
+}
+
+// What answers about a plan have in common; `text` begins it and stands below the table of ranks.
+template <typename Response>
+std::string ReportOf(const Response& response, std::string text, int num_tables,
+                     const TextStyle& style) {
+  const v1::PlanCost& cost = response.cost();
+  text += HostMemoryLines(cost);
+  if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
+  if (response.has_analytic_cost_ms()) {
+    text += AnalyticLine(response.analytic_cost_ms(), cost.measured_with());
+  }
+  if (response.has_migration()) text += MigrationLine(response.migration());
+  text = Lines(BasisLine(response.price_basis(), cost.measured_with()), style) +
+         (response.has_cost() ? CostTable(cost, style) : "") + Lines(text, style);
+  if (response.explanations().empty()) return text;
+  return text +
+         ExplanationTable(response.explanations(), num_tables, cost.embedding_cost_ms(), style);
+}
+
+}  // namespace
+
+std::string IntervalText(const v1::CostInterval& interval) {
+  return fmt::format("{:.3f}..{:.3f}", interval.low_ms(), interval.high_ms());
+}
+
+double UsedShare(const v1::MemoryUse& memory) {
+  if (memory.capacity_bytes() <= 0) return 0;
+  return static_cast<double>(memory.total_bytes()) / static_cast<double>(memory.capacity_bytes());
+}
+
+std::string MeasuredWithLine(const MeasuredWith& with) {
+  return with == MeasuredWith() ? "" : fmt::format("measured with {}\n", MeasuredWithText(with));
+}
+
+std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measured_with) {
+  if (!basis.text().empty()) return basis.text() + '\n';
+  return MeasuredWithLine(DecodeMeasuredWith(measured_with));
+}
+
+std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& style) {
+  const auto count = [](int number, std::string_view what) {
+    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+  };
+  const std::string text = fmt::format(
+      "{}, {}, strategy {}, search {:.1f} ms{}, model {} version {}, {} on {}{}\n",
+      CostText(response.cost()), count(response.search().splits(), "column split"),
+      response.search().strategy(), response.search().search_ms(),
+      response.search().time_limit_reached() ? " (cut by its time limit)" : "",
+      response.cost_model().name(), response.cost_model().version(),
+      count(response.plan().tables_size(), "table"), count(response.plan().world_size(), "rank"),
+      BatchText(response.global_batch_size(), response.plan().world_size()));
+  const int num_tables = response.plan().tables_size();
+  const std::string id =
+      response.request_id().empty() ? "" : "request id " + response.request_id() + '\n';
+  return ReportOf(response, text + ShardingLine(response.plan()), num_tables, style) +
+         ComparisonText(response) + WarningLines(response.warnings(), style) + id;
+}
+
+std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, int num_tables,
+                              const TextStyle& style) {
+  std::string text;
+  if (response.has_cost()) {
+    text = fmt::format("{}, model {} version {}{}\n", CostText(response.cost()),
+                       response.cost_model().name(), response.cost_model().version(),
+                       BatchText(response.global_batch_size(), response.cost().ranks_size()));
+  }
+  text = ReportOf(response, std::move(text), num_tables, style) +
+         WarningLines(response.warnings(), style);
+  if (response.legal()) return text + "legal\n";
+  text += fmt::format("illegal: breaks {} {}\n", response.violations_size(),
+                      response.violations_size() == 1 ? "rule" : "rules");
+  for (const v1::PlanViolation& violation : response.violations()) {
+    text += Lines(fmt::format("  {}: {}\n", violation.field(), violation.description()), style);
+  }
+  return text;
 }
 
 }  // namespace neuroshard

@@ -1,0 +1,118 @@
+// What the threads of a run share: a display and a stop, waits that a stop ends, and what to do about
+// failures.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <vector>
+
+#include "client/stub/backoff.h"
+#include "client/stub/worker_client.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/cli/progress_display.h"
+
+namespace neuroshard {
+
+// Calls every loop in a thread of its own and returns when all have returned. Meanwhile ticks
+// `display`, and calls `on_stop` once when `stop` asks for it; the loops must then return soon.
+// True when it was stopped.
+bool RunMonitored(const std::vector<std::function<void()>>& loops, const StopSignal& stop,
+                  ProgressDisplay& display, const std::function<void()>& on_stop);
+
+// Kinds of failures by what the sweep does about them.
+enum class FailureKind {
+  kConnection,  // the worker, its stream or its group is broken: the sample can be measured
+                // elsewhere or later
+  kBusy,        // somebody else has the device: wait
+  kSample,      // the worker refuses this sample: no worker will take it
+};
+
+FailureKind ClassifyFailure(const Status& status);
+
+// Thread-safe. Once stopped, stays stopped.
+class StopLatch {
+ public:
+  void Stop() {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+  bool Stopped() const {
+    const MutexLock lock(mutex_);
+    return stopped_;
+  }
+
+  // Waits for `duration` or until stopped; returns Stopped().
+  bool WaitFor(std::chrono::milliseconds duration) {
+    MutexLock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + duration;
+    while (!stopped_ && lock.WaitUntil(changed_, deadline)) {
+    }
+    return stopped_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  bool stopped_ NS_GUARDED_BY(mutex_) = false;
+};
+
+// Bounded in time since the last success, with growing waits in between. One thread.
+class Patience {
+ public:
+  Patience(const Clock& clock, std::chrono::milliseconds window, Backoff backoff)
+      : clock_(clock), window_(window), backoff_(backoff), last_success_(clock.Now()) {}
+
+  void Success() {
+    last_success_ = clock_.Now();
+    backoff_.Reset();
+  }
+
+  // Waits before the next attempt. False: do not try again, the window has passed or the latch was
+  // stopped.
+  bool WaitToRetry(StopLatch& latch) {
+    if (clock_.Now() - last_success_ >= window_) return false;
+    return !latch.WaitFor(backoff_.Next());
+  }
+
+ private:
+  const Clock& clock_;
+  const std::chrono::milliseconds window_;
+  Backoff backoff_;
+  TimePoint last_success_;
+};
+
+// Thread-safe. A stream is removed before it is destroyed.
+class OpenStreams {
+ public:
+  // Cancelled at once when CancelAll came first.
+  void Add(ComputeStream* stream) {
+    const MutexLock lock(mutex_);
+    streams_.push_back(stream);
+    if (cancelled_) stream->Cancel();
+  }
+
+  void Remove(ComputeStream* stream) {
+    const MutexLock lock(mutex_);
+    streams_.remove(stream);
+  }
+
+  void CancelAll() {
+    const MutexLock lock(mutex_);
+    cancelled_ = true;
+    for (ComputeStream* stream : streams_) stream->Cancel();
+  }
+
+ private:
+  Mutex mutex_;
+  std::list<ComputeStream*> streams_ NS_GUARDED_BY(mutex_);
+  bool cancelled_ NS_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace neuroshard
