@@ -137,7 +137,7 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
     return PlanAsTorchRec(response.plan(), request.topology(), device_type);
   }
   if (options.format == "neuroshard") return PlanAsNeuroShard(response.plan());
-  if (options.format == "hugectr") return PlanAsHugeCtr(response.plan());
+  if (options.format == "hugectr") return PlanAsHugeCtr(response.plan(), request.tables());
   if (options.format == "distributed_embeddings") {
     return PlanAsDistributedEmbeddings(response.plan(), request.tables());
   }
