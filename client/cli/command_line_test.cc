@@ -108,6 +108,40 @@ void ExpectOptionsFrom(bool given, const std::vector<std::string>& path,
   expect_untouched(app);
 }
 
+// Calls visit(command, path) for every command that has none below it.
+void VisitCommands(
+    const CLI::App& command, const std::vector<std::string>& path,
+    const std::function<void(const CLI::App&, const std::vector<std::string>&)>& visit) {
+  bool is_leaf = true;
+  for (const CLI::App* below : CommandsOf(command)) {
+    if (below->get_name().empty()) continue;  // a group of options
+    is_leaf = false;
+    std::vector<std::string> longer = path;
+    longer.push_back(below->get_name());
+    VisitCommands(*below, longer, visit);
+  }
+  if (is_leaf) visit(command, path);
+}
+
+TEST_F(CommandLineTest, NoOptionOfAnyCommandTakesAnEmptyValueForAbsence) {
+  const Console console{std::cout, std::cerr};
+  int exit_code = 0;
+  CLI::App app("", "neuroshard");
+  AddCommands(app, console, &exit_code);
+  int looked_at = 0;
+  VisitCommands(app, {}, [&](const CLI::App& command, const std::vector<std::string>& path) {
+    for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; })) {
+      if (option->get_items_expected_max() == 0 || option->get_lnames().empty()) continue;
+      std::vector<std::string> words = path;
+      words.insert(words.end(), {"--" + option->get_lnames()[0], ""});
+      EXPECT_EQ(Run(words), 2) << ::testing::PrintToString(words);
+      EXPECT_THAT(err_, ::testing::StartsWith(option->get_name() + ": "));
+      ++looked_at;
+    }
+  });
+  EXPECT_GT(looked_at, 120);
+}
+
 TEST_F(CommandLineTest, OptionsWinOverVariablesInEveryCommand) {
   // One file that is good as certificate, as key and as authority.
   const std::string make = std::string(NEUROSHARD_SOURCE_DIR) + "/deploy/make_dev_certs.sh " +
@@ -121,31 +155,46 @@ TEST_F(CommandLineTest, OptionsWinOverVariablesInEveryCommand) {
     return given ? "given:1" : "variable:1";
   };
   int looked_at = 0;
-  const std::function<void(const CLI::App&, const std::vector<std::string>&)> walk =
-      [&](const CLI::App& command, const std::vector<std::string>& path) {
-        bool is_leaf = true;
-        for (const CLI::App* below : CommandsOf(command)) {
-          if (below->get_name().empty()) continue;  // a group of options
-          is_leaf = false;
-          std::vector<std::string> longer = path;
-          longer.push_back(below->get_name());
-          walk(*below, longer);
-        }
-        if (!is_leaf) return;
-        SCOPED_TRACE(::testing::PrintToString(path));
-        ExpectOptionsFrom(true, path, value, &looked_at);
-        ExpectOptionsFrom(false, path, value, &looked_at);
-      };
   const Console console{std::cout, std::cerr};
   int exit_code = 0;
   CLI::App app("", "neuroshard");
   AddCommands(app, console, &exit_code);
-  walk(app, {});
+  VisitCommands(app, {}, [&](const CLI::App&, const std::vector<std::string>& path) {
+    SCOPED_TRACE(::testing::PrintToString(path));
+    ExpectOptionsFrom(true, path, value, &looked_at);
+    ExpectOptionsFrom(false, path, value, &looked_at);
+  });
   EXPECT_GT(looked_at, 80);
   for (const char* name :
        {"STORE", "PLANNER", "WORKERS", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME"}) {
     unsetenv((std::string("NEUROSHARD_") + name).c_str());
   }
+}
+
+TEST_F(CommandLineTest, ARequestThatEndsWithinALineMayBeCut) {
+  const std::string whole = *ReadTextFile(request_) + "request_id: run_17\n";
+  const std::string what_if = "topologies:\n- topology: {hosts: [{num_devices: 2}]}\n  name: two\n";
+  for (const std::size_t cut : {1u, 2u}) {
+    const std::string part = Write("part.yaml", whole.substr(0, whole.size() - cut));
+    const std::string half = Write("half.yaml", what_if.substr(0, what_if.size() - cut));
+    EXPECT_EQ(Run({"plan", part}), 1);
+    EXPECT_THAT(err_, HasSubstr("part.yaml: the last line has no line break"));
+    EXPECT_EQ(Run({"plan", request_, "--what-if", half}), 1);
+    EXPECT_THAT(err_, HasSubstr("half.yaml: the last line has no line break"));
+  }
+}
+
+// A file that was cut between two keys is a whole one with more defaults.
+TEST_F(CommandLineTest, ASweepSaysAllValuesOfItsConfiguration) {
+  const std::string config = Write("sweep.yaml", "kind: comm\nnum_samples: 3\nnum_ranks: [2]\n");
+  const std::string store = (folder_ / "s.db").string();
+  EXPECT_EQ(Run({"sweep", "comm", config, "--workers", "127.0.0.1:1", "--store", store,
+                 "--reconnect-s", "0"}),
+            1);
+  EXPECT_THAT(err_, ::testing::StartsWith("measures kind=comm seed=0 num_samples=3 repeats=1 "));
+  EXPECT_THAT(err_, HasSubstr(" flush_cache=true\n"));
+  EXPECT_EQ(Run({"sweep", "compute", config, "--workers", "127.0.0.1:1", "--store", store}), 1);
+  EXPECT_THAT(err_, HasSubstr("the other kind of sweep; `neuroshard sweep comm` runs it"));
 }
 
 TEST_F(CommandLineTest, EveryCommandHasHelp) {
@@ -207,6 +256,7 @@ TEST_F(CommandLineTest, UsageErrorsExitWithTwoAndPrintNothingOnStdout) {
            {"predict", "compute", request_, "--optimizer", "momentum"},
            {"models"},
            {"models", "show"},
+           {"models", "list", "--tls-ca", folder_.string()},
            {"models", "show", "cpu/0"}}) {
     EXPECT_EQ(Run(arguments), 2) << ::testing::PrintToString(arguments);
     EXPECT_THAT(out_, IsEmpty());

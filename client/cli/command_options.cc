@@ -4,28 +4,24 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <ostream>
 #include <set>
 
 #include "client/stub/model_reference.h"
 #include "common/cli/option_values.h"
+#include "common/codec/text_file.h"
 #include "common/rpc/tls_files.h"
 
 namespace neuroshard {
 namespace {
 
-std::string Contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
+std::string Contents(const std::string& path) { return ReadTextFile(path).value_or(""); }
 
 // The fault of a file; empty: none.
 std::string CheckPem(const std::string& path) {
-  const std::ifstream file(path);
-  if (!file.good()) return "cannot open " + path;
-  return Contents(path).find("-----BEGIN ") == std::string::npos ? path + " is not in PEM" : "";
+  const auto text = ReadTextFile(path);
+  if (!text.ok()) return Message(text.status());
+  return text->find("-----BEGIN ") == std::string::npos ? path + " is not in PEM" : "";
 }
 
 }  // namespace

@@ -31,29 +31,12 @@ bool AllColumnsOnAllRanks(const v1::TablePlan& table, int world_size) {
   return columns.size() == static_cast<std::size_t>(world_size);
 }
 
-// What it cannot run of a table, whatever its place. Empty: nothing.
-std::string WhyRefused(const v1::TablePlan& entry, const v1::Table* table) {
-  if (entry.kind() == ToText(TableKind::kEmbedding)) {
-    return "is unpooled, and distributed-embeddings gives one vector a sample";
-  }
-  if (std::string reason = WhyNotInDeviceMemory(entry); !reason.empty()) return reason;
-  if (table == nullptr) return "";
-  if (table->weighted()) return "has weighted ids, which distributed-embeddings does not";
-  if (!table->weight_dtype().empty() && table->weight_dtype() != ToText(DataType::kFp32)) {
-    return fmt::format("has weights of {}, and those of distributed-embeddings are fp32",
-                       table->weight_dtype());
-  }
-  return "";
-}
-
 }  // namespace
 
 StatusOr<std::string> PlanAsDistributedEmbeddings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables) {
-  std::map<std::string, const v1::Table*> by_name;
-  for (const v1::Table& table : tables) by_name[FullName(table.module(), table.name())] = &table;
   const TableNames names = NamesOf(plan);
-  UnwritableTables refused("distributed-embeddings");
+  UnwritableTables refused("distributed-embeddings", tables);
   const std::size_t world_size = static_cast<std::size_t>(plan.world_size());
   auto listed = nlohmann::ordered_json::array();
   auto data_parallel = nlohmann::ordered_json::array();
@@ -65,10 +48,7 @@ StatusOr<std::string> PlanAsDistributedEmbeddings(
     const v1::TablePlan& entry = plan.tables(id);
     const std::string& name = names.ReferenceTo(id);
     listed.push_back(name);
-    const auto known = by_name.find(FullName(entry.module(), entry.name()));
-    if (const std::string reason =
-            WhyRefused(entry, known == by_name.end() ? nullptr : known->second);
-        !reason.empty()) {
+    if (const std::string reason = refused.WhyRefused(entry); !reason.empty()) {
       refused.Add(name, reason);
       continue;
     }

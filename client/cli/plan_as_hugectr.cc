@@ -76,9 +76,10 @@ Holders HoldersOf(const v1::TablePlan& table) {
 
 }  // namespace
 
-StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan) {
+StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan,
+                                    const google::protobuf::RepeatedPtrField<v1::Table>& request) {
   const TableNames names = NamesOf(plan);
-  UnwritableTables refused("HugeCTR");
+  UnwritableTables refused("HugeCTR", request);
   std::vector<std::vector<std::string>> shard_matrix(static_cast<std::size_t>(plan.world_size()));
   auto model_parallel = nlohmann::ordered_json::array();
   auto data_parallel = nlohmann::ordered_json::array();
@@ -87,15 +88,13 @@ StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan) {
     const v1::TablePlan& table = plan.tables(t);
     const std::string& name = names.ReferenceTo(t);
     tables.push_back(name);
-    if (table.kind() == ToText(TableKind::kEmbedding)) {
-      refused.Add(name, "is unpooled, and HugeCTR pools");
-      continue;
-    }
-    if (const std::string reason = WhyNotInDeviceMemory(table); !reason.empty()) {
+    if (const std::string reason = refused.WhyRefused(table); !reason.empty()) {
       refused.Add(name, reason);
       continue;
     }
-    if (table.sharding_type() == ToText(ShardingType::kDataParallel)) {
+    const std::int64_t width = table.shards_size() > 0 ? table.shards(0).cols() : 0;
+    if (table.sharding_type() == ToText(ShardingType::kDataParallel) &&
+        width <= kernel_limits::kHugeCtr.max_columns) {
       data_parallel.push_back(name);
       for (std::vector<std::string>& rank : shard_matrix) rank.push_back(name);
       continue;

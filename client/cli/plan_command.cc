@@ -131,7 +131,7 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
     return PlanAsTorchRec(response.plan(), request.topology(), device_type);
   }
   if (format == "neuroshard") return PlanAsNeuroShard(response.plan());
-  if (format == "hugectr") return PlanAsHugeCtr(response.plan());
+  if (format == "hugectr") return PlanAsHugeCtr(response.plan(), request.tables());
   if (format == "distributed_embeddings") {
     return PlanAsDistributedEmbeddings(response.plan(), request.tables());
   }

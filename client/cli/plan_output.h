@@ -54,9 +54,10 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan);
 // F stands), each on k / F GPUs that follow each other, on which its rows are by key modulo k / F.
 // So ranks have as many rows and columns as in the plan (rows: one more or less), though maybe
 // others. FAILED_PRECONDITION with all tables that cannot be said so: other columns a rank than
-// another's, more than 256 of them, column blocks that do not follow the ranks; unpooled ones; and
-// a rank without any table.
-StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan);
+// another's, more than 256 of them, column blocks that do not follow the ranks; unpooled ones, ids
+// with weights, weights other than fp32 (`request`: its tables); and a rank without any table.
+StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan,
+                                    const google::protobuf::RepeatedPtrField<v1::Table>& request);
 
 // The groups of DistEmbeddingStrategy of NVIDIA Merlin distributed-embeddings 1.0:
 //   {"format": "neuroshard-distributed-embeddings/1", "world_size": W,

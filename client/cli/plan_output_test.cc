@@ -235,8 +235,8 @@ tables:
   EXPECT_EQ(written["coldest"]["compute_kernel"], "key_value");
   EXPECT_EQ(written["coldest"]["cache_load_factor"], 0.125);
 
-  const std::vector<StatusOr<std::string>> others = {PlanAsNeuroShard(plan), PlanAsHugeCtr(plan),
-                                                     PlanAsDistributedEmbeddings(plan, {})};
+  const std::vector<StatusOr<std::string>> others = {
+      PlanAsNeuroShard(plan), PlanAsHugeCtr(plan, {}), PlanAsDistributedEmbeddings(plan, {})};
   for (const StatusOr<std::string>& other : others) {
     EXPECT_THAT(other,
                 StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -536,7 +536,7 @@ tables:
    shards: [{rows: 5, cols: 8, rank: 0}, {rows: 5, cols: 8, rank: 1}, {rows: 5, cols: 8, rank: 2},
             {rows: 5, cols: 8, rank: 3}]}
 )");
-  const auto text = PlanAsHugeCtr(plan);
+  const auto text = PlanAsHugeCtr(plan, {});
   ASSERT_THAT(text, IsOk());
   EXPECT_EQ(nlohmann::json::parse(*text), nlohmann::json::parse(R"({
     "format": "neuroshard-hugectr/1", "num_gpus": 4,
@@ -556,11 +556,27 @@ tables:
 - {name: wide, sharding_type: table_wise, shards: [{rows: 5, cols: 260, rank: 0}]}
 - {name: sequence, kind: embedding, sharding_type: table_wise, shards: [{rows: 5, cols: 8}]}
 )");
-  EXPECT_THAT(PlanAsHugeCtr(plan),
+  EXPECT_THAT(PlanAsHugeCtr(plan, {}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("table uneven has 12 columns on rank 0 and 4 on rank 1"),
                              HasSubstr("table wide has 260 columns on a rank"),
                              HasSubstr("table sequence is unpooled"))));
+  // Its tables have no element type, its lookups no weights, and its vectors an end on every rank.
+  const auto request = FromYaml<v1::ShardPlanRequest>(R"(
+tables: [{name: halves, weight_dtype: fp16}, {name: weighted, weighted: true}, {name: plain, weight_dtype: fp32}]
+)");
+  EXPECT_THAT(PlanAsHugeCtr(FromYaml<v1::Plan>(R"(
+world_size: 1
+tables:
+- {name: halves, sharding_type: table_wise, shards: [{rows: 5, cols: 8}]}
+- {name: weighted, sharding_type: table_wise, shards: [{rows: 5, cols: 8}]}
+- {name: plain, sharding_type: data_parallel, shards: [{rows: 5, cols: 260}]}
+)"),
+                            request.tables()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("table halves has weights of fp16, and those of HugeCTR"),
+                             HasSubstr("table weighted has weighted ids"),
+                             HasSubstr("table plain has 260 columns on a rank"))));
   // Rows of one block on ranks that do not follow each other.
   EXPECT_THAT(PlanAsHugeCtr(FromYaml<v1::Plan>(R"(
 world_size: 4
@@ -568,13 +584,15 @@ tables:
 - {name: crossed, sharding_type: grid_shard,
    shards: [{rows: 3, cols: 4, rank: 0}, {row_offset: 3, rows: 2, cols: 4, rank: 2},
             {rows: 3, col_offset: 4, cols: 4, rank: 1}, {row_offset: 3, rows: 2, col_offset: 4, cols: 4, rank: 3}]}
-)")),
+)"),
+                            {}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("table crossed has different columns on ranks 0 and 1")));
   EXPECT_THAT(PlanAsHugeCtr(FromYaml<v1::Plan>(R"(
 world_size: 2
 tables: [{name: only, sharding_type: table_wise, shards: [{rows: 5, cols: 8, rank: 1}]}]
-)")),
+)"),
+                            {}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rank 0 has no table")));
 }
 
@@ -739,7 +757,7 @@ TEST(OtherTrainersTest, EveryRankHasTheColumnsOfThePlan) {
         planned[fmt::format("{} {}", name, shard.rank())] += shard.cols();
       }
     }
-    if (const auto text = PlanAsHugeCtr(plan); text.ok()) {
+    if (const auto text = PlanAsHugeCtr(plan, {}); text.ok()) {
       ASSERT_EQ(HugeCtrColumns(nlohmann::json::parse(*text), dims), planned) << *text;
       ++hugectr;
     }

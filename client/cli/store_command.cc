@@ -14,6 +14,7 @@
 #include "client/cli/store_records_csv.h"
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
+#include "common/base/printable_text.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/cli/progress_display.h"
@@ -275,7 +276,7 @@ int RunExport(const StoreOptions& options, const Console& console) {
 // writes it.
 std::string ExportFormatFault(const std::string& format) {
   if (format == "csv") return "";
-  if (format != "parquet") return format + " is not csv";
+  if (format != "parquet") return Quoted(format) + " is not csv";
   return "parquet is written by a command of the Python package (pip install "
          "'neuroshard[parquet]'): neuroshard-parquet --store S --out FILE";
 }
@@ -338,7 +339,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
   CLI::App* csv =
       add("export", "Usable records as CSV, one line a sample (comm: a rank)", RunExport);
   csv->add_option("--kind", options->kind, "Records of which sweeps")
-      ->check(CLI::IsMember({"compute", "comm"}))
+      ->check(OneOf({"compute", "comm"}))
       ->capture_default_str();
   csv->add_option("--out", options->other, "File; default: standard output");
   csv->add_option("--format", options->output, "csv; of parquet it says who writes it")

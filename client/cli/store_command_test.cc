@@ -152,7 +152,7 @@ TEST_F(StoreCommandTest, WhoWantsParquetLearnsWhoWritesIt) {
   EXPECT_THAT(err_, AllOf(HasSubstr("--format: parquet"), HasSubstr("neuroshard[parquet]"),
                           HasSubstr("neuroshard-parquet --store S --out FILE")));
   EXPECT_EQ(Run({"store", "export", "--store", store_, "--format", "xml"}), 2);
-  EXPECT_THAT(err_, HasSubstr("--format: xml is not csv"));
+  EXPECT_THAT(err_, HasSubstr("--format: \"xml\" is not csv"));
 }
 
 }  // namespace

@@ -70,6 +70,7 @@ struct SweepPlan {
   // Of an active sweep, whose `samples` are candidates: how many are chosen and measured.
   int num_chosen = 0;
   int repeats = 1;
+  std::string values = {};  // of the configuration, defaults included
 };
 
 // A sweep that is in the store, with what it still lacks.
@@ -117,17 +118,16 @@ StatusOr<SweepPlan> PlanSweep(const SweepOptions& options, SweepKind kind) {
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.config_file));
   NS_ASSIGN_OR_RETURN(const SweepConfig config, ParseSweepConfig(text, options.config_file));
   SweepInfo info{path.stem().string(), "", text};
-  if (const auto* compute = std::get_if<ComputeSweepConfig>(&config);
-      compute != nullptr && kind == SweepKind::kCompute) {
-    return PlanCompute(*compute, std::move(info), path);
+  const auto* compute = std::get_if<ComputeSweepConfig>(&config);
+  if ((compute != nullptr) != (kind == SweepKind::kCompute)) {
+    return InvalidArgument(
+        "{}: the file describes the other kind of sweep; `neuroshard sweep {}` runs it",
+        options.config_file, kind == SweepKind::kCompute ? "comm" : "compute");
   }
-  if (const auto* comm = std::get_if<CommSweepConfig>(&config);
-      comm != nullptr && kind == SweepKind::kComm) {
-    return PlanComm(*comm, std::move(info));
-  }
-  return InvalidArgument(
-      "{}: the file describes the other kind of sweep; `neuroshard sweep {}` runs it",
-      options.config_file, kind == SweepKind::kCompute ? "comm" : "compute");
+  auto plan = compute != nullptr ? PlanCompute(*compute, std::move(info), path)
+                                 : PlanComm(std::get<CommSweepConfig>(config), std::move(info));
+  if (plan.ok()) plan->values = CanonicalText(config);
+  return plan;
 }
 
 // The samples of a sweep without a record.
@@ -311,6 +311,7 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
   const auto plan = PlanSweep(options, kind);
   if (!plan.ok()) return ReportFailure(console, plan.status());
+  console.err << "measures " << plan->values << '\n';
   if (const Status checked = CheckActiveOptions(options, *plan); !checked.ok()) {
     return ReportFailure(console, checked);
   }

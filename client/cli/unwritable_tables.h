@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 #include "common/domain/table_names.h"
 #include "common/domain/vocabulary.h"
 #include "neuroshard/v1/plan.pb.h"
+#include "neuroshard/v1/table.pb.h"
 
 namespace neuroshard {
 
@@ -28,10 +30,30 @@ inline std::string WhyNotInDeviceMemory(const v1::TablePlan& table) {
                      IsInHostMemory(*kernel) ? "in host memory" : "on SSD");
 }
 
-// Collects them; not for concurrent use.
+// Collects them; not for concurrent use. `trainer` pools rows of fp32 in device memory and has no
+// weights of ids.
 class UnwritableTables {
  public:
-  explicit UnwritableTables(std::string_view trainer) : trainer_(trainer) {}
+  explicit UnwritableTables(std::string_view trainer,
+                            const google::protobuf::RepeatedPtrField<v1::Table>& tables = {})
+      : trainer_(trainer) {
+    for (const v1::Table& table : tables) tables_[FullName(table.module(), table.name())] = &table;
+  }
+
+  // What the trainer cannot run of a table, whatever its place. Empty: nothing.
+  std::string WhyRefused(const v1::TablePlan& entry) const {
+    if (entry.kind() == ToText(TableKind::kEmbedding)) {
+      return fmt::format("is unpooled, and {} gives one vector a sample", trainer_);
+    }
+    if (std::string reason = WhyNotInDeviceMemory(entry); !reason.empty()) return reason;
+    const auto table = tables_.find(FullName(entry.module(), entry.name()));
+    if (table == tables_.end()) return "";
+    if (table->second->weighted())
+      return fmt::format("has weighted ids, which {} does not", trainer_);
+    const std::string& dtype = table->second->weight_dtype();
+    if (dtype.empty() || dtype == ToText(DataType::kFp32)) return "";
+    return fmt::format("has weights of {}, and those of {} are fp32", dtype, trainer_);
+  }
 
   // `reason` continues "table NAME".
   void Add(std::string_view table, std::string_view reason) {
@@ -50,6 +72,7 @@ class UnwritableTables {
   static constexpr std::size_t kNamed = 3;
 
   const std::string trainer_;
+  std::map<std::string, const v1::Table*> tables_;
   std::size_t count_ = 0;
   std::string list_;
 };

@@ -93,15 +93,11 @@ std::string Canonical(const CommSweepConfig& config) {
   return text;
 }
 
-// Every value that decides which samples there are and how they are measured, defaults included, in
-// a fixed order. Two configs with the same canonical text (and the same tables) are the same sweep.
-// Keys that came later appear only where they are not at their default: the text of a file that
-// does not use them stays what it was, and a store that was begun with it goes on.
+}  // namespace
+
 std::string CanonicalText(const SweepConfig& config) {
   return std::visit([](const auto& kind) { return Canonical(kind); }, config);
 }
-
-}  // namespace
 
 std::string SweepHash(const SweepConfig& config, std::string_view tables_csv) {
   std::string text = CanonicalText(config);

@@ -34,6 +34,15 @@ void Prepare(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter, boo
     if (!is_program) version->group("");  // once is enough
   }
   app.get_help_ptr()->description("Print this help");
+  // An empty value, as a script's unset variable leaves it, is no absent option, but where the
+  // description says what it is.
+  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
+    const bool may_be_empty = option->get_description().find("\"\"") != std::string::npos;
+    if (option->get_items_expected_max() == 0 || may_be_empty) continue;
+    option->check([](const std::string& text) {
+      return text.empty() ? std::string("must not be empty, got \"\"") : std::string();
+    });
+  }
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     Prepare(*command, formatter, false);
   }

@@ -34,6 +34,7 @@ class CommandLineParseTest : public ::testing::Test {
         ->capture_default_str();
     InRange(run->add_option("--share", share_, "How much"), 0.0, 1.0);
     NotNegative(run->add_option("--seed", seed_, "Chance"));
+    run->add_option("--log", file_, "File of the log, \"\": none");
     run->add_option("--format", format_, "Form")->check(OneOf({"table", "json"}));
     run->add_option("--planner", planner_, "Address " + std::string(100, 'x') + " of it")
         ->envname("TOOL_PLANNER")
@@ -91,6 +92,19 @@ TEST_F(CommandLineParseTest, HelpAndVersionAreEverywhere) {
     }
   }
   EXPECT_THAT(err_, IsEmpty());
+}
+
+TEST_F(CommandLineParseTest, AnEmptyValueIsNoAbsentOption) {
+  for (const char* name : {"--planner", "--timeout-s", "--share", "--seed", "--format"}) {
+    EXPECT_EQ(Parse({"run", name, ""}), 2) << name;
+    EXPECT_THAT(err_, AllOf(StartsWith(std::string(name) + ": must "), HasSubstr("got \"\"")));
+  }
+  EXPECT_EQ(Parse({"run", ""}), 2);
+  EXPECT_THAT(err_, StartsWith("FILE: must not be empty"));
+  EXPECT_EQ(Parse({"run", "--log", ""}), std::nullopt) << err_;  // its help says what "" is
+  setenv("TOOL_PLANNER", "", 1);                                 // as one that is not set
+  EXPECT_EQ(Parse({"run"}), std::nullopt) << err_;
+  unsetenv("TOOL_PLANNER");
 }
 
 // Two commands that share a C++ variable, as those of `neuroshard store` do.

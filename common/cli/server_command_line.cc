@@ -27,11 +27,7 @@ std::string CheckListenAddress(const std::string& text) {
 
 void AddServerOptions(CLI::App& app, ServerCommandLine& line) {
   app.add_option("--config", line.config, "YAML file; those in configs/ list every option")
-      ->type_name("FILE")
-      // What an unset variable of a script leaves; without its file a server has other rules.
-      ->check([](const std::string& text) {
-        return text.empty() ? std::string("must name a file, got \"\"") : std::string();
-      });
+      ->type_name("FILE");
   app.add_option("--listen", line.listen,
                  "Address of the RPC server, or unix:/PATH; port 0: choose one and print it")
       ->type_name("HOST:PORT")

@@ -64,7 +64,12 @@ class Filler {
         Fail(field_path, item, "is given twice");
         continue;
       }
-      if (item.kind == Kind::kNull) continue;
+      if (item.kind == Kind::kNull) {
+        // Of YAML, whose lines are known, a section may be cut behind its name.
+        const bool section = field->is_repeated() || field->message_type() != nullptr;
+        if (section && item.line > 0) Fail(field_path, item, kNoValue);
+        continue;
+      }
       FillField(item, field_path, *field, message);
     }
   }

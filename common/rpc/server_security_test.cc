@@ -128,6 +128,37 @@ TEST(CheckTlsFilesTest, NamesEveryFileThatCannotBeUsed) {
   EXPECT_THAT(FaultyFields(files),
               UnorderedElementsAre("tls.certificate", "tls.key", "tls.client_ca"));
   EXPECT_THAT(Message(files), AllOf(HasSubstr("cannot read"), HasSubstr("no private key")));
+  tls.files.client_ca = folder;  // opens, and cannot be read
+  EXPECT_THAT(Message(CheckTlsFiles(tls)), HasSubstr("tls.client_ca: cannot read " + folder));
+}
+
+// At every 29th byte, and at all where a certificate ends and another one begins: only the end of
+// one, with or without its line's, ends a file.
+TEST(CheckTlsFilesTest, AChainIsWholeOrSaidToBeCut) {
+  const std::string folder = ::testing::TempDir() + "tls";
+  ASSERT_EQ(std::system((NEUROSHARD_SOURCE_DIR "/deploy/make_dev_certs.sh " + folder +
+                         " a=DNS:a >/dev/null 2>&1")
+                            .c_str()),
+            0);
+  const auto read = [&](const std::string& name) {
+    std::ifstream file(folder + "/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string first = read("a.pem");
+  const std::string chain = first + read("ca.pem");
+  ServerTls tls = SomeRoles();
+  tls.files.certificate = folder + "/chain.pem";
+  tls.files.key = folder + "/a.key";
+  tls.files.client_ca = folder + "/ca.pem";
+  for (std::size_t bytes = 0; bytes <= chain.size(); ++bytes) {
+    const bool at_end =
+        (bytes + 2 > first.size() && bytes < first.size() + 30) || bytes + 2 > chain.size();
+    if (!at_end && bytes % 29 != 0) continue;
+    std::ofstream(tls.files.certificate) << chain.substr(0, bytes);
+    const bool whole =
+        bytes + 1 == first.size() || bytes == first.size() || bytes + 1 >= chain.size();
+    EXPECT_EQ(CheckTlsFiles(tls).ok(), whole) << bytes << " of " << chain.size();
+  }
 }
 
 }  // namespace

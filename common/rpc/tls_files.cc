@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -43,7 +44,8 @@ std::int64_t UnixS(const ASN1_TIME* time) {
 
 std::optional<std::string> ContentsOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
+  std::error_code error;  // a directory opens, and throws where it is read
+  if (!file || std::filesystem::is_directory(path, error)) return std::nullopt;
   std::string text(std::istreambuf_iterator<char>(file), {});
   // gRPC would not see what begins in the line of a byte order mark.
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
@@ -67,7 +69,10 @@ PemCertificates CertificatesIn(const std::string& text) {
   while (X509* next = PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr)) {
     read.all.emplace_back(next, &X509_free);
   }
-  const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  // A last line that begins as one of PEM's and ends nothing is the beginning of another one.
+  const std::size_t last = text.rfind('\n') + 1;
+  const bool begins = text.compare(last, 1, "-") == 0 && text.compare(last, 8, "-----END") != 0;
+  const bool is_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE && !begins;
   if (read.all.empty()) {
     read.fault = "has no certificate in PEM";
   } else if (!is_end) {

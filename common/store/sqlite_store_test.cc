@@ -80,6 +80,7 @@ TEST_F(SqliteStoreTest, AStoreWhoseMakerWasKilledIsEmpty) {
   const Status status = OpenStatus(Path(), StoreMode::kReadOnly);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Message(status), HasSubstr("there is no profile store in " + Path() + " yet"));
+  EXPECT_THAT(Message(status), HasSubstr("a copy of a store in use without its -wal file"));
   MustOpen();
   EXPECT_TRUE(OpenStatus(Path(), StoreMode::kReadOnly).ok());
 }

@@ -243,9 +243,12 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
 
 Status CheckSchema(SqliteDatabase& database) {
   NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
-  // Whoever makes it was killed, or is at it.
+  // Whoever makes it was killed, or is at it; or it was copied while all records were in its log.
   if (header.IsEmpty()) {
-    return NotFound("there is no profile store in {} yet, which is empty", database.name());
+    return NotFound(
+        "there is no profile store in {} yet, which is empty, as is a copy of a store in use "
+        "without its -wal file (`neuroshard store backup` makes a whole one)",
+        database.name());
   }
   NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
   if (header.version == kVersion) return absl::OkStatus();

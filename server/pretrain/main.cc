@@ -122,11 +122,10 @@ int main(int argc, char** argv) {
       "serve",
       "Say which version planners use for requests that name none: back, too, in one step");
   AddModel(serve_app, &serve.model_directory);
-  serve_app
-      ->add_option(
-          "--share", serve.share,
-          "Only for this share of the requests; the version that serves now keeps the rest")
-      ->check(CLI::Range(0.0, 1.0));
+  InRange(serve_app->add_option(
+              "--share", serve.share,
+              "Only for this share of the requests; the version that serves now keeps the rest"),
+          0.0, 1.0);
   serve_app->add_flag("--force", serve.force, "In spite of reasons against the version");
 
   import_app->callback([&] {

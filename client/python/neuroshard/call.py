@@ -184,9 +184,11 @@ def checked_credentials(credentials: Optional[grpc.ChannelCredentials]) -> Optio
 def checked_server_name(name: Optional[str], credentials: Optional[grpc.ChannelCredentials]) -> Optional[str]:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"tls_server_name: must be a text such as 'planner.example', got {type(name).__name__}")
+    if name == "":
+        raise ValueError("tls_server_name: must not be empty: leave it out for the address that is called")
     if name and credentials is None:
         raise ValueError("tls_server_name: is of certificates, which need credentials")
-    return name or None
+    return name
 
 
 def checked_timeout(timeout_s: float) -> float:

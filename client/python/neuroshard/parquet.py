@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+from neuroshard.command_line import parse_arguments
+
 try:
     from pyarrow import ArrowInvalid, bool_, csv, float64, int64, parquet, string, uint64
 except ImportError:
@@ -60,7 +62,7 @@ def main():
     parser.add_argument("--store", required=True, help="a SQLite file, or postgresql://USER@HOST/DB")
     parser.add_argument("--kind", choices=("compute", "comm"), default="compute", help="records of which sweeps")
     parser.add_argument("--out", required=True, metavar="FILE.parquet")
-    options = parser.parse_args()
+    options = parse_arguments(parser)
     command = ["neuroshard", "store", "export", "--store", options.store, "--kind", options.kind]
     try:
         # Whole before a line of it is written: what fails in the middle is no file.

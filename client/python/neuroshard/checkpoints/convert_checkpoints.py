@@ -17,6 +17,7 @@ import sys
 from neuroshard.checkpoints import feature_statistics
 from neuroshard.checkpoints.checkpoint import Checkpoint, CheckpointError, listed
 from neuroshard.checkpoints.model_directory import ModelDirectoryError, file_list, parse_place, publish, safetensors_bytes
+from neuroshard.command_line import parse_arguments
 from neuroshard.torch_file import TorchFileError
 
 FEATURES = sorted(f"bin_{i}" for i in range(17)) + ["dim", "pooling_factor", "row"]
@@ -59,7 +60,7 @@ def arguments():
     stats.add_argument("--compute-stats", metavar="FILE", help="a .json or .pt file with the two keys above")
     stats.add_argument("--forward-comm-stats", metavar="FILE", action="append", default=[], help="as often as --forward-comm, in its order")
     stats.add_argument("--backward-comm-stats", metavar="FILE", action="append", default=[], help="as often as --backward-comm, in its order")
-    options = parser.parse_args()
+    options = parse_arguments(parser)
     if not options.models and not options.compute:
         parser.error("--models or --compute must be given")
     if options.models and (options.compute or options.forward_comm or options.backward_comm):

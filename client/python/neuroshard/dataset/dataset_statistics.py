@@ -23,6 +23,7 @@ except ImportError:
     raise SystemExit("neuroshard-dataset-statistics: needs NumPy (pip install neuroshard[dataset]; Debian: apt-get install python3-numpy)") from None
 
 from neuroshard import torch_file
+from neuroshard.command_line import parse_arguments
 from neuroshard.dataset.table_statistics import BINS, table_statistics
 from neuroshard.torch_file import TorchFileError
 
@@ -173,7 +174,7 @@ def main():
     parser.add_argument("--batch-size", type=int, metavar="N", help="samples a table; only needed where lengths have one dimension")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.add_argument("--scratch", metavar="DIR", help="where a compressed file is decompressed to, for as long as it takes (default: beside FILE.csv)")
-    options = parser.parse_args()
+    options = parse_arguments(parser)
     try:
         if os.path.lexists(options.out) and not options.replace:
             raise DatasetError(f"{options.out}: exists already; --replace overwrites it")

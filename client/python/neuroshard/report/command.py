@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List, Optional
 
+from neuroshard.command_line import parse_arguments
 from neuroshard.report.answer import answer_of
 from neuroshard.report.input_files import InputError, read_plan, read_validation
 from neuroshard.report.markup import printable
@@ -28,7 +29,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--measured", type=Path, metavar="VALIDATION.json", help="output of `neuroshard validate --format json` for the plan")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the HTML file, written all or nothing")
     parser.add_argument("--png", type=Path, metavar="DIR", help="also the charts as PNG files in this directory (needs the extra [report])")
-    options = parser.parse_args(arguments)
+    options = parse_arguments(parser, arguments)
     if (options.plan is None) == (options.model is None):
         parser.error("give either PLAN.json or --model DIR")
     if options.model is not None and (options.compare or options.measured):

@@ -47,7 +47,10 @@ def check_constraints(constraints: Any) -> None:
                 _check_list(f"constraints for {table}: {field}", getattr(constraint, field), element, what)
 
 
-def check_planner_arguments(topology: Any, batch_size: Any, constraints: Any, statistics: Any, previous: Any, device: Any, optimizer: Any) -> None:
+def check_planner_arguments(topology: Any, batch_size: Any, constraints: Any, statistics: Any, previous: Any, cache_dir: Any, device: Any, optimizer: Any) -> None:
+    for name, value in {"previous": previous, "cache_dir": cache_dir, "device": device, "optimizer": optimizer}.items():
+        if isinstance(value, str) and not value:  # what an unset variable leaves
+            raise ValueError(f"{name}: must not be empty: leave it out, or say None")
     check_type("topology", topology, Topology, "torchrec's Topology")
     if topology is None and not dist.is_initialized():
         raise ValueError("topology: must be given where there is no process group (torch.distributed.init_process_group) to take ranks from")

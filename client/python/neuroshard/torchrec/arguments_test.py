@@ -95,6 +95,12 @@ class ConstraintsTest(unittest.TestCase):
             made(topology=topology or gpus(), constraints=constraints).plan(model(cols), get_default_sharders())
         return caught.exception
 
+    def test_an_empty_text_is_no_absent_argument(self):
+        for name in ("previous", "cache_dir", "device", "optimizer", "tls_server_name"):
+            with self.assertRaises(ValueError) as caught:
+                NeuroShardPlanner(ADDRESS, Topology(world_size=2, compute_device="cpu"), 64, **{name: ""})
+            self.assertTrue(str(caught.exception).startswith(f"{name}: must not be empty"), caught.exception)
+
     def test_names_that_are_nearly_right(self):
         for given, hint in (
             ("Users", "did you mean users"),

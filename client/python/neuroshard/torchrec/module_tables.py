@@ -445,6 +445,7 @@ class TableEnumerator(EmbeddingEnumerator):
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
             unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled)
             + unpriced.of_constraint(constraint)
+            + (unpriced.of_host_memory(constraint) if any(each in kernels for each in HOST_KERNELS) else [])
             + unpriced.of_config(owner.configs.get(name))
             + (unpriced.of_prefetching(cache, owner.fused_params) if prefetched else [])
             + wire_note,

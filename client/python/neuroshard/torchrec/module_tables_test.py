@@ -153,6 +153,10 @@ class ModulesTest(Case):
             cached = {"b": ParameterConstraints(compute_kernels=["fused_uvm_caching"], cache_params=CacheParams(algorithm=algorithm, load_factor=0.5, prefetch_pipeline=True))}
             found = told(small_model(), [EmbeddingBagCollectionSharder()], constraints=cached)
             self.assertEqual("LRU caches alone, and will not train it cached: ebc.b" in found, warned, found)
+        for kernel, enforced, warned in (("fused_uvm_caching", True, True), ("fused_uvm", True, True), ("fused_uvm", False, False), ("fused", True, False)):
+            hosted = {"b": ParameterConstraints(compute_kernels=[kernel], enforce_hbm=enforced)}
+            found = told(small_model(), [EmbeddingBagCollectionSharder()], constraints=hosted)
+            self.assertEqual("enforce_hbm: FBGEMM keeps rows that are planned in host memory on the device, beside their cache" in found, warned, found)
         cache = {"b": ParameterConstraints(cache_params=CacheParams(precision=DataType.FP16))}
         self.assertRegex(told(small_model(), [EmbeddingBagCollectionSharder()], constraints=cache), "cache_params.precision: .*: ebc.b$|cache_params.precision: .*: ebc.b\n")
 

@@ -130,7 +130,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "tls_server_name": tls_server_name, "retries": retries}
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
             pass  # arguments that are none are told here, not in the first plan
-        check_planner_arguments(topology, batch_size, constraints, statistics, previous, device, optimizer)
+        check_planner_arguments(topology, batch_size, constraints, statistics, previous, cache_dir, device, optimizer)
         super().__init__(
             topology=topology,
             batch_size=batch_size,

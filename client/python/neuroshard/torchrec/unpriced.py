@@ -52,6 +52,13 @@ def of_prefetching(cache: CacheParams, fused_params: Dict[str, Any]) -> List[str
     return ["prefetch_pipeline with a cache that evicts by LFU: FBGEMM prefetches into LRU caches alone, and will not train it cached"] if is_lfu else []
 
 
+def of_host_memory(constraint: Optional[ParameterConstraints]) -> List[str]:
+    """Of a table whose rows may be in host memory."""
+    if not getattr(constraint, "enforce_hbm", None):
+        return []
+    return ["enforce_hbm: FBGEMM keeps rows that are planned in host memory on the device, beside their cache; they are counted in host memory"]
+
+
 def of_config(config: Any) -> List[str]:
     """`config`: an EmbeddingConfig, EmbeddingBagConfig or None."""
     written = getattr(config, "enable_embedding_update", False)

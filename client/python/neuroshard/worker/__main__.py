@@ -14,6 +14,7 @@ from typing import List, Optional, Sequence, Tuple
 
 import grpc
 
+from neuroshard.command_line import parse_arguments
 from neuroshard_programs import program, run
 
 from . import host
@@ -46,7 +47,7 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
                         help="read, profile or admin, and patterns of the subject alternative names of callers that are it; * is any run of characters; nobody by "
                         "default; may be repeated")
     parser.add_argument("--insecure", action="store_true", help="serve without TLS also where other hosts reach the address")
-    parser.add_argument("--metrics", metavar="HOST:PORT", default="", help="of http /metrics; port 0: choose (default: none)")
+    parser.add_argument("--metrics", metavar="HOST:PORT", default="", help="of http /metrics; port 0: choose, \"\": none (default)")
     parser.add_argument("--cpu-devices", type=_in_range(1, 1024), default=None, metavar="N",
                         help="devices of the cpu backend (default: 1); implies --backend cpu")
     parser.add_argument("--threads", type=_in_range(1, 1024), default=1, metavar="N",
@@ -62,7 +63,7 @@ def parse(arguments: Optional[Sequence[str]] = None) -> argparse.Namespace:
     parser.add_argument("--log-level", choices=LEVELS, type=lambda level: "warn" if level == "warning" else level, default="info", help="least severe lines that are written (default: info)")
     parser.add_argument("--log-format", choices=FORMATS, default="text", help="key=value lines, or a JSON object a line (default: text)")
     parser.add_argument("--version", action="version", version=_version())
-    options = parser.parse_args(arguments)
+    options = parse_arguments(parser, arguments, may_be_empty=("--metrics",))
     if options.cpu_devices is not None and options.backend == "auto":
         options.backend = "cpu"
     files = (options.tls_certificate, options.tls_key, options.tls_client_ca)
