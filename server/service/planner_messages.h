@@ -18,8 +18,7 @@ std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer);
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
                                        const std::string& fingerprint);
 
-v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request,
-                                          const EvaluationAnswer& answer);
+v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request, const PlanAnswer& answer);
 
 // All but the request_id.
 v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer);

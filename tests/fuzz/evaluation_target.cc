@@ -17,7 +17,7 @@ void Evaluate(std::string_view input) {
     Promise(!absl::IsInternal(answer.status()), Message(answer.status()));
     return;
   }
-  Promise(answer->cost.has_value() || !answer->violations.empty(), "a legal plan has a price");
+  Promise(answer->has_cost() || !answer->violations.empty(), "a legal plan has a price");
   (void)EncodeEvaluation(decoded->request, *answer).SerializeAsString();
 }
 
