@@ -21,10 +21,8 @@
 #include "server/planner/budget_stop.h"
 #include "server/planner/device_models.h"
 #include "server/planner/gaps.h"
-#include "server/planner/host_memory_warnings.h"
-#include "server/planner/kernel_warnings.h"
-#include "server/planner/migration_warnings.h"
 #include "server/planner/price_basis.h"
+#include "server/planner/table_warnings.h"
 
 namespace neuroshard {
 namespace {

@@ -261,6 +261,31 @@ TEST(PriceBasisTest, EveryKindOfDevicesWithoutRatesOfItsOwnIsNamed) {
   EXPECT_EQ(basis().devices[1].kind, BasisKind::kPublished);
 }
 
+TEST(PriceBasisTest, WhatIsOfThePlanIsSaidOnceHoweverManyModelsPriceIt) {
+  PlanRequest request = BasisRequest();
+  request.topology.devices[0].name = "h100-sxm";
+  request.topology.devices[1].name = "a100-sxm-80gb";
+  request.tables[0].name = "t";
+  request.tables[0].hot_row_blocks = true;
+  request.global_batch_size = 64;
+  Plan plan;
+  plan.tables.resize(1);
+  plan.tables[0].name = "t";
+  plan.tables[0].sharding_type = ShardingType::kRowWise;
+  CostModelInfo own = MeasuredModel("NVIDIA H100 80GB HBM3", "neuroshard-cuda");
+  own.coverage.global_batch_size = 512;
+  own.coverage.measured_types = {ShardingType::kRowWise};
+  const std::vector<DeviceModel> devices = WithGaps(
+      {{"h100-sxm", 1, ComputeInfo(own)}, {"a100-sxm-80gb", 1, ComputeInfo(own)}}, request, plan);
+  const std::string batch = "not measured at the request's global batch size";
+  EXPECT_THAT(PriceBasisOf(request, own, GapsOf(request, own, plan), "", devices).differences,
+              ElementsAre("the request is for h100-sxm and a100-sxm-80gb", batch,
+                          HasSubstr("row blocks of 1 table are priced as the hottest"),
+                          "compute of h100-sxm: " + batch,
+                          "compute of a100-sxm-80gb: that is not a100-sxm-80gb",
+                          "compute of a100-sxm-80gb: " + batch));
+}
+
 TEST(PriceBasisTest, PredictionsSayItToo) {
   CostModelInfo info = MeasuredModel("AMD EPYC", "neuroshard-cpu");
   info.coverage.global_batch_size = 512;

@@ -6,6 +6,7 @@
 
 #include "common/codec/fingerprint.h"
 #include "common/codec/plan_codec.h"
+#include "common/codec/request_faults.h"
 #include "common/domain/table_names.h"
 #include "server/cost/model_error.h"
 
@@ -161,6 +162,18 @@ v1::Plan EncodePlanWithKinds(Plan plan, const std::vector<Table>& tables) {
 }
 
 }  // namespace
+
+StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
+                                                    const RequestLimits& limits) {
+  RequestFaults faults;
+  const bool admitted = CheckShardLimit("plan", message.plan(), limits, faults.over_limits);
+  StatusOr<PlanRequest> request = DecodePlanRequest(message.request(), limits);
+  faults.Add(request.status(), "request.");
+  StatusOr<Plan> plan = admitted ? DecodePlan(message.plan()) : StatusOr<Plan>(Plan());
+  faults.Add(plan.status(), "");
+  NS_RETURN_IF_ERROR(faults.ToStatus());
+  return EvaluationRequest{*std::move(request), *std::move(plan)};
+}
 
 std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer) {
   std::vector<DeviceCostModel> devices;

@@ -17,7 +17,6 @@
 #include "common/codec/prediction_codec.h"
 #include "common/rpc/call_stop.h"
 #include "server/cost/model_error.h"
-#include "server/service/decode_request.h"
 #include "server/service/plan_stream.h"
 #include "server/service/planner_messages.h"
 

@@ -1,6 +1,5 @@
 // EvaluatePlan from its bytes on the wire to its answer: somebody else's plan against all rules.
 #include "common/codec/plan_codec.h"
-#include "server/service/decode_request.h"
 #include "server/service/planner_messages.h"
 #include "tests/fuzz/wire_request.h"
 
