@@ -223,6 +223,16 @@ TEST(GapsTest, NamesEveryAddition) {
                                 Field(&Gap::kind, BasisKind::kPublished))));
 }
 
+TEST(GapsTest, AStageThatFormulasPriceAloneIsPublishedWhateverElseItHas) {
+  const std::vector<CostStage> stages = {CostStage::kForwardComm};
+  const Gap partly = {.stages = stages};
+  const Gap alone = {.stages = stages, .kind = BasisKind::kPublished};
+  EXPECT_EQ(KindOf(CostStage::kForwardComm, {partly}), BasisKind::kMixed);
+  EXPECT_EQ(KindOf(CostStage::kForwardComm, {partly, alone}), BasisKind::kPublished);
+  EXPECT_EQ(KindOf(CostStage::kForwardComm, {alone, partly}), BasisKind::kPublished);
+  EXPECT_EQ(KindOf(CostStage::kCompute, {alone, partly}), BasisKind::kMeasured);
+}
+
 TEST(GapsTest, CommunicationOfAFabricIsNotMeasured) {
   CostModelInfo model;
   model.name = "gpu";

@@ -261,7 +261,7 @@ TEST(PriceBasisTest, EveryKindOfDevicesWithoutRatesOfItsOwnIsNamed) {
   EXPECT_EQ(basis().devices[1].kind, BasisKind::kPublished);
 }
 
-TEST(PriceBasisTest, WhatIsOfThePlanIsSaidOnceHoweverManyModelsPriceIt) {
+TEST(PriceBasisTest, ComputeIsSaidByDeviceAndWhatIsOfThePlanOnce) {
   PlanRequest request = BasisRequest();
   request.topology.devices[0].name = "h100-sxm";
   request.topology.devices[1].name = "a100-sxm-80gb";
@@ -272,6 +272,7 @@ TEST(PriceBasisTest, WhatIsOfThePlanIsSaidOnceHoweverManyModelsPriceIt) {
   plan.tables.resize(1);
   plan.tables[0].name = "t";
   plan.tables[0].sharding_type = ShardingType::kRowWise;
+  plan.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
   CostModelInfo own = MeasuredModel("NVIDIA H100 80GB HBM3", "neuroshard-cuda");
   own.coverage.global_batch_size = 512;
   own.coverage.measured_types = {ShardingType::kRowWise};
@@ -282,8 +283,10 @@ TEST(PriceBasisTest, WhatIsOfThePlanIsSaidOnceHoweverManyModelsPriceIt) {
               ElementsAre("the request is for h100-sxm and a100-sxm-80gb", batch,
                           HasSubstr("row blocks of 1 table are priced as the hottest"),
                           "compute of h100-sxm: " + batch,
+                          HasSubstr("compute of h100-sxm: rows in host memory were not measured"),
                           "compute of a100-sxm-80gb: that is not a100-sxm-80gb",
-                          "compute of a100-sxm-80gb: " + batch));
+                          "compute of a100-sxm-80gb: " + batch,
+                          HasSubstr("compute of a100-sxm-80gb: rows in host memory")));
 }
 
 TEST(PriceBasisTest, PredictionsSayItToo) {
