@@ -19,7 +19,13 @@ struct CommTopology {
 // Bytes per ms of a collective over `ranks` ranks that stand `ranks_per_host` on a host
 // (BasicCommsBandwidths.get_bw of TorchRec 1.9.2): all-reduce crosses hosts on every rank's link,
 // also when there is one host alone; any other runs on the links of the host when there is one.
-double CommBandwidth(const CommTopology& topology, Collective collective, double ranks,
-                     double ranks_per_host);
+inline double CommBandwidth(const CommTopology& topology, Collective collective, double ranks,
+                            double ranks_per_host) {
+  if (collective == Collective::kAllReduce) {
+    return topology.inter_host_bytes_per_ms * ranks_per_host;
+  }
+  return ranks <= ranks_per_host ? topology.intra_host_bytes_per_ms
+                                 : topology.inter_host_bytes_per_ms;
+}
 
 }  // namespace neuroshard

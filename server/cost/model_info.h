@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/domain/plan_cost.h"
@@ -47,6 +48,14 @@ struct ModelCoverage {
   int max_ranks = 0;                  // any rank count up to this besides; 0: num_devices are all
   // Whether it prices communication, measured or by a fabric.
   bool prices_comm() const { return max_ranks > 1 || !num_devices.empty(); }
+  // Words of DataType or Optimizer: those of the ranges, or the one stated alone.
+  template <typename E>
+  std::vector<std::string> Words() const {
+    constexpr bool kDtypes = std::is_same_v<E, DataType>;
+    const auto& several = kDtypes ? ranges.weight_dtypes : ranges.optimizers;
+    const std::string& one = kDtypes ? weight_dtype : optimizer;
+    return several.empty() && !one.empty() ? std::vector{one} : several;
+  }
   // What a search tries where the caller does not say.
   std::vector<ShardingType> sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
   // Types whose collectives it was measured on, whether a search tries them unasked or not.

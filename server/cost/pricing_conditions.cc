@@ -13,7 +13,7 @@ bool IsPlain(const Table& table) {
 
 }  // namespace
 
-PricingConditions ConditionsOf(const PlanRequest& request) {
+PricingConditions ConditionsOf(const PlanRequest& request, const Plan& plan) {
   PricingConditions conditions;
   conditions.num_ranks = request.topology.num_ranks();
   const std::vector<Device>& devices = request.topology.devices;
@@ -34,7 +34,10 @@ PricingConditions ConditionsOf(const PlanRequest& request) {
   conditions.pod_size = request.topology.pod_size;
   conditions.quantized_comms = request.quantized_comms;
   conditions.has_rows_off_device =
-      !request.topology.host_memory_bytes.empty() || request.may_use_ssd();
+      !request.topology.host_memory_bytes.empty() || request.may_use_ssd() ||
+      std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+        return TierOf(table.compute_kernel) != MemoryTier::kDevice;
+      });
   conditions.has_plain_tables = std::all_of(request.tables.begin(), request.tables.end(), IsPlain);
   return conditions;
 }

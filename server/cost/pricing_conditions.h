@@ -35,7 +35,8 @@ struct PricingConditions {
 // Whether rows have one byte a value: networks learn the others as a feature.
 constexpr bool IsLowPrecision(DataType dtype) { return ElementBytes(dtype) == 1; }
 
-PricingConditions ConditionsOf(const PlanRequest& request);
+// `plan` is one to be priced, which may have rows in a memory that the request does not have.
+PricingConditions ConditionsOf(const PlanRequest& request, const Plan& plan = {});
 
 // For compute alone: those of a request of one rank, which asks for no distribution of ids.
 PricingConditions OfOneRank(PricingConditions conditions);

@@ -22,15 +22,18 @@ constexpr float kLeastShare = 0.5F;  // of a measured cost, whatever fewer bytes
 
 double BytesOf(DataType dtype) { return static_cast<double>(ElementBytes(dtype)); }
 
-// What the model was measured at, from its one condition or its ranges.
+template <typename Values, typename Value>
+bool Has(const Values& values, const Value& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// What the model was measured at.
 template <typename E>
-std::vector<E> Measured(const std::vector<std::string>& words, const std::string& word) {
+std::vector<E> Measured(const ModelCoverage& coverage) {
   std::vector<E> values;
-  for (const std::string& text : words) {
+  for (const std::string& text : coverage.Words<E>()) {
     if (const auto value = FromText<E>(text)) values.push_back(*value);
   }
-  if (!words.empty()) return values;
-  if (const auto value = FromText<E>(word)) values.push_back(*value);
   return values;
 }
 
@@ -307,47 +310,36 @@ class UnmeasuredCompute final : public ComputeModel {
 }  // namespace
 
 std::optional<DataType> StandInFor(const ModelCoverage& coverage, DataType dtype) {
-  const auto measured = Measured<DataType>(coverage.ranges.weight_dtypes, coverage.weight_dtype);
-  if (!IsLowPrecision(dtype) || measured.empty()) return std::nullopt;
-  if (std::find(measured.begin(), measured.end(), dtype) != measured.end()) return std::nullopt;
+  const auto measured = Measured<DataType>(coverage);
+  if (!IsLowPrecision(dtype) || measured.empty() || Has(measured, dtype)) return std::nullopt;
   return *std::min_element(measured.begin(), measured.end(), [](DataType a, DataType b) {
     return ElementBytes(a) < ElementBytes(b);
   });
 }
 
 std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer optimizer) {
+  const bool is_lamb = optimizer == Optimizer::kLamb;
+  if (!is_lamb && optimizer != Optimizer::kPartialRowwiseAdam && optimizer != Optimizer::kLarsSgd) {
+    return std::nullopt;
+  }
   std::array<Optimizer, 4> nearest = {Optimizer::kAdagrad, Optimizer::kAdam,
                                       Optimizer::kRowwiseAdagrad, Optimizer::kSgd};
-  switch (optimizer) {
-    case Optimizer::kLamb:
-      std::swap(nearest[0], nearest[1]);
-      break;
-    case Optimizer::kPartialRowwiseAdam:
-    case Optimizer::kLarsSgd:
-      break;
-    default:
-      return std::nullopt;
-  }
-  const auto measured = Measured<Optimizer>(coverage.ranges.optimizers, coverage.optimizer);
-  const auto has = [&](Optimizer one) {
-    return std::find(measured.begin(), measured.end(), one) != measured.end();
-  };
-  if (has(optimizer)) return std::nullopt;
-  const auto found = std::find_if(nearest.begin(), nearest.end(), has);
-  if (found == nearest.end()) return std::nullopt;
-  return *found;
+  if (is_lamb) std::swap(nearest[0], nearest[1]);
+  const auto measured = Measured<Optimizer>(coverage);
+  if (Has(measured, optimizer)) return std::nullopt;
+  const auto found = std::find_if(nearest.begin(), nearest.end(),
+                                  [&](Optimizer one) { return Has(measured, one); });
+  return found == nearest.end() ? std::nullopt : std::optional(*found);
 }
 
 bool KnowsUnpooled(const ModelCoverage& coverage) {
-  const auto& modes = coverage.ranges.pooling_modes;
-  return std::find(modes.begin(), modes.end(), ToText(PoolingMode::kNone)) != modes.end();
+  return Has(coverage.ranges.pooling_modes, ToText(PoolingMode::kNone));
 }
 
 bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
                      ComputeKernel kernel) {
-  if (!IsInHostMemory(kernel) || pipeline == PipelineType::kTrainPrefetchSparseDist) return false;
-  const auto& kernels = coverage.ranges.compute_kernels;
-  return std::find(kernels.begin(), kernels.end(), ToText(kernel)) != kernels.end();
+  return IsInHostMemory(kernel) && pipeline != PipelineType::kTrainPrefetchSparseDist &&
+         Has(coverage.ranges.compute_kernels, ToText(kernel));
 }
 
 std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const ComputeModel> measured,

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "common/base/failure_reason.h"
-#include "server/planner/condition_warnings.h"
 
 namespace neuroshard {
 namespace {
@@ -18,66 +17,62 @@ bool IsSame(const CostModelInfo& a, const CostModelInfo& b) {
 
 }  // namespace
 
-StatusOr<BoundDevices> BindDevices(
-    const PlanRequest& request, const OwnModel& own,
-    const std::vector<StatusOr<std::shared_ptr<const CostModel>>>& models) {
-  std::vector<BoundCostModel> bound = {own.bound};  // each model once
-  std::vector<const CostModelInfo*> infos = {&own.model->info()};
-  std::map<std::string_view, std::size_t> of_device;  // position in `bound`
-  std::map<std::string_view, std::shared_ptr<const CostModel>> model_of_device;
+Status BindDevices(
+    const PlanRequest& request,
+    const std::function<StatusOr<std::shared_ptr<const CostModel>>(const CostModelRef&)>& find,
+    Pricing& own) {
+  struct Kind {  // each model once
+    CostModelInfo info;
+    BoundCostModel bound;
+    int position = -1;  // of those that ranks have
+  };
+  std::vector<Kind> models = {{own.info(), own.bound}};
+  std::map<std::string_view, std::size_t> of_device;  // position in `models`
   std::vector<std::string> faults;
   FailureReason reason = FailureReason::kModelUnfit;
-  const auto add_fault = [&](std::size_t entry, const Status& status) {
+  for (std::size_t i = 0; i < request.device_cost_models.size(); ++i) {
+    const DeviceCostModel& of = request.device_cost_models[i];
+    const auto bind = [&]() -> Status {
+      NS_ASSIGN_OR_RETURN(const auto model, find(of.model));
+      const CostModelInfo& info = model->info();
+      const auto known = std::find_if(models.begin(), models.end(),
+                                      [&](const Kind& kind) { return IsSame(kind.info, info); });
+      of_device[of.device] = static_cast<std::size_t>(known - models.begin());
+      if (known != models.end()) return absl::OkStatus();
+      StatusOr<BoundCostModel> compute = BindCompute(*model, own.bound.conditions());
+      models.push_back({info, compute.ok() ? *compute : own.bound});
+      return compute.status();
+    };
+    const Status status = bind();
+    if (status.ok()) continue;
     if (faults.empty()) reason = ReasonOf(status).value_or(FailureReason::kModelUnfit);
-    faults.push_back(fmt::format("device_cost_models[{}].cost_model: {}", entry, Message(status)));
-  };
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    if (!models[i].ok()) {
-      add_fault(i, models[i].status());
-      continue;
-    }
-    const std::shared_ptr<const CostModel>& model = *models[i];
-    const std::string& device = request.device_cost_models[i].device;
-    model_of_device[device] = model;
-    const auto known = std::find_if(infos.begin(), infos.end(), [&](const CostModelInfo* info) {
-      return IsSame(*info, model->info());
-    });
-    of_device[device] = static_cast<std::size_t>(known - infos.begin());
-    if (known != infos.end()) continue;
-    StatusOr<BoundCostModel> compute = BindCompute(*model, own.bound.conditions());
-    if (!compute.ok()) add_fault(i, compute.status());
-    infos.push_back(&model->info());
-    bound.push_back(compute.ok() ? *std::move(compute) : own.bound);
+    faults.push_back(fmt::format("device_cost_models[{}].cost_model: {}", i, Message(status)));
   }
   if (!faults.empty()) {
     return WithReason(FailedPrecondition("{}", fmt::join(faults, "; ")), reason);
   }
 
-  BoundDevices result = {own.bound, {}};
   std::vector<int> kind_of_rank;
-  std::vector<BoundCostModel> kinds;           // those that ranks have
-  std::vector<int> kind_of(bound.size(), -1);  // position in `kinds`
+  std::vector<BoundCostModel> kinds;  // those that ranks have
   for (const Device& device : request.topology.devices) {
     const auto found = of_device.find(device.name);
-    const std::size_t at = found == of_device.end() ? 0 : found->second;
-    if (kind_of[at] < 0) {
-      kind_of[at] = static_cast<int>(kinds.size());
-      kinds.push_back(bound[at]);
+    Kind& kind = models[found == of_device.end() ? 0 : found->second];
+    if (kind.position < 0) {
+      kind.position = static_cast<int>(kinds.size());
+      kinds.push_back(kind.bound);
     }
-    kind_of_rank.push_back(kind_of[at]);
-    const auto seen = std::find_if(result.devices.begin(), result.devices.end(),
+    kind_of_rank.push_back(kind.position);
+    const auto seen = std::find_if(own.devices.begin(), own.devices.end(),
                                    [&](const DeviceModel& of) { return of.device == device.name; });
-    if (seen != result.devices.end()) {
+    if (seen == own.devices.end()) {
+      own.devices.push_back({device.name, 1, ComputeInfo(kind.info)});
+    } else {
       ++seen->num_ranks;
-      continue;
     }
-    const auto model = model_of_device.find(device.name);
-    result.devices.push_back(
-        {device.name, 1, model == model_of_device.end() ? own.model : model->second});
   }
-  const bool all_own = kinds.size() == 1 && kind_of.front() == 0;
-  if (!all_own) result.bound = BoundCostModel(own.bound, kinds, std::move(kind_of_rank));
-  return result;
+  const bool all_own = kinds.size() == 1 && models.front().position == 0;
+  if (!all_own) own.bound = BoundCostModel(own.bound, kinds, std::move(kind_of_rank));
+  return absl::OkStatus();
 }
 
 CostModelInfo ComputeInfo(const CostModelInfo& info) {
@@ -95,13 +90,22 @@ CostModelInfo ComputeInfo(const CostModelInfo& info) {
   return compute;
 }
 
-std::vector<std::string> DeviceWarnings(const PlanRequest& request, const CostModelInfo& own,
-                                        const std::vector<DeviceModel>& devices, const Plan& plan) {
+std::vector<DeviceModel> WithGaps(std::vector<DeviceModel> devices, const PlanRequest& request,
+                                  const Plan& plan) {
+  for (DeviceModel& of : devices) {
+    of.gaps = GapsOf(request, of.info, plan);
+    std::erase_if(of.gaps,
+                  [](const Gap& gap) { return gap.stages.empty() && !gap.difference.empty(); });
+  }
+  return devices;
+}
+
+std::vector<std::string> DeviceWarnings(const CostModelInfo& own,
+                                        const std::vector<DeviceModel>& devices) {
   std::vector<std::string> warnings;
   for (const DeviceModel& of : devices) {
-    const CostModelInfo info = ComputeInfo(of.model->info());
-    if (IsSame(info, own)) continue;
-    for (const auto& lines : {ConditionWarnings(request, info, plan), QualityWarnings(info)}) {
+    if (IsSame(of.info, own)) continue;
+    for (const auto& lines : {GapWarnings(of.gaps, of.info), QualityWarnings(of.info)}) {
       for (const auto& line : lines) warnings.push_back(fmt::format("{}: {}", of.device, line));
     }
   }

@@ -182,19 +182,19 @@ class DeviceModelsTest : public ::testing::Test {
     return answer.ok() ? *std::move(answer) : PlanAnswer();
   }
 
-  EvaluationAnswer Evaluate(const PlanRequest& request, const neuroshard::Plan& plan) {
+  PlanAnswer Evaluate(const PlanRequest& request, const neuroshard::Plan& plan) {
     auto answer = MakePlanner().EvaluatePlan(request, plan);
     EXPECT_THAT(answer, IsOk());
-    return answer.ok() ? *std::move(answer) : EvaluationAnswer();
+    return answer.ok() ? *std::move(answer) : PlanAnswer();
   }
 
   BoundCostModel Bound(const PlanRequest& request) {
     const auto own = models_[request.cost_model.name];
-    std::vector<StatusOr<std::shared_ptr<const CostModel>>> models;
-    for (const DeviceCostModel& of : request.device_cost_models) {
-      models.emplace_back(models_[of.model.name]);
-    }
-    return BindDevices(request, {own, own->Bind(ConditionsOf(request)).value()}, models)->bound;
+    Pricing pricing = {own, own->Bind(ConditionsOf(request)).value()};
+    EXPECT_TRUE(BindDevices(
+                    request, [&](const CostModelRef& ref) { return models_[ref.name]; }, pricing)
+                    .ok());
+    return pricing.bound;
   }
 
   SteadyClock clock_;
@@ -225,12 +225,12 @@ TEST_F(DeviceModelsTest, ARankComputesAsTheModelOfItsDeviceSays) {
       ranks.push_back(static_cast<int>((seed + t) % request.topology.devices.size()));
     }
     const neuroshard::Plan plan = WholeTables(request, ranks);
-    const PlanCost cost = *Evaluate(request, plan).cost;
+    const PlanCost cost = Evaluate(request, plan).cost;
     for (const DeviceCostModel& of : request.device_cost_models) {
       PlanRequest plain = request;
       plain.device_cost_models.clear();
       plain.cost_model = of.model;
-      const PlanCost of_model = *Evaluate(plain, plan).cost;
+      const PlanCost of_model = Evaluate(plain, plan).cost;
       for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
         if (request.topology.devices[r].name != of.device) continue;
         EXPECT_EQ(cost.ranks[r].compute_ms, of_model.ranks[r].compute_ms);
@@ -240,7 +240,7 @@ TEST_F(DeviceModelsTest, ARankComputesAsTheModelOfItsDeviceSays) {
     }
     PlanRequest plain = request;
     plain.device_cost_models.clear();
-    const PlanCost own = *Evaluate(plain, plan).cost;
+    const PlanCost own = Evaluate(plain, plan).cost;
     for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
       EXPECT_EQ(cost.ranks[r].backward_comm_ms, own.ranks[r].backward_comm_ms);
     }
@@ -261,8 +261,8 @@ TEST_F(DeviceModelsTest, SearchesFindTheCheapestOfAllPlacements) {
     std::vector<int> ranks(request.tables.size(), 0);
     while (true) {
       const neuroshard::Plan plan = WholeTables(request, ranks);
-      const EvaluationAnswer answer = Evaluate(request, plan);
-      if (answer.violations.empty()) best_ms = std::min(best_ms, answer.cost->embedding_cost_ms);
+      const PlanAnswer answer = Evaluate(request, plan);
+      if (answer.violations.empty()) best_ms = std::min(best_ms, answer.cost.embedding_cost_ms);
       std::size_t t = 0;
       while (t < ranks.size() && ++ranks[t] == request.topology.num_ranks()) ranks[t++] = 0;
       if (t == ranks.size()) break;
@@ -279,8 +279,7 @@ TEST_F(DeviceModelsTest, SearchesFindTheCheapestOfAllPlacements) {
     for (const char* strategy : {"neuroshard", "refine", "size_greedy"}) {
       greedy.search.strategy = strategy;
       const PlanAnswer answer = Plan(greedy);
-      EXPECT_EQ(answer.cost.embedding_cost_ms,
-                Evaluate(greedy, answer.plan).cost->embedding_cost_ms)
+      EXPECT_EQ(answer.cost.embedding_cost_ms, Evaluate(greedy, answer.plan).cost.embedding_cost_ms)
           << strategy;
     }
     PlanRequest plain = request;
@@ -329,9 +328,9 @@ TEST_F(DeviceModelsTest, AModelThatIsTwiceAsSlowIsHalfTheSpeed) {
       if (device.name == kSlow) device.compute_speed = 0.5;
     }
     const PlanAnswer answer = Plan(request);
-    EXPECT_EQ(answer.cost, *Evaluate(speeds, answer.plan).cost);
+    EXPECT_EQ(answer.cost, Evaluate(speeds, answer.plan).cost);
     const PlanAnswer of_speeds = Plan(speeds);
-    EXPECT_EQ(of_speeds.cost, *Evaluate(request, of_speeds.plan).cost);
+    EXPECT_EQ(of_speeds.cost, Evaluate(request, of_speeds.plan).cost);
     EXPECT_NEAR(answer.cost.embedding_cost_ms, of_speeds.cost.embedding_cost_ms,
                 0.05 * of_speeds.cost.embedding_cost_ms);
     // Both at once: a quarter.
@@ -341,7 +340,7 @@ TEST_F(DeviceModelsTest, AModelThatIsTwiceAsSlowIsHalfTheSpeed) {
     for (Device& device : speeds.topology.devices) {
       if (device.name == kSlow) device.compute_speed = 0.25;
     }
-    EXPECT_EQ(*Evaluate(request, answer.plan).cost, *Evaluate(speeds, answer.plan).cost);
+    EXPECT_EQ(Evaluate(request, answer.plan).cost, Evaluate(speeds, answer.plan).cost);
   }
 }
 
@@ -358,8 +357,8 @@ TEST_F(DeviceModelsTest, TheOrderOfHostsAndOfEntriesDoesNotMatterForThePrice) {
     ranks.push_back(static_cast<int>(t % 3));
     other_ranks.push_back(moved_to[t % 3]);
   }
-  EXPECT_EQ(Evaluate(request, WholeTables(request, ranks)).cost->embedding_cost_ms,
-            Evaluate(other, WholeTables(other, other_ranks)).cost->embedding_cost_ms);
+  EXPECT_EQ(Evaluate(request, WholeTables(request, ranks)).cost.embedding_cost_ms,
+            Evaluate(other, WholeTables(other, other_ranks)).cost.embedding_cost_ms);
 }
 
 TEST_F(DeviceModelsTest, ModelsThatMeasuredNoCommunicationPriceCompute) {

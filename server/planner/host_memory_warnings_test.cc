@@ -1,10 +1,10 @@
-#include "server/planner/host_memory_warnings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
+
+#include "server/planner/table_warnings.h"
 
 namespace neuroshard {
 namespace {

@@ -173,7 +173,7 @@ class InputDistPricesTest : public ::testing::Test {
         RunSearch, clock_);
   }
   PlanCost Evaluated(const PlanRequest& request, const Plan& plan) {
-    return MakePlanner().EvaluatePlan(request, plan).value().cost.value();
+    return MakePlanner().EvaluatePlan(request, plan).value().cost;
   }
 
   SteadyClock clock_;
@@ -249,8 +249,7 @@ TEST_F(InputDistPricesTest, AnExplanationsAlternativeIsThePriceOfAPlan) {
       table.shards = {{.rows = 1000, .cols = half, .rank = rank},
                       {.rows = 1000, .col_offset = half, .cols = half, .rank = (rank + 1) % 4}};
     }
-    NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer answer,
-                            MakePlanner().EvaluatePlan(request, plan));
+    NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer answer, MakePlanner().EvaluatePlan(request, plan));
     ASSERT_TRUE(answer.violations.empty());
     ASSERT_EQ(answer.explanations.size(), request.tables.size());
     for (std::size_t t = 0; t < request.tables.size(); ++t) {

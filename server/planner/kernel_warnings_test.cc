@@ -1,10 +1,9 @@
-#include "server/planner/kernel_warnings.h"
-
 #include <gmock/gmock.h>
 
 #include <string>
 
 #include "common/domain/backend_names.h"
+#include "server/planner/table_warnings.h"
 
 namespace neuroshard {
 namespace {

@@ -1,7 +1,7 @@
-#include "server/planner/migration_warnings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "server/planner/table_warnings.h"
 
 namespace neuroshard {
 namespace {

@@ -19,12 +19,10 @@
 #include "server/evaluate/plan_intervals.h"
 #include "server/evaluate/price_plan.h"
 #include "server/planner/budget_stop.h"
-#include "server/planner/condition_warnings.h"
 #include "server/planner/device_models.h"
-#include "server/planner/host_memory_warnings.h"
-#include "server/planner/kernel_warnings.h"
-#include "server/planner/migration_warnings.h"
+#include "server/planner/gaps.h"
 #include "server/planner/price_basis.h"
+#include "server/planner/table_warnings.h"
 
 namespace neuroshard {
 namespace {
@@ -44,43 +42,38 @@ Status CheckAnswer(const PlanRequest& request, const SearchResult& result) {
   return absl::OkStatus();
 }
 
-// None without a migration.
-std::optional<MigrationReport> ReportOn(const PlanRequest& request, const Plan& plan) {
-  if (!request.migration.has_value()) return std::nullopt;
-  return ReportMigration(request, plan);
-}
+CostModelRef RefOf(const CostModelInfo& model) { return {model.name, model.version, model.digest}; }
 
-std::vector<std::string> AllWarnings(const PlanRequest& request, const CostModelInfo& model,
-                                     const std::vector<DeviceModel>& devices, const Plan& plan) {
-  std::vector<std::string> warnings = request.warnings;
-  for (const auto& lines : {ConditionWarnings(request, model, plan), KernelWarnings(request, model),
-                            QualityWarnings(model), DeviceWarnings(request, model, devices, plan),
-                            MigrationWarnings(request),
-                            HostMemoryWarnings(request, model.coverage.sharding_types, plan)}) {
-    warnings.insert(warnings.end(), lines.begin(), lines.end());
+// What there is to say of the answer's plan and cost by the model that priced it.
+void AddModel(const PlanRequest& request, const Pricing& pricing, PlanAnswer& answer) {
+  const CostModelInfo& model = pricing.info();
+  const Plan& plan = answer.plan;
+  const std::vector<Gap> gaps = GapsOf(request, model, plan);
+  const std::vector<DeviceModel> devices = WithGaps(pricing.devices, request, plan);
+  answer.model = RefOf(model);
+  answer.basis = PriceBasisOf(request, model, gaps, pricing.why_not_measured, devices);
+  answer.cost.measured_with = model.measured_with;
+  if (request.migration && answer.has_cost()) answer.migration = ReportMigration(request, plan);
+  answer.warnings = request.warnings;
+  for (const auto& lines :
+       {GapWarnings(gaps, model), KernelWarnings(request, model), QualityWarnings(model),
+        DeviceWarnings(model, devices), MigrationWarnings(request),
+        HostMemoryWarnings(request, model.coverage.sharding_types, plan)}) {
+    answer.warnings.insert(answer.warnings.end(), lines.begin(), lines.end());
   }
-  return warnings;
 }
-
-// A model, bound to the request's conditions: every price of the request is asked of this object.
-struct Pricing {
-  std::shared_ptr<const CostModel> model;
-  BoundCostModel bound;
-  std::string why_not_measured;           // PriceBasisOf's
-  std::vector<DeviceModel> devices = {};  // where the request has device_cost_models
-};
 
 // Stands between a search and whoever watches it: starts the budget's clock, completes and checks
 // what goes out.
 class Watcher final : public SearchObserver {
  public:
-  Watcher(const PlanRequest& request, const Pricing& pricing, const Clock& clock, PlanAnswer answer,
-          BudgetStop& budget, PlanObserver* observer)
+  Watcher(const PlanRequest& request, const Pricing& pricing, const Clock& clock,
+          std::optional<LowerBound> bound, BudgetStop& budget, PlanObserver* observer)
       : request_(request),
         pricing_(pricing),
         clock_(clock),
         begin_(clock.Now()),
-        answer_(std::move(answer)),
+        bound_(std::move(bound)),
         budget_(budget),
         observer_(observer) {}
 
@@ -98,17 +91,11 @@ class Watcher final : public SearchObserver {
   }
 
   PlanAnswer Complete(SearchResult result) const {
-    PlanAnswer answer = answer_;
-    answer.plan = std::move(result.plan);
-    answer.cost = std::move(result.cost);
-    const CostModelInfo& model = pricing_.model->info();
-    answer.cost.measured_with = model.measured_with;
-    answer.statistics = std::move(result.statistics);
+    PlanAnswer answer;
+    static_cast<SearchResult&>(answer) = std::move(result);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
-    answer.basis =
-        PriceBasisOf(request_, model, pricing_.why_not_measured, answer.plan, pricing_.devices);
-    answer.warnings = AllWarnings(request_, model, pricing_.devices, answer.plan);
-    answer.migration = ReportOn(request_, answer.plan);
+    answer.lower_bound = bound_;
+    AddModel(request_, pricing_, answer);
     return answer;
   }
 
@@ -117,7 +104,7 @@ class Watcher final : public SearchObserver {
   const Pricing& pricing_;
   const Clock& clock_;
   const TimePoint begin_;
-  const PlanAnswer answer_;  // what does not depend on the plan
+  const std::optional<LowerBound> bound_;
   BudgetStop& budget_;
   PlanObserver* const observer_;
   double share_ = 0;  // of the search that is done
@@ -162,8 +149,7 @@ std::string WhyNotMeasured(const Topology& topology, const ModelFinder& find_mod
 StatusOr<Pricing> PriceBy(const PlanRequest& request,
                           const std::vector<std::shared_ptr<const CostModel>>& models,
                           std::string why_not_measured, const Plan& plan) {
-  PricingConditions conditions = ConditionsOf(request);
-  if (HasRowsOffDevice(plan)) conditions.has_rows_off_device = true;
+  const PricingConditions conditions = ConditionsOf(request, plan);
   Status unfit = FailedPrecondition("there is no cost model");
   for (std::size_t i = 0; i < models.size(); ++i) {
     std::shared_ptr<const CostModel> model = WithLinksOf(request.topology, models[i]);
@@ -193,37 +179,26 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_mo
                       PriceBy(request, models, WhyNotMeasured(request.topology, find_model), plan));
   if (request.device_cost_models.empty()) return pricing;
   PlanRequest asked = request;
-  std::vector<StatusOr<std::shared_ptr<const CostModel>>> of_devices;
-  for (const DeviceCostModel& of : request.device_cost_models) {
-    asked.cost_model = of.model;
-    const auto found = find_model(asked);
-    const Status usable =
-        found.ok() ? CheckDigest(of.model, found->front()->info()) : found.status();
-    of_devices.push_back(usable.ok() ? StatusOr<std::shared_ptr<const CostModel>>(found->front())
-                                     : usable);
-  }
-  NS_ASSIGN_OR_RETURN(BoundDevices devices,
-                      BindDevices(request, {pricing.model, pricing.bound}, of_devices));
-  pricing.bound = std::move(devices.bound);
-  pricing.devices = std::move(devices.devices);
+  const auto find = [&](const CostModelRef& ref) -> StatusOr<std::shared_ptr<const CostModel>> {
+    asked.cost_model = ref;
+    NS_ASSIGN_OR_RETURN(const auto found, find_model(asked));
+    NS_RETURN_IF_ERROR(CheckDigest(ref, found.front()->info()));
+    return found.front();
+  };
+  NS_RETURN_IF_ERROR(BindDevices(request, find, pricing));
   return pricing;
 }
 
-CostModelRef RefOf(const CostModel& model) {
-  return {model.info().name, model.info().version, model.info().digest};
-}
-
 // Requests with models by device name theirs.
-template <typename Answer>
-void AddVersionHint(const PlanRequest& request, const Pricing& pricing, const Plan& plan,
-                    const VersionFinder& versions_of, Answer& answer) {
+void AddVersionHint(const PlanRequest& request, const Pricing& pricing,
+                    const VersionFinder& versions_of, PlanAnswer& answer) {
   if (!pricing.devices.empty() || versions_of == nullptr) return;
   const auto with_links = [&](const std::string& name) {
     auto versions = versions_of(name);
     for (auto& model : versions) model = WithLinksOf(request.topology, std::move(model));
     return versions;
   };
-  if (auto hint = VersionHint(request, plan, pricing.model->info(), answer.basis, with_links)) {
+  if (auto hint = VersionHint(request, answer.plan, pricing.info(), answer.basis, with_links)) {
     answer.warnings.push_back(*std::move(hint));
   }
 }
@@ -246,18 +221,17 @@ std::string DoubtOfDevices(const PlanRequest& request, const CostModelInfo& mode
 // The plan's cost by the formulas, where something else priced it and they can. Where that was not
 // measured on what the request is for, both are told: the plan may be dearer than any that the
 // formulas would choose.
-template <typename Answer>
-void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const Plan& plan,
-                     const PlanCost& cost, const ModelFinder& find_model, Answer& answer) {
-  const CostModelInfo& model = pricing.model->info();
+void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing,
+                     const ModelFinder& find_model, PlanAnswer& answer) {
+  const CostModelInfo& model = pricing.info();
   if (model.kind == kAnalyticKind && pricing.devices.empty()) return;
   PlanRequest formulas;
   formulas.cost_model.name = kAnalyticKind;
   const auto models = find_model(formulas);
   if (!models.ok()) return;  // a repository without them
-  const StatusOr<Pricing> analytic = PriceBy(request, *models, "", plan);
+  const StatusOr<Pricing> analytic = PriceBy(request, *models, "", answer.plan);
   if (!analytic.ok()) return;
-  const StatusOr<PlanCost> by_formulas = PricePlan(request, plan, analytic->bound);
+  const StatusOr<PlanCost> by_formulas = PricePlan(request, answer.plan, analytic->bound);
   if (!by_formulas.ok()) return;
   answer.analytic_cost_ms = by_formulas->embedding_cost_ms;
   const std::string doubt = DoubtOfDevices(request, model);
@@ -266,7 +240,7 @@ void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing, const P
       "cost model {} version {} {}: the plan costs "
       "{:.4g} ms by that model and {:.4g} ms by TorchRec's formulas with the request's figures, by "
       "which another plan may be cheaper (cost_model: {{name: {}}})",
-      model.name, model.version, doubt, cost.embedding_cost_ms, *answer.analytic_cost_ms,
+      model.name, model.version, doubt, answer.cost.embedding_cost_ms, *answer.analytic_cost_ms,
       kAnalyticKind));
 }
 
@@ -274,23 +248,21 @@ bool AsksForMeanOfMax(const PlanRequest& request) {
   return request.search.objective == PlanObjective::kMeanOfMax;
 }
 
-void WarnOfMissingMean(const PlanRequest& request, const PlanCost& cost,
-                       std::vector<std::string>& warnings) {
-  if (NumBatches(request) == 0 || cost.mean_of_max_ms) return;
-  warnings.push_back(fmt::format(
-      "there is no mean over batches (batch_pooling_factors){}: no time was left, or the "
-      "batches have more than {} shards to price",
-      AsksForMeanOfMax(request) ? ", and the plan is the one for the objective max_of_means" : "",
-      kMaxShardsOfBatches));
-}
-
 // The mean over the batches, and its bound where that is the objective.
-template <typename Answer>
-Status AddMeanOfMax(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
-                    const StopSignal& stop, PlanCost& cost, Answer& answer) {
-  NS_ASSIGN_OR_RETURN(cost.mean_of_max_ms, MeanOfMaxMs(request, plan, model, stop));
-  WarnOfMissingMean(request, cost, answer.warnings);
-  if (!AsksForMeanOfMax(request) || !cost.mean_of_max_ms) return absl::OkStatus();
+Status AddMeanOfMax(const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
+                    PlanAnswer& answer) {
+  NS_ASSIGN_OR_RETURN(answer.cost.mean_of_max_ms, MeanOfMaxMs(request, answer.plan, model, stop));
+  const bool is_objective = AsksForMeanOfMax(request);
+  if (!answer.cost.mean_of_max_ms) {
+    if (NumBatches(request) == 0) return absl::OkStatus();
+    answer.warnings.push_back(fmt::format(
+        "there is no mean over batches (batch_pooling_factors){}: no time was left, or the "
+        "batches have more than {} shards to price",
+        is_objective ? ", and the plan is the one for the objective max_of_means" : "",
+        kMaxShardsOfBatches));
+    return absl::OkStatus();
+  }
+  if (!is_objective) return absl::OkStatus();
   if (!stop.ShouldStop()) answer.lower_bound = LowerBoundOfMean(request, model, stop);
   if (!answer.lower_bound) {
     answer.warnings.push_back(fmt::format(
@@ -319,21 +291,38 @@ std::optional<int> CostliestRankOf(const PlanRequest& request, const Plan& plan,
   return costliest;
 }
 
-// The plan's limit, without what a plan costs where it is lifted. Returns the request without it,
-// if it is a rule's.
-template <typename Answer>
-std::optional<PlanRequest> AddLimit(const PlanRequest& request, const Plan& plan,
-                                    const BoundCostModel& model, const PlanCost& cost,
-                                    const StopSignal& stop, Answer& answer) {
-  if (!answer.lower_bound) return std::nullopt;
-  std::optional<LiftedRules> lifted = CostLimitOf(request, model, *answer.lower_bound, stop);
-  answer.lower_bound->limit.reset();
-  if (!lifted) return std::nullopt;
-  if (!lifted->limit.table.empty()) {
-    lifted->limit.rank = CostliestRankOf(request, plan, cost, lifted->limit.table);
+// What a final answer has besides: intervals, the mean over batches, the cost by the formulas, what
+// holds `bound` (none of a mean over batches) and explanations. Where these are asked for and rules
+// hold the bound, returns the request without them.
+StatusOr<std::optional<PlanRequest>> AddReport(const PlanRequest& request, const Pricing& pricing,
+                                               const ModelFinder& find_model,
+                                               std::optional<LowerBound> bound,
+                                               const StopSignal& stop, PlanAnswer& answer) {
+  const BoundCostModel& model = pricing.bound;
+  NS_RETURN_IF_ERROR(AddIntervals(request, answer.plan, model, answer.cost));
+  NS_RETURN_IF_ERROR(AddMeanOfMax(request, model, stop, answer));
+  AddAnalyticCost(request, pricing, find_model, answer);
+  std::optional<PlanRequest> without_rules;
+  if (bound && !stop.ShouldStop()) {
+    std::optional<LiftedRules> lifted = CostLimitOf(request, model, *bound, stop);
+    bound->limit.reset();
+    if (lifted) {
+      const std::string& table = lifted->limit.table;
+      if (!table.empty()) {
+        lifted->limit.rank = CostliestRankOf(request, answer.plan, answer.cost, table);
+      }
+      bound->limit = std::move(lifted->limit);
+      without_rules = std::move(lifted->without);
+    }
+    answer.lower_bound = std::move(bound);
   }
-  answer.lower_bound->limit = std::move(lifted->limit);
-  return std::move(lifted->without);
+  if (!request.search.explain) return std::nullopt;
+  if (stop.ShouldStop()) {
+    answer.warnings.push_back("there was no time left to explain the plan");
+    return std::nullopt;
+  }
+  NS_ASSIGN_OR_RETURN(answer.explanations, ExplainPlan(request, answer.plan, model));
+  return without_rules;
 }
 
 }  // namespace
@@ -358,88 +347,59 @@ Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clo
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSignal& stop,
                                        PlanObserver* observer) const {
   NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(asked, find_model_));
-  const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.model->info());
+  const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.info());
   const PlanRequest& request = with_trainer ? *with_trainer : asked;
-  const BoundCostModel& bound = pricing.bound;
 
-  PlanAnswer answer;
-  answer.model = RefOf(*pricing.model);
-  // Improvements have no mean, and so no bound of it.
-  if (!AsksForMeanOfMax(request)) answer.lower_bound = LowerBoundOf(request, bound);
-  std::optional<CostLimit> obstacle;  // improvements do not know which rules hold it
-  if (answer.lower_bound) obstacle = std::exchange(answer.lower_bound->limit, std::nullopt);
+  // Improvements have no mean, and so no bound of it; nor do they know which rules hold the bound.
+  std::optional<LowerBound> bound;
+  if (!AsksForMeanOfMax(request)) bound = LowerBoundOf(request, pricing.bound);
+  std::optional<LowerBound> of_improvements = bound;
+  if (of_improvements) of_improvements->limit.reset();
   BudgetStop budget(stop, clock_, request.search.time_budget);
-  Watcher watcher(request, pricing, clock_, std::move(answer), budget, observer);
-  NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, bound, budget, &watcher));
+  Watcher watcher(request, pricing, clock_, std::move(of_improvements), budget, observer);
+  NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, pricing.bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
-  PlanAnswer final_answer = watcher.Complete(std::move(result));
-  AddVersionHint(request, pricing, final_answer.plan, versions_of_, final_answer);
-  if (request.search.seed.has_value() && final_answer.statistics.time_limit_reached) {
-    final_answer.warnings.push_back(
+  PlanAnswer answer = watcher.Complete(std::move(result));
+  AddVersionHint(request, pricing, versions_of_, answer);
+  if (request.search.seed.has_value() && answer.statistics.time_limit_reached) {
+    answer.warnings.push_back(
         "a clock cut the search (search.time_budget_ms or the deadline): the same request and seed "
         "may get another plan; search.refine_steps, or neither, makes it the same every time");
   }
-  NS_RETURN_IF_ERROR(AddIntervals(request, final_answer.plan, bound, final_answer.cost));
-  NS_RETURN_IF_ERROR(
-      AddMeanOfMax(request, final_answer.plan, bound, stop, final_answer.cost, final_answer));
-  AddAnalyticCost(request, pricing, final_answer.plan, final_answer.cost, find_model_,
-                  final_answer);
-  std::optional<PlanRequest> without_rules;
-  if (!AsksForMeanOfMax(request) && !stop.ShouldStop()) {
-    final_answer.lower_bound->limit = std::move(obstacle);
-    without_rules =
-        AddLimit(request, final_answer.plan, bound, final_answer.cost, stop, final_answer);
-  }
-  if (!request.search.explain) return final_answer;
-  if (stop.ShouldStop()) {
-    final_answer.warnings.push_back("there was no time left to explain the plan");
-    return final_answer;
-  }
-  NS_ASSIGN_OR_RETURN(final_answer.explanations, ExplainPlan(request, final_answer.plan, bound));
+  NS_ASSIGN_OR_RETURN(const auto without_rules,
+                      AddReport(request, pricing, find_model_, std::move(bound), stop, answer));
   // A plan in place binds the search to more than the bound knows of.
   if (without_rules && !request.migration.has_value()) {
     BudgetStop of_search(stop, clock_, without_rules->search.time_budget);
-    const auto found = search_(*without_rules, bound, of_search, nullptr);
-    if (found.ok()) {
-      final_answer.lower_bound->limit->cost_without_ms = found->cost.embedding_cost_ms;
-    }
+    const auto found = search_(*without_rules, pricing.bound, of_search, nullptr);
+    if (found.ok()) answer.lower_bound->limit->cost_without_ms = found->cost.embedding_cost_ms;
   }
-  return final_answer;
+  return answer;
 }
 
-StatusOr<EvaluationAnswer> Planner::EvaluatePlan(const PlanRequest& asked, const Plan& plan) const {
+StatusOr<PlanAnswer> Planner::EvaluatePlan(const PlanRequest& asked, const Plan& plan) const {
   NS_ASSIGN_OR_RETURN(const Pricing pricing, PriceBy(asked, find_model_, plan));
-  const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.model->info());
+  const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.info());
   const PlanRequest& request = with_trainer ? *with_trainer : asked;
-  const BoundCostModel& bound = pricing.bound;
-  const CostModelInfo& model = pricing.model->info();
 
-  EvaluationAnswer answer;
-  answer.model = RefOf(*pricing.model);
-  answer.basis = PriceBasisOf(request, model, pricing.why_not_measured, plan, pricing.devices);
-  answer.warnings = AllWarnings(request, model, pricing.devices, plan);
-  AddVersionHint(request, pricing, plan, versions_of_, answer);
+  PlanAnswer answer;
+  answer.plan = plan;
   answer.violations = CheckPlan(request, plan);
-  StatusOr<PlanCost> cost = PricePlan(request, plan, bound);
+  StatusOr<PlanCost> cost = PricePlan(request, plan, pricing.bound);
   if (cost.ok()) {
     answer.cost = *std::move(cost);
-    answer.cost->measured_with = model.measured_with;
-    NS_RETURN_IF_ERROR(AddIntervals(request, plan, bound, *answer.cost));
-    NS_RETURN_IF_ERROR(AddMeanOfMax(request, plan, bound, NeverStop(), *answer.cost, answer));
-    AddAnalyticCost(request, pricing, plan, *answer.cost, find_model_, answer);
-    answer.migration = ReportOn(request, plan);
-    if (!AsksForMeanOfMax(request)) {
-      answer.lower_bound = LowerBoundOf(request, bound);
-      AddLimit(request, plan, bound, *answer.cost, NeverStop(), answer);
-    }
-    if (request.search.explain) {
-      NS_ASSIGN_OR_RETURN(answer.explanations, ExplainPlan(request, plan, bound));
-    }
   } else if (!absl::IsInvalidArgument(cost.status())) {
     return cost.status();
   } else if (answer.violations.empty()) {
     return Internal("a legal plan was not priced: {}", Message(cost.status()));
   }
+  AddModel(request, pricing, answer);
+  AddVersionHint(request, pricing, versions_of_, answer);
+  if (!answer.has_cost()) return answer;
+  std::optional<LowerBound> bound;
+  if (!AsksForMeanOfMax(request)) bound = LowerBoundOf(request, pricing.bound);
+  NS_RETURN_IF_ERROR(
+      AddReport(request, pricing, find_model_, std::move(bound), NeverStop(), answer).status());
   return answer;
 }
 
@@ -449,17 +409,18 @@ StatusOr<PredictionAnswer> Planner::Predict(const CostModelRef& ref,
   PlanRequest question;
   question.cost_model = ref;
   NS_ASSIGN_OR_RETURN(const auto models, find_model_(question));
-  const std::shared_ptr<const CostModel>& model = models.front();
-  NS_RETURN_IF_ERROR(CheckDigest(ref, model->info()));
+  const CostModelInfo& model = models.front()->info();
+  NS_RETURN_IF_ERROR(CheckDigest(ref, model));
   PredictionAnswer answer;
-  NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(*model, sets, stop));
-  answer.model = RefOf(*model);
-  answer.basis = PriceBasisOf(sets, model->info());
-  answer.splits_compute = model->info().properties.splits_compute;
-  answer.interval_coverage = model->info().properties.interval_coverage;
-  answer.measured_with = model->info().measured_with;
-  answer.warnings = ConditionWarnings(sets, model->info());
-  for (std::string& warning : QualityWarnings(model->info())) {
+  NS_ASSIGN_OR_RETURN(answer.predictions, PredictCompute(*models.front(), sets, stop));
+  const std::vector<Gap> gaps = GapsOf(sets, model);
+  answer.model = RefOf(model);
+  answer.basis = PriceBasisOf(model, gaps);
+  answer.splits_compute = model.properties.splits_compute;
+  answer.interval_coverage = model.properties.interval_coverage;
+  answer.measured_with = model.measured_with;
+  answer.warnings = GapWarnings(gaps, model);
+  for (std::string& warning : QualityWarnings(model)) {
     answer.warnings.push_back(std::move(warning));
   }
   return answer;

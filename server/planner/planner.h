@@ -26,34 +26,22 @@
 
 namespace neuroshard {
 
-// A legal plan and its predicted cost.
-struct PlanAnswer {
-  Plan plan;
-  PlanCost cost;  // with intervals in the final answer, where the model has any
-  SearchStatistics statistics;
+// A plan, the searched or the evaluated one, with its predicted cost and what is known of both.
+struct PlanAnswer : SearchResult {
   double search_ms = 0;  // wall time of the search until this plan was handed out
   CostModelRef model;    // the one that priced it; version is always set
   PriceBasis basis;
   std::vector<std::string> warnings;
-  std::optional<LowerBound> lower_bound;  // always there
+  // Rules that the plan breaks, if it was made elsewhere; empty: it is legal.
+  std::vector<Violation> violations;
+  std::optional<LowerBound> lower_bound;  // always there where the plan has a cost
   // Of the final answer, if the request asks and the stop leaves time for it.
   std::vector<TableExplanation> explanations;
   std::optional<MigrationReport> migration;  // where the request has one
   std::optional<double> analytic_cost_ms;    // of the final answer, unless the formulas priced it
-};
 
-// A plan made elsewhere: the rules that it breaks, and its cost.
-struct EvaluationAnswer {
-  std::vector<Violation> violations;  // empty: the plan is legal
-  std::optional<PlanCost> cost;       // none when the plan is too broken to be priced
-  CostModelRef model;
-  PriceBasis basis;
-  std::vector<std::string> warnings;
-  // As in PlanAnswer; nothing where there is no cost.
-  std::optional<LowerBound> lower_bound;
-  std::vector<TableExplanation> explanations;
-  std::optional<MigrationReport> migration;
-  std::optional<double> analytic_cost_ms;
+  // False: the plan is too broken. Final answers have intervals, where the model has any.
+  bool has_cost() const { return !cost.ranks.empty(); }
 };
 
 // Predictions of one model, which all sets share.
@@ -67,15 +55,8 @@ struct PredictionAnswer {
   std::vector<std::string> warnings;
 };
 
-// Watches one search. Called on the searching thread.
-class PlanObserver {
- public:
-  virtual ~PlanObserver() = default;
-  // A first plan, or a cheaper one; checked like the final answer.
-  virtual void OnImprovement(const PlanAnswer& answer) = 0;
-  // Share of the search that is done, [0, 1]. Called very often: thin out.
-  virtual void OnProgress(double share) = 0;
-};
+// Watches one search; every plan is checked like the final answer's.
+using PlanObserver = ObserverOf<PlanAnswer>;
 
 // Models that may price a request, best first, e.g. ModelSnapshot::FindFor of the newest snapshot;
 // a question without a plan is a request with nothing but its cost_model. FAILED_PRECONDITION,
@@ -113,7 +94,7 @@ class Planner {
 
   // Checks and prices a plan made elsewhere. An illegal plan is an answer. Errors as in MakePlan,
   // as far as they concern the model. Of the request's search options only `explain` counts.
-  StatusOr<EvaluationAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
+  StatusOr<PlanAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
 
   // Predictions for sets of shards (server/planner/compute_prediction.h). FAILED_PRECONDITION: no
   // such model.

@@ -69,7 +69,7 @@ TEST_F(UniversalPlanningTest, PlansAreRepeatableLegalAndCostWhatEvaluationSays) 
     EXPECT_EQ(again.plan, answer.plan);
     EXPECT_EQ(again.cost, answer.cost);
     EXPECT_THAT(answer.warnings, IsEmpty());
-    NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer evaluation,
+    NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer evaluation,
                             MakePlanner().EvaluatePlan(request_, answer.plan));
     EXPECT_THAT(evaluation.violations, IsEmpty());
     EXPECT_EQ(evaluation.cost, answer.cost);
@@ -96,9 +96,8 @@ TEST_F(UniversalPlanningTest, HostsArePricedAndWhatWasNotMeasuredIsSaid) {
   one_host.topology.devices[2].host = 0;
   Plan plan = answer.plan;
   plan.local_world_size = 3;
-  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer evaluation,
-                          MakePlanner().EvaluatePlan(one_host, plan));
-  EXPECT_NE(evaluation.cost->embedding_cost_ms, answer.cost.embedding_cost_ms);
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer evaluation, MakePlanner().EvaluatePlan(one_host, plan));
+  EXPECT_NE(evaluation.cost.embedding_cost_ms, answer.cost.embedding_cost_ms);
 
   request_.constraints.sharding_types = {ShardingType::kRowWise};  // measured collectives
   request_.optimizer = Optimizer::kAdam;

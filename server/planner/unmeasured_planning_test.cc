@@ -55,12 +55,12 @@ class UnmeasuredPlanningTest : public ::testing::Test {
   Planner MakePlanner() const {
     return Planner([this](const PlanRequest&) { return std::vector{model_}; }, RunSearch, clock_);
   }
-  EvaluationAnswer Evaluate() const {
+  PlanAnswer Evaluate() const {
     auto answer = MakePlanner().EvaluatePlan(request_, plan_);
     EXPECT_THAT(answer, IsOk());
     return *std::move(answer);
   }
-  double Cost() const { return Evaluate().cost->embedding_cost_ms; }
+  double Cost() const { return Evaluate().cost.embedding_cost_ms; }
   void GiveHostMemory() { request_.topology.host_memory_bytes = {std::int64_t{1} << 40}; }
 
   FakeClock clock_;
@@ -71,28 +71,28 @@ class UnmeasuredPlanningTest : public ::testing::Test {
 };
 
 TEST_F(UnmeasuredPlanningTest, HostMemoryThatNobodyUsesChangesNothing) {
-  const EvaluationAnswer before = Evaluate();
+  const PlanAnswer before = Evaluate();
   GiveHostMemory();
-  const EvaluationAnswer after = Evaluate();
+  const PlanAnswer after = Evaluate();
   EXPECT_EQ(after.cost, before.cost);
   EXPECT_EQ(after.basis, before.basis);
   EXPECT_EQ(after.warnings, before.warnings);
-  EXPECT_TRUE(after.cost->interval.has_value());
+  EXPECT_TRUE(after.cost.interval.has_value());
 }
 
 TEST_F(UnmeasuredPlanningTest, RowsInHostMemoryCostTheirTrafficAndTheAnswerSaysSo) {
   const double on_device_ms = Cost();
   GiveHostMemory();
   plan_.tables[0].compute_kernel = ComputeKernel::kFusedUvm;
-  const EvaluationAnswer answer = Evaluate();
-  EXPECT_GT(answer.cost->embedding_cost_ms, 2 * on_device_ms);
-  EXPECT_FALSE(answer.cost->interval.has_value());
+  const PlanAnswer answer = Evaluate();
+  EXPECT_GT(answer.cost.embedding_cost_ms, 2 * on_device_ms);
+  EXPECT_FALSE(answer.cost.interval.has_value());
   EXPECT_EQ(answer.basis.kind, BasisKind::kMixed);
   EXPECT_THAT(answer.basis.differences,
               ElementsAre(HasSubstr("rows in host memory were not measured")));
   EXPECT_THAT(answer.warnings, ElementsAre(HasSubstr("rows in host memory were not measured")));
 
-  double before_ms = answer.cost->embedding_cost_ms;
+  double before_ms = answer.cost.embedding_cost_ms;
   plan_.tables[0].compute_kernel = ComputeKernel::kFusedUvmCaching;
   for (const double load_factor : {0.05, 0.2, 0.5, 0.9}) {
     plan_.tables[0].cache_load_factor = load_factor;
@@ -116,9 +116,9 @@ TEST_F(UnmeasuredPlanningTest, RowsInHostMemoryThatIsNotThereArePricedToo) {
 }
 
 TEST_F(UnmeasuredPlanningTest, SsdsThatNoRuleNamesChangeNothing) {
-  const EvaluationAnswer before = Evaluate();
+  const PlanAnswer before = Evaluate();
   request_.topology.ssd_bytes = {std::int64_t{1} << 40};
-  const EvaluationAnswer after = Evaluate();
+  const PlanAnswer after = Evaluate();
   EXPECT_EQ(after.cost, before.cost);
   EXPECT_EQ(after.basis, before.basis);
   NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer with, MakePlanner().MakePlan(request_, never_, nullptr));
@@ -142,16 +142,16 @@ TEST_F(UnmeasuredPlanningTest, RowsOnSsdCostWhatTheirCachesMissAndTheAnswerSaysS
     before_ms = now_ms;
   }
   plan_.tables[0].cache_load_factor = 0.2;
-  const EvaluationAnswer answer = Evaluate();
-  EXPECT_FALSE(answer.cost->interval.has_value());
+  const PlanAnswer answer = Evaluate();
+  EXPECT_FALSE(answer.cost.interval.has_value());
   EXPECT_EQ(answer.basis.kind, BasisKind::kMixed);
   EXPECT_THAT(answer.basis.differences, ElementsAre(HasSubstr("rows on SSD (key_value) were not")));
   // Larger caches, on the device or in host memory, read less.
   request_.tables[0].l2_cache_bytes = std::int64_t{1} << 25;
-  EXPECT_LT(Cost(), answer.cost->embedding_cost_ms);
+  EXPECT_LT(Cost(), answer.cost.embedding_cost_ms);
   request_.tables[0].l2_cache_bytes = 0;
   request_.tables[0].max_l1_cache_bytes = std::int64_t{1} << 20;
-  EXPECT_GT(Cost(), answer.cost->embedding_cost_ms);
+  EXPECT_GT(Cost(), answer.cost.embedding_cost_ms);
 }
 
 // Version 5 was measured at every optimizer and without pooling.
@@ -160,17 +160,17 @@ TEST_F(UnmeasuredPlanningTest, AModelThatLearnedThemPricesThemItself) {
   request_.optimizer = Optimizer::kLamb;
   const double by_formula_ms = Cost();
   Load("5");
-  const EvaluationAnswer answer = Evaluate();
+  const PlanAnswer answer = Evaluate();
   EXPECT_EQ(answer.basis.kind, BasisKind::kMixed);
   EXPECT_THAT(answer.basis.differences, ElementsAre(HasSubstr("the exchange of unpooled tables")));
-  EXPECT_NE(answer.cost->embedding_cost_ms, by_formula_ms);
-  EXPECT_TRUE(answer.cost->interval.has_value());
+  EXPECT_NE(answer.cost.embedding_cost_ms, by_formula_ms);
+  EXPECT_TRUE(answer.cost.interval.has_value());
   request_.tables[0].kind = TableKind::kEmbeddingBag;
-  const EvaluationAnswer pooled = Evaluate();
+  const PlanAnswer pooled = Evaluate();
   EXPECT_EQ(pooled.basis.kind, BasisKind::kMeasured);
   EXPECT_THAT(pooled.warnings, ElementsAre(HasSubstr("FBGEMM on CPUs trains with")));
-  EXPECT_LT(pooled.cost->embedding_cost_ms, answer.cost->embedding_cost_ms);
-  EXPECT_LT(pooled.cost->ranks[0].compute_ms, answer.cost->ranks[0].compute_ms);
+  EXPECT_LT(pooled.cost.embedding_cost_ms, answer.cost.embedding_cost_ms);
+  EXPECT_LT(pooled.cost.ranks[0].compute_ms, answer.cost.ranks[0].compute_ms);
 }
 
 TEST_F(UnmeasuredPlanningTest, PlansOfSuchRequestsSayWhatWasAdded) {
@@ -191,7 +191,7 @@ TEST_F(UnmeasuredPlanningTest, PlansOfSuchRequestsSayWhatWasAdded) {
                           HasSubstr("partial_rowwise_adam was not measured: priced as rowwise")));
   EXPECT_GT(answer.cost.embedding_cost_ms, plain.cost.embedding_cost_ms);  // eight times the bytes
   EXPECT_FALSE(answer.cost.interval.has_value());
-  NS_ASSERT_OK_AND_ASSIGN(const EvaluationAnswer evaluation,
+  NS_ASSERT_OK_AND_ASSIGN(const PlanAnswer evaluation,
                           MakePlanner().EvaluatePlan(request_, answer.plan));
   EXPECT_EQ(evaluation.cost, answer.cost);
   EXPECT_EQ(evaluation.basis, answer.basis);

@@ -6,37 +6,31 @@
 #include <cstddef>
 #include <functional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "server/planner/condition_warnings.h"
 #include "server/planner/price_basis.h"
 
 namespace neuroshard {
 namespace {
 
-int FormulasIn(BasisKind kind) {
-  if (kind == BasisKind::kMeasured) return 0;
-  return kind == BasisKind::kMixed ? 1 : 2;
+// By stage, how much of a basis is formula.
+std::vector<int> FormulasIn(const PriceBasis& basis) {
+  std::vector<int> formulas;
+  for (const StagePriceBasis& of : basis.stages) {
+    formulas.push_back(of.kind == BasisKind::kMeasured ? 0 : of.kind == BasisKind::kMixed ? 1 : 2);
+  }
+  return formulas;
 }
 
-// How far a model is from a request: less is nearer. Of one request all have the same stages.
-struct Distance {
-  explicit Distance(const PriceBasis& basis) : differences(basis.differences.size()) {
-    for (const StagePriceBasis& of : basis.stages) stages.push_back(FormulasIn(of.kind));
-  }
-
-  // In no stage further, and nearer in one or in what differs besides.
-  bool IsNearerThan(const Distance& other) const {
-    return std::equal(stages.begin(), stages.end(), other.stages.begin(), other.stages.end(),
-                      std::less_equal<>()) &&
-           std::tie(stages, differences) < std::tie(other.stages, other.differences);
-  }
-
-  std::vector<int> stages;
-  std::size_t differences = 0;
-};
+// In no stage further from the request, and nearer in one or in what differs besides. Of one request
+// all have the same stages.
+bool IsNearer(const PriceBasis& basis, const PriceBasis& other) {
+  const std::vector<int> own = FormulasIn(basis);
+  const std::vector<int> others = FormulasIn(other);
+  return std::equal(own.begin(), own.end(), others.begin(), others.end(), std::less_equal<>()) &&
+         std::pair(own, basis.differences.size()) < std::pair(others, other.differences.size());
+}
 
 // What is better of `nearer`: stages that rest on less formula, and what no longer differs.
 std::vector<std::string> Gains(const PriceBasis& basis, const PriceBasis& nearer) {
@@ -70,28 +64,24 @@ std::optional<std::string> VersionHint(const PlanRequest& request, const Plan& p
                                        const VersionFinder& versions_of) {
   if (request.cost_model.version == 0 || versions_of == nullptr) return std::nullopt;
   if (basis.differences.empty()) return std::nullopt;
-  PricingConditions conditions = ConditionsOf(request);
-  if (HasRowsOffDevice(plan)) conditions.has_rows_off_device = true;
-  Distance nearest(basis);
+  const PricingConditions conditions = ConditionsOf(request, plan);
   std::shared_ptr<const CostModel> found;
-  PriceBasis found_basis;
+  PriceBasis nearest = basis;
   auto versions = versions_of(own.name);
   std::reverse(versions.begin(), versions.end());  // the newest of several first
   for (const std::shared_ptr<const CostModel>& model : versions) {
     const CostModelInfo& info = model->info();
     if (!info.unusable_reason.empty() || !StatesConditions(info.coverage)) continue;
-    PriceBasis its_basis = PriceBasisOf(request, info, "", plan);
-    const Distance distance(its_basis);
-    if (!distance.IsNearerThan(nearest) || !model->Bind(conditions).ok()) continue;
-    nearest = distance;
+    PriceBasis its_basis = PriceBasisOf(request, info, GapsOf(request, info, plan));
+    if (!IsNearer(its_basis, nearest) || !model->Bind(conditions).ok()) continue;
     found = model;
-    found_basis = std::move(its_basis);
+    nearest = std::move(its_basis);
   }
   if (found == nullptr) return std::nullopt;
   return fmt::format(
       "the request names version {} of cost model {} (cost_model.version); version {} was measured "
       "nearer to it: {}",
-      own.version, own.name, found->info().version, fmt::join(Gains(basis, found_basis), "; "));
+      own.version, own.name, found->info().version, fmt::join(Gains(basis, nearest), "; "));
 }
 
 }  // namespace neuroshard

@@ -33,7 +33,8 @@ class VersionHintTest : public ::testing::Test {
   }
 
   std::optional<std::string> Hint(const std::vector<CostModelInfo>& versions) {
-    return VersionHint(request_, plan_, own_, PriceBasisOf(request_, own_, "", plan_),
+    return VersionHint(request_, plan_, own_,
+                       PriceBasisOf(request_, own_, GapsOf(request_, own_, plan_)),
                        [&](const std::string& name) {
                          EXPECT_EQ(name, "m");
                          std::vector<std::shared_ptr<const CostModel>> models;

@@ -6,6 +6,7 @@
 
 #include "common/codec/fingerprint.h"
 #include "common/codec/plan_codec.h"
+#include "common/codec/request_faults.h"
 #include "common/domain/table_names.h"
 #include "server/cost/model_error.h"
 
@@ -131,11 +132,17 @@ v1::ModelDrift EncodeDrift(const StageDrift& drift) {
   return message;
 }
 
-// What both kinds of answers say about a plan besides its cost.
-template <typename Answer, typename Response>
-void EncodeReport(const Answer& answer, const PlanCost& cost, Response& response) {
+// What answers to searches and evaluations have in common.
+template <typename Response>
+void EncodeReport(const PlanRequest& request, const PlanAnswer& answer, Response& response) {
+  response.set_global_batch_size(request.global_batch_size);
+  EncodeModelRef(answer.model, response.mutable_cost_model());
+  *response.mutable_price_basis() = EncodePriceBasis(answer.basis);
+  for (const std::string& warning : answer.warnings) response.add_warnings(warning);
+  if (!answer.has_cost()) return;
+  *response.mutable_cost() = EncodePlanCost(answer.cost);
   if (answer.lower_bound) {
-    *response.mutable_lower_bound() = EncodeLowerBound(*answer.lower_bound, cost);
+    *response.mutable_lower_bound() = EncodeLowerBound(*answer.lower_bound, answer.cost);
   }
   for (const TableExplanation& explanation : answer.explanations) {
     *response.add_explanations() = EncodeExplanation(explanation);
@@ -156,6 +163,18 @@ v1::Plan EncodePlanWithKinds(Plan plan, const std::vector<Table>& tables) {
 
 }  // namespace
 
+StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
+                                                    const RequestLimits& limits) {
+  RequestFaults faults;
+  const bool admitted = CheckShardLimit("plan", message.plan(), limits, faults.over_limits);
+  StatusOr<PlanRequest> request = DecodePlanRequest(message.request(), limits);
+  faults.Add(request.status(), "request.");
+  StatusOr<Plan> plan = admitted ? DecodePlan(message.plan()) : StatusOr<Plan>(Plan());
+  faults.Add(plan.status(), "");
+  NS_RETURN_IF_ERROR(faults.ToStatus());
+  return EvaluationRequest{*std::move(request), *std::move(plan)};
+}
+
 std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer) {
   std::vector<DeviceCostModel> devices;
   for (const DevicePriceBasis& of : answer.basis.devices) {
@@ -169,7 +188,6 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
                                        const std::string& fingerprint) {
   v1::ShardPlanResponse response;
   *response.mutable_plan() = EncodePlanWithKinds(answer.plan, request.tables);
-  *response.mutable_cost() = EncodePlanCost(answer.cost);
   v1::SearchStatistics& search = *response.mutable_search();
   search.set_strategy(answer.statistics.strategy);
   search.set_search_ms(answer.search_ms);
@@ -177,34 +195,22 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
   search.set_plans_evaluated(answer.statistics.plans_evaluated);
   search.set_compute_evaluations(answer.statistics.compute_evaluations);
   search.set_time_limit_reached(answer.statistics.time_limit_reached);
-  EncodeModelRef(answer.model, response.mutable_cost_model());
-  *response.mutable_price_basis() = EncodePriceBasis(answer.basis);
   response.set_request_fingerprint(fingerprint);
   response.set_seed(request.search.seed.value_or(0));
-  for (const std::string& warning : answer.warnings) response.add_warnings(warning);
   response.set_request_id(request.request_id);
-  response.set_global_batch_size(request.global_batch_size);
-  EncodeReport(answer, answer.cost, response);
+  EncodeReport(request, answer, response);
   return response;
 }
 
-v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request,
-                                          const EvaluationAnswer& answer) {
+v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request, const PlanAnswer& answer) {
   v1::EvaluatePlanResponse response;
-  response.set_global_batch_size(request.global_batch_size);
   response.set_legal(answer.violations.empty());
   for (const Violation& violation : answer.violations) {
     v1::PlanViolation& message = *response.add_violations();
     message.set_field(violation.field);
     message.set_description(violation.description);
   }
-  if (answer.cost.has_value()) {
-    *response.mutable_cost() = EncodePlanCost(*answer.cost);
-    EncodeReport(answer, *answer.cost, response);
-  }
-  EncodeModelRef(answer.model, response.mutable_cost_model());
-  *response.mutable_price_basis() = EncodePriceBasis(answer.basis);
-  for (const std::string& warning : answer.warnings) response.add_warnings(warning);
+  EncodeReport(request, answer, response);
   return response;
 }
 

@@ -1,15 +1,28 @@
-// The planner's answers as messages.
+// The planner's answers as messages, and the request that is of the planner alone.
 #pragma once
 
 #include <string>
 
+#include "common/base/status.h"
+#include "common/codec/request_codec.h"
 #include "common/devices/device_table.h"
+#include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "neuroshard/v1/planner.pb.h"
 #include "server/cost/cost_model.h"
 #include "server/planner/planner.h"
 
 namespace neuroshard {
+
+// A decoded EvaluatePlanRequest; the plan may break any rule.
+struct EvaluationRequest {
+  PlanRequest request;
+  Plan plan;
+};
+
+// Faults of both parts together, with paths "request.tables[0]..." and "plan.tables[0]...".
+StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
+                                                    const RequestLimits& limits);
 
 // RequestFingerprint of the request and the models that priced the answer.
 std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer);
@@ -18,8 +31,7 @@ std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer);
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
                                        const std::string& fingerprint);
 
-v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request,
-                                          const EvaluationAnswer& answer);
+v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request, const PlanAnswer& answer);
 
 // All but the request_id.
 v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer);

@@ -17,7 +17,6 @@
 #include "common/codec/prediction_codec.h"
 #include "common/rpc/call_stop.h"
 #include "server/cost/model_error.h"
-#include "server/service/decode_request.h"
 #include "server/service/plan_stream.h"
 #include "server/service/planner_messages.h"
 
@@ -134,11 +133,11 @@ Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitt
   return absl::OkStatus();
 }
 
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
-    const std::string& rpc, grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
-    grpc::ByteBuffer& response,
-    StatusOr<Response> (PlannerServiceImpl::*handler)(Admitted& admitted, const Request& request)) {
+template <typename Request, typename Handler>
+grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(const std::string& rpc,
+                                                     grpc::CallbackServerContext& context,
+                                                     const grpc::ByteBuffer& bytes,
+                                                     grpc::ByteBuffer& response, Handler handler) {
   grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
   const auto admitted = std::make_shared<Admitted>(parts_.gate, context, rpc);
   if (const Status status = Admit<Request>(bytes, *admitted); !status.ok()) {
@@ -148,7 +147,7 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(
   threads_.Run([this, reactor, admitted, &bytes, &response, handler] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const Request request, Parse<Request>(bytes));
-      NS_ASSIGN_OR_RETURN(const Response answer, (this->*handler)(*admitted, request));
+      NS_ASSIGN_OR_RETURN(const auto answer, handler(*admitted, request));
       return Serialize(answer, response);
     });
     admitted->memory = {};
@@ -179,18 +178,16 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::SearchPlan(Admitted& admitte
                                                                const v1::ShardPlanRequest& message,
                                                                UpdateStream* updates) {
   admitted.call.SetRequestId(message.request_id());
+  const auto failed = [this](const Status& status, const CostModelRef& model = {}) {
+    parts_.metrics.PlanFailed(status, model);
+    return status;
+  };
   auto request = DecodePlanRequest(message, parts_.limits);
-  if (!request.ok()) {
-    parts_.metrics.PlanFailed(request.status());
-    return request.status();
-  }
+  if (!request.ok()) return failed(request.status());
   request->request_id = admitted.call.identity().request_id;
   WarnOfMissingDefault(*parts_.models.Current(), *request);
   const Status threads = search_threads_.Grow(admitted.threads, request->search.max_threads - 1);
-  if (!threads.ok()) {
-    parts_.metrics.PlanFailed(threads);
-    return threads;
-  }
+  if (!threads.ok()) return failed(threads);
   const CallStop stop(admitted.call.context(), parts_.gate.draining(), parts_.clock,
                       parts_.longest_search);
   std::optional<PlanStream> stream;
@@ -202,9 +199,8 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::SearchPlan(Admitted& admitte
                              request->search.max_threads);
   if (!answer.ok()) {
     if (absl::IsInternal(answer.status())) parts_.metrics.PlanRejected();
-    const Status status = ExplainStop(answer.status(), stop, parts_.gate);
-    parts_.metrics.PlanFailed(status, AskedModel(*request, *parts_.models.Current()));
-    return status;
+    return failed(ExplainStop(answer.status(), stop, parts_.gate),
+                  AskedModel(*request, *parts_.models.Current()));
   }
   parts_.metrics.PlanMade(*answer);
   admitted.call.Log(parts_.logger)
@@ -221,27 +217,13 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::SearchPlan(Admitted& admitte
   return EncodePlanAnswer(*request, *answer, FingerprintOf(*request, *answer));
 }
 
-StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::DoShardPlan(
-    Admitted& admitted, const v1::ShardPlanRequest& message) {
-  return MakePlan(admitted, message, nullptr);
-}
-
 grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* response) {
-  return Answer("ShardPlan", *context, *request, *response, &PlannerServiceImpl::DoShardPlan);
-}
-
-Status PlannerServiceImpl::DoShardPlanStream(Admitted& admitted,
-                                             const v1::ShardPlanRequest& message,
-                                             UpdateStream& stream) {
-  v1::ShardPlanUpdate last;
-  NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan(admitted, message, &stream));
-  last.set_progress(1);
-  last.set_best_cost_ms(last.best().cost().embedding_cost_ms());
-  last.set_final(true);
-  if (!stream.Write(last)) return absl::CancelledError("the caller is gone or does not read");
-  return absl::OkStatus();
+  return Answer<v1::ShardPlanRequest>("ShardPlan", *context, *request, *response,
+                                      [this](Admitted& admitted, const auto& message) {
+                                        return MakePlan(admitted, message, nullptr);
+                                      });
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
@@ -255,7 +237,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
   threads_.Run([this, stream, admitted, bytes] {
     const Status status = RpcGate::Call::Run([&]() -> Status {
       NS_ASSIGN_OR_RETURN(const auto request, Parse<v1::ShardPlanRequest>(*bytes));
-      return DoShardPlanStream(*admitted, request, *stream);
+      v1::ShardPlanUpdate last;
+      NS_ASSIGN_OR_RETURN(*last.mutable_best(), MakePlan(*admitted, request, stream));
+      last.set_progress(1);
+      last.set_best_cost_ms(last.best().cost().embedding_cost_ms());
+      last.set_final(true);
+      if (!stream->Write(last)) return absl::CancelledError("the caller is gone or does not read");
+      return absl::OkStatus();
     });
     admitted->memory = {};
     admitted->threads = {};
@@ -264,48 +252,48 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
   return stream;
 }
 
-StatusOr<v1::EvaluatePlanResponse> PlannerServiceImpl::DoEvaluatePlan(
-    Admitted& admitted, const v1::EvaluatePlanRequest& message) {
-  admitted.call.SetRequestId(message.request().request_id());
-  NS_ASSIGN_OR_RETURN(auto decoded, DecodeEvaluationRequest(message, parts_.limits));
-  WarnOfMissingDefault(*parts_.models.Current(), decoded.request);
-  NS_ASSIGN_OR_RETURN(const auto answer,
-                      parts_.planner.EvaluatePlan(decoded.request, decoded.plan));
-  admitted.call.Log(parts_.logger)
-      .Info("plan_evaluated", {{"model", answer.model.name},
-                               {"version", answer.model.version},
-                               {"violations", answer.violations.size()}});
-  return EncodeEvaluation(decoded.request, answer);
-}
-
 grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* response) {
-  return Answer("EvaluatePlan", *context, *request, *response, &PlannerServiceImpl::DoEvaluatePlan);
-}
-
-StatusOr<v1::PredictComputeResponse> PlannerServiceImpl::DoPredictCompute(
-    Admitted& admitted, const v1::PredictComputeRequest& message) {
-  admitted.call.SetRequestId(message.request_id());
-  NS_ASSIGN_OR_RETURN(const auto request, DecodePredictionRequest(message, parts_.limits));
-  const CallStop stop(admitted.call.context(), parts_.gate.draining(), parts_.clock,
-                      parts_.longest_search);
-  const auto answer = parts_.planner.Predict(request.cost_model, request.sets, stop);
-  if (!answer.ok()) return ExplainStop(answer.status(), stop, parts_.gate);
-  v1::PredictComputeResponse response = EncodePrediction(*answer);
-  response.set_request_id(admitted.call.identity().request_id);
-  admitted.call.Log(parts_.logger)
-      .Info("compute_predicted", {{"model", answer->model.name},
-                                  {"version", answer->model.version},
-                                  {"sets", request.sets.size()}});
-  return response;
+  const auto evaluate =
+      [this](Admitted& admitted,
+             const v1::EvaluatePlanRequest& message) -> StatusOr<v1::EvaluatePlanResponse> {
+    admitted.call.SetRequestId(message.request().request_id());
+    NS_ASSIGN_OR_RETURN(auto decoded, DecodeEvaluationRequest(message, parts_.limits));
+    WarnOfMissingDefault(*parts_.models.Current(), decoded.request);
+    NS_ASSIGN_OR_RETURN(const auto answer,
+                        parts_.planner.EvaluatePlan(decoded.request, decoded.plan));
+    admitted.call.Log(parts_.logger)
+        .Info("plan_evaluated", {{"model", answer.model.name},
+                                 {"version", answer.model.version},
+                                 {"violations", answer.violations.size()}});
+    return EncodeEvaluation(decoded.request, answer);
+  };
+  return Answer<v1::EvaluatePlanRequest>("EvaluatePlan", *context, *request, *response, evaluate);
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::PredictCompute(grpc::CallbackServerContext* context,
                                                              const grpc::ByteBuffer* request,
                                                              grpc::ByteBuffer* response) {
-  return Answer("PredictCompute", *context, *request, *response,
-                &PlannerServiceImpl::DoPredictCompute);
+  const auto predict =
+      [this](Admitted& admitted,
+             const v1::PredictComputeRequest& message) -> StatusOr<v1::PredictComputeResponse> {
+    admitted.call.SetRequestId(message.request_id());
+    NS_ASSIGN_OR_RETURN(const auto asked, DecodePredictionRequest(message, parts_.limits));
+    const CallStop stop(admitted.call.context(), parts_.gate.draining(), parts_.clock,
+                        parts_.longest_search);
+    const auto answer = parts_.planner.Predict(asked.cost_model, asked.sets, stop);
+    if (!answer.ok()) return ExplainStop(answer.status(), stop, parts_.gate);
+    v1::PredictComputeResponse predictions = EncodePrediction(*answer);
+    predictions.set_request_id(admitted.call.identity().request_id);
+    admitted.call.Log(parts_.logger)
+        .Info("compute_predicted", {{"model", answer->model.name},
+                                    {"version", answer->model.version},
+                                    {"sets", asked.sets.size()}});
+    return predictions;
+  };
+  return Answer<v1::PredictComputeRequest>("PredictCompute", *context, *request, *response,
+                                           predict);
 }
 
 grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServerContext* context,
@@ -379,44 +367,41 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ListDevices(grpc::CallbackServerCo
   });
 }
 
-Status PlannerServiceImpl::DoServeModel(RpcGate::Call& call, const v1::ServeModelRequest& message,
-                                        v1::ServeModelResponse& response) {
-  if (!parts_.serve_model) return absl::UnimplementedError("this planner's models are fixed");
-  Violations violations;
-  const FieldCheck check("", violations);
-  if (message.name().empty()) check.Fail("name", "must not be empty");
-  check.InRange("version", message.version(), 1, std::int64_t{INT32_MAX});
-  if (message.has_share()) check.InRange("share", message.share(), 0, 1);
-  NS_RETURN_IF_ERROR(violations.ToStatus());
-  const std::optional<double> share =
-      message.has_share() ? std::optional(message.share()) : std::nullopt;
-  std::vector<std::string> reasons;
-  for (const auto& model : parts_.models.Current()->VersionsOf(message.name())) {
-    // A share of 0 takes the version back.
-    if (model->info().version == message.version() && share != 0.0) {
-      reasons = ReasonsAgainst(model->info());
-    }
-  }
-  if (!reasons.empty() && !message.force()) {
-    return FailedPrecondition("cost model {} version {} should not serve: {}; `force` overrules it",
-                              message.name(), message.version(), fmt::join(reasons, "; "));
-  }
-  NS_ASSIGN_OR_RETURN(const ModelChannel channel,
-                      parts_.serve_model(message.name(), message.version(), share));
-  response.set_channel(channel.ToText());
-  for (const std::string& reason : reasons) response.add_overruled(reason);
-  call.Log(parts_.logger)
-      .Audit("model_serving_set", {{"model", message.name()},
-                                   {"serves", response.channel()},
-                                   {"forced", !reasons.empty()}});
-  return absl::OkStatus();
-}
-
 grpc::ServerUnaryReactor* PlannerServiceImpl::ServeModel(grpc::CallbackServerContext* context,
                                                          const v1::ServeModelRequest* message,
                                                          v1::ServeModelResponse* response) {
-  return AnswerHere("ServeModel", *context,
-                    [&](RpcGate::Call& call) { return DoServeModel(call, *message, *response); });
+  return AnswerHere("ServeModel", *context, [&](RpcGate::Call& call) -> Status {
+    if (!parts_.serve_model) return absl::UnimplementedError("this planner's models are fixed");
+    Violations violations;
+    const FieldCheck check("", violations);
+    if (message->name().empty()) check.Fail("name", "must not be empty");
+    check.InRange("version", message->version(), 1, std::int64_t{INT32_MAX});
+    if (message->has_share()) check.InRange("share", message->share(), 0, 1);
+    NS_RETURN_IF_ERROR(violations.ToStatus());
+    const std::optional<double> share =
+        message->has_share() ? std::optional(message->share()) : std::nullopt;
+    std::vector<std::string> reasons;
+    for (const auto& model : parts_.models.Current()->VersionsOf(message->name())) {
+      // A share of 0 takes the version back.
+      if (model->info().version == message->version() && share != 0.0) {
+        reasons = ReasonsAgainst(model->info());
+      }
+    }
+    if (!reasons.empty() && !message->force()) {
+      return FailedPrecondition(
+          "cost model {} version {} should not serve: {}; `force` overrules it", message->name(),
+          message->version(), fmt::join(reasons, "; "));
+    }
+    NS_ASSIGN_OR_RETURN(const ModelChannel channel,
+                        parts_.serve_model(message->name(), message->version(), share));
+    response->set_channel(channel.ToText());
+    for (const std::string& reason : reasons) response->add_overruled(reason);
+    call.Log(parts_.logger)
+        .Audit("model_serving_set", {{"model", message->name()},
+                                     {"serves", response->channel()},
+                                     {"forced", !reasons.empty()}});
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace neuroshard

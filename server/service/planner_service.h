@@ -123,12 +123,12 @@ class PlannerServiceImpl final
   // call has to be ended either way.
   template <typename Request>
   Status Admit(const grpc::ByteBuffer& bytes, Admitted& admitted);
-  // Admits the call, parses the request and runs `handler` on a thread, and answers.
-  template <typename Request, typename Response>
+  // Admits the call, parses the request, runs `handler` (of Admitted and Request) on a thread, and
+  // answers.
+  template <typename Request, typename Handler>
   grpc::ServerUnaryReactor* Answer(const std::string& rpc, grpc::CallbackServerContext& context,
                                    const grpc::ByteBuffer& bytes, grpc::ByteBuffer& response,
-                                   StatusOr<Response> (PlannerServiceImpl::*handler)(
-                                       Admitted& admitted, const Request& request));
+                                   Handler handler);
   grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
                                        const std::function<Status(RpcGate::Call&)>& handler);
 
@@ -138,16 +138,6 @@ class PlannerServiceImpl final
   StatusOr<v1::ShardPlanResponse> SearchPlan(Admitted& admitted,
                                              const v1::ShardPlanRequest& message,
                                              UpdateStream* updates);
-  StatusOr<v1::ShardPlanResponse> DoShardPlan(Admitted& admitted,
-                                              const v1::ShardPlanRequest& message);
-  Status DoShardPlanStream(Admitted& admitted, const v1::ShardPlanRequest& message,
-                           UpdateStream& stream);
-  StatusOr<v1::EvaluatePlanResponse> DoEvaluatePlan(Admitted& admitted,
-                                                    const v1::EvaluatePlanRequest& message);
-  StatusOr<v1::PredictComputeResponse> DoPredictCompute(Admitted& admitted,
-                                                        const v1::PredictComputeRequest& message);
-  Status DoServeModel(RpcGate::Call& call, const v1::ServeModelRequest& message,
-                      v1::ServeModelResponse& response);
 
   v1::ListCostModelsResponse ListModels() const;
 

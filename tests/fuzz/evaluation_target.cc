@@ -1,6 +1,5 @@
 // EvaluatePlan from its bytes on the wire to its answer: somebody else's plan against all rules.
 #include "common/codec/plan_codec.h"
-#include "server/service/decode_request.h"
 #include "server/service/planner_messages.h"
 #include "tests/fuzz/wire_request.h"
 
@@ -17,7 +16,7 @@ void Evaluate(std::string_view input) {
     Promise(!absl::IsInternal(answer.status()), Message(answer.status()));
     return;
   }
-  Promise(answer->cost.has_value() || !answer->violations.empty(), "a legal plan has a price");
+  Promise(answer->has_cost() || !answer->violations.empty(), "a legal plan has a price");
   (void)EncodeEvaluation(decoded->request, *answer).SerializeAsString();
 }
 

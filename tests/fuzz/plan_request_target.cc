@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/codec/fingerprint.h"
-#include "server/service/decode_request.h"
 #include "server/service/planner_messages.h"
 #include "tests/fuzz/wire_request.h"
 

@@ -14,7 +14,6 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
 #include "server/search/conflict/find_conflict.h"
-#include "server/search/core/fixed_tables.h"
 #include "server/search/feasibility/find_feasible.h"
 #include "server/search/feasibility/migration_repair.h"
 
@@ -26,9 +25,8 @@ Status NotFound(const PlanRequest& request, TypeSet default_types, const StopSig
   if (request.migration.has_value() && request.migration->budget_bytes.has_value()) {
     PlanRequest unbounded = request;
     unbounded.migration->budget_bytes.reset();
-    const std::optional<Plan> plan =
-        RepairPrevious(unbounded, CompiledRules(unbounded, default_types),
-                       TablesThatCanStay(unbounded, default_types), stop);
+    const CompiledRules rules(unbounded, default_types);
+    const std::optional<Plan> plan = RepairPrevious(unbounded, rules, stop);
     if (plan.has_value()) {
       const std::int64_t moved = ReportMigration(request, *plan).moved_bytes;
       Status status = FailedPrecondition(

@@ -48,9 +48,9 @@ bool MustStay(const CompiledRules& rules, std::size_t table) {
 
 }  // namespace
 
-std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, TypeSet default_types) {
+std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request,
+                                                const CompiledRules& rules) {
   std::vector<const TablePlan*> stay = TablesInPlace(request);
-  const CompiledRules rules(request, default_types);
   for (std::size_t t = 0; t < stay.size(); ++t) {
     if (stay[t] == nullptr) continue;
     if (!rules.of(static_cast<int>(t)).types.contains(stay[t]->sharding_type)) stay[t] = nullptr;

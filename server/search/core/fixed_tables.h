@@ -6,14 +6,14 @@
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/evaluate/rules/type_set.h"
 
 namespace neuroshard {
 
 // By table of the request: its plan in Migration::previous where the request has the table in the
 // same size and would allow that plan; otherwise null. Points into `request`, which must have a
 // migration. Memory and what rules say of several tables together are not looked at.
-std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request, TypeSet default_types);
+std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request,
+                                                const CompiledRules& rules);
 
 // Which tables of a plan in place local search leaves alone. Empty vectors: none.
 struct FixedTables {

@@ -8,6 +8,7 @@
 #include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "server/evaluate/rules/rule_state.h"
+#include "server/search/core/fixed_tables.h"
 #include "server/search/feasibility/ejection_search.h"
 #include "server/search/placement/placement.h"
 
@@ -29,9 +30,9 @@ constexpr std::int64_t kMaxRepairSteps = 300'000;
 // Sets of tables that leave ranks that are too full, fewest bytes first, and get places elsewhere.
 class Repair {
  public:
-  Repair(const PlanRequest& request, const CompiledRules& rules,
-         const std::vector<const TablePlan*>& stay, const StopSignal& stop)
+  Repair(const PlanRequest& request, const CompiledRules& rules, const StopSignal& stop)
       : request_(request), rules_(rules), stop_(stop), search_(request, rules, stop) {
+    const std::vector<const TablePlan*> stay = TablesThatCanStay(request, rules);
     for (std::size_t t = 0; t < stay.size(); ++t) {
       if (stay[t] == nullptr) continue;
       const int table = static_cast<int>(t);
@@ -226,9 +227,8 @@ class Repair {
 }  // namespace
 
 std::optional<Plan> RepairPrevious(const PlanRequest& request, const CompiledRules& rules,
-                                   const std::vector<const TablePlan*>& stay,
                                    const StopSignal& stop) {
-  return Repair(request, rules, stay, stop).Run();
+  return Repair(request, rules, stop).Run();
 }
 
 std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& bytes,

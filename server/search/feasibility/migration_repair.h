@@ -15,11 +15,9 @@ namespace neuroshard {
 // What can stay where it is stays; what ranks have no room for leaves them, the smallest sum of
 // bytes first, and all that has no place gets one, all within the request's migration budget.
 // Where laying out one table or two anew is enough, that is found (with up to 64 ways to place the
-// parts of a table, all of them; fewest bytes first); what needs more, by ejection. `stay` is
-// TablesThatCanStay. nullopt: none was found, or `stop` is true. Deterministic; the work is
-// bounded by the size of the request.
+// parts of a table, all of them; fewest bytes first); what needs more, by ejection. nullopt: none
+// was found, or `stop` is true. Deterministic; the work is bounded by the size of the request.
 std::optional<Plan> RepairPrevious(const PlanRequest& request, const CompiledRules& rules,
-                                   const std::vector<const TablePlan*>& stay,
                                    const StopSignal& stop);
 
 // Sets of numbers of things whose `bytes` are `needed` or more together, none of which could be

@@ -11,7 +11,6 @@
 #include "common/domain/memory_use.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/migration_report.h"
-#include "server/search/core/fixed_tables.h"
 #include "server/search/placement/placement.h"
 #include "server/search/run_search.h"
 #include "server/search/testing/all_plans.h"
@@ -35,7 +34,7 @@ using ::testing::IsEmpty;
 
 std::optional<Plan> Repaired(const PlanRequest& request, TypeSet types) {
   const CompiledRules rules(request, types);
-  return RepairPrevious(request, rules, TablesThatCanStay(request, types), NeverStop());
+  return RepairPrevious(request, rules, NeverStop());
 }
 
 // What ranks take of each table in a plan: [rank, table].

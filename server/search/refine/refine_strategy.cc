@@ -351,10 +351,8 @@ class RefineSearch {
   // choose from.
   Status RunFromPrevious() {
     const Migration& migration = *request_.migration;
-    const TypeSet default_types(context_.model().sharding_types());
     NS_RETURN_IF_ERROR(CheckKeptTables(request_));
-    const std::optional<Plan> near = RepairPrevious(
-        request_, rules_, TablesThatCanStay(request_, default_types), context_.stop());
+    const std::optional<Plan> near = RepairPrevious(request_, rules_, context_.stop());
     if (context_.ShouldStop()) return absl::OkStatus();
     if (near.has_value()) NS_RETURN_IF_ERROR(context_.ImproveIfCheaper(*near).status());
     if (!context_.has_plan()) {
