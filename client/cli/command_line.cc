@@ -22,6 +22,7 @@ void AddCommands(CLI::App& app, const Console& console, int* exit_code) {
   AddDiffCommand(app, console, exit_code);
   AddInitCommand(app, console, exit_code);
   AddDoctorCommand(app, console, exit_code);
+  AddReportCommand(app, console, exit_code);
   AddCompletionCommand(app, console, exit_code);
 }
 

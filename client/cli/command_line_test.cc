@@ -197,6 +197,15 @@ TEST_F(CommandLineTest, ASweepSaysAllValuesOfItsConfiguration) {
   EXPECT_THAT(err_, HasSubstr("the other kind of sweep; `neuroshard sweep comm` runs it"));
 }
 
+TEST_F(CommandLineTest, AReportWithoutThePythonPackageSaysHowToGetIt) {
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", folder_.c_str(), 1);
+  EXPECT_EQ(Run({"report", "plan.json"}), 1);
+  EXPECT_THAT(err_,
+              HasSubstr("cannot run neuroshard-report: No such file or directory; the Python"));
+  setenv("PATH", path.c_str(), 1);
+}
+
 TEST_F(CommandLineTest, EveryCommandHasHelp) {
   for (const std::vector<std::string>& command :
        std::vector<std::vector<std::string>>{{},

@@ -22,6 +22,7 @@ void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddInitCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddDoctorCommand(CLI::App& app, const Console& console, int* exit_code);
+void AddReportCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddCompletionCommand(CLI::App& app, const Console& console, int* exit_code);
 
 }  // namespace neuroshard

@@ -6,6 +6,7 @@ Exits 77, which ctest shows as skipped, where no chromium is installed.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -57,7 +58,12 @@ class ReportBrowserTest(unittest.TestCase):
 
     def report(self, *arguments):
         path = self.folder / "report.html"
-        subprocess.run([sys.executable, "-B", "-m", "neuroshard.report", *map(str, arguments), "--out", path], check=True, stderr=subprocess.DEVNULL)
+        script = self.folder / "bin/neuroshard-report"  # as pip installs it
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -B -m neuroshard.report "$@"\n')
+        script.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}"}
+        subprocess.run([NEUROSHARD, "report", *map(str, arguments), "--out", path], check=True, stderr=subprocess.DEVNULL, env=environment)
         return path
 
     def check(self, path):
