@@ -10,7 +10,8 @@
 
 #include "common/domain/shard_layout.h"
 #include "common/domain/tiling.h"
-#include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/lay_out.h"
+#include "server/evaluate/rules/residency.h"
 
 namespace neuroshard {
 namespace {
@@ -139,48 +140,34 @@ class LayoutChecker {
                         At(s).cols));
       }
     }
+    const Spread spread = SpreadOf(type_);
+    if (spread == Spread::kRank) return CheckAllRows(shards);
+    if (spread == Spread::kSubset) return CheckSubset(shards);
     const std::int64_t rows = table_.num_embeddings;
-    switch (type_) {
-      case ShardingType::kTableWise:
-      case ShardingType::kColumnWise:
-      case ShardingType::kTableColumnWise:
+    if (spread == Spread::kRows && cut_.multiple > 0 && rows / cut_.multiple < num_ranks_) {
+      violations_.Add(path_ + ".sharding_type",
+                      fmt::format("cannot be row_wise with fewer buckets of rows than ranks "
+                                  "(row_multiple), {} of {} rows for {} ranks",
+                                  rows / cut_.multiple, cut_.multiple, num_ranks_));
+      return;
+    }
+    const bool on_host = spread == Spread::kOneHost;
+    const HostRanks ranks = on_host ? HostOf(At(shards.front()).rank) : HostRanks{0, num_ranks_};
+    if (CountIs(shards, ranks.count,
+                on_host ? "one shard for each rank of the first one's host"
+                        : "one shard for each rank")) {
+      if (spread == Spread::kCopies) {
         CheckAllRows(shards);
-        return;
-      case ShardingType::kRowWise:
-        if (cut_.multiple > 0 && rows / cut_.multiple < num_ranks_) {
-          violations_.Add(path_ + ".sharding_type",
-                          fmt::format("cannot be row_wise with fewer buckets of rows than ranks "
-                                      "(row_multiple), {} of {} rows for {} ranks",
-                                      rows / cut_.multiple, cut_.multiple, num_ranks_));
-        } else if (CountIs(shards, num_ranks_, "one shard for each rank")) {
-          CheckRows(shards, RowWiseBlocks(rows, num_ranks_, cut_));
-          CheckRanks(shards, 0);
-        }
-        return;
-      case ShardingType::kDataParallel:
-        if (CountIs(shards, num_ranks_, "one shard for each rank")) {
-          CheckAllRows(shards);
-          CheckRanks(shards, 0);
-        }
-        return;
-      case ShardingType::kTableRowWise:
-      case ShardingType::kGridShard: {
-        const HostRanks& host = HostOf(At(shards.front()).rank);
-        if (CountIs(shards, host.count, "one shard for each rank of the first one's host")) {
-          CheckRows(shards, CeilBlocks(rows, host.count));
-          CheckRanks(shards, host.first);
-        }
-        const int first_count = HostOf(At(order_.front()).rank).count;
-        if (host.count != first_count) {
-          Add(shards.front(), "rank",
-              fmt::format("must be on a host of {} ranks, as the first block is, got one of {}",
-                          first_count, host.count));
-        }
-        return;
+      } else {
+        CheckRows(shards, RowBlocks(type_, rows, ranks.count, cut_));
       }
-      case ShardingType::kRowWiseSubset:
-        CheckSubset(shards);
-        return;
+      CheckRanks(shards, ranks.first);
+    }
+    const int first_count = HostOf(At(order_.front()).rank).count;
+    if (on_host && ranks.count != first_count) {
+      Add(shards.front(), "rank",
+          fmt::format("must be on a host of {} ranks, as the first block is, got one of {}",
+                      first_count, ranks.count));
     }
   }
 
@@ -197,7 +184,8 @@ class LayoutChecker {
                         At(shards[i]).rank));
       }
     }
-    CheckRows(shards, EvenBlocks(table_.num_embeddings, static_cast<int>(shards.size())));
+    CheckRows(shards,
+              RowBlocks(type_, table_.num_embeddings, static_cast<int>(shards.size()), cut_));
   }
 
   bool CountIs(Indices shards, int expected, const char* what) {

@@ -14,6 +14,7 @@
 #include "common/base/violations.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
+#include "server/evaluate/lay_out.h"
 #include "server/search/hugectr/hugectr_planner.h"
 #include "server/search/placement/placement.h"
 
@@ -76,29 +77,21 @@ HugeCtrProblem MakeProblem(const PlanRequest& request,
   return problem;
 }
 
-TablePlan LayOut(const Table& table, const std::vector<int>& holders,
-                 const std::vector<std::vector<int>>& buckets, int num_ranks) {
-  TablePlan plan{.name = table.name, .module = table.module, .shards = {}};
-  if (holders.empty()) {
-    plan.sharding_type = kReplica.type;
-    plan.compute_kernel = kReplica.kernel;
-    for (int r = 0; r < num_ranks; ++r) {
-      plan.shards.push_back({0, table.num_embeddings, 0, table.embedding_dim, r});
-    }
-    return plan;
-  }
+// `hosts`: Topology::hosts().
+void PlaceRows(const Table& table, const std::vector<int>& holders,
+               const std::vector<std::vector<int>>& buckets, const std::vector<HostRanks>& hosts,
+               TablePlan& plan) {
   std::vector<int> ranks;
   for (const int bucket : holders) {
     const std::vector<int>& of = buckets[static_cast<std::size_t>(bucket)];
     ranks.insert(ranks.end(), of.begin(), of.end());
   }
-  plan.sharding_type = ranks.size() == 1 ? ShardingType::kTableWise : ShardingType::kRowWiseSubset;
-  const std::vector<Block> blocks =
-      EvenBlocks(table.num_embeddings, static_cast<int>(ranks.size()));
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    plan.shards.push_back({blocks[i].offset, blocks[i].size, 0, table.embedding_dim, ranks[i]});
-  }
-  return plan;
+  plan.sharding_type = holders.empty()     ? kReplica.type
+                       : ranks.size() == 1 ? ShardingType::kTableWise
+                                           : ShardingType::kRowWiseSubset;
+  if (holders.empty()) plan.compute_kernel = kReplica.kernel;
+  const Block columns = {0, table.embedding_dim};
+  plan.shards = LayOut(table, plan.sharding_type, {&columns, 1}, ranks, hosts, {});
 }
 
 }  // namespace
@@ -128,11 +121,10 @@ Status HugeCtrStrategy::Search(SearchContext& context) const {
                            "table cut over all ranks"),
         FailureReason::kNoPlanFound);
   }
-  const int num_ranks = request.topology.num_ranks();
-  Plan plan{
-      .world_size = num_ranks, .local_world_size = request.topology.ranks_per_host(), .tables = {}};
+  Plan plan = UnplacedTables(request);
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    plan.tables.push_back(LayOut(request.tables[t], best->holders[t], buckets, num_ranks));
+    PlaceRows(request.tables[t], best->holders[t], buckets, request.topology.hosts(),
+              plan.tables[t]);
   }
   return context.Improve(std::move(plan));
 }

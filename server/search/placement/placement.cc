@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "server/evaluate/lay_out.h"
+
 namespace neuroshard {
 
 std::vector<Piece> WholeTables(const PlanRequest& request) {
@@ -60,15 +62,7 @@ std::vector<std::int64_t> AvailableBytes(const PlanRequest& request) {
 }
 
 Plan BuildPlan(const PlanRequest& request, const Placement& placement) {
-  Plan plan;
-  plan.world_size = request.topology.num_ranks();
-  plan.local_world_size = request.topology.ranks_per_host();
-  plan.tables.reserve(request.tables.size());
-  for (const Table& table : request.tables) {
-    TablePlan& table_plan = plan.tables.emplace_back();
-    table_plan.name = table.name;
-    table_plan.module = table.module;
-  }
+  Plan plan = UnplacedTables(request);
   for (std::size_t i = 0; i < placement.pieces.size(); ++i) {
     const Piece& piece = placement.pieces[i];
     const std::size_t t = static_cast<std::size_t>(piece.table);

@@ -336,46 +336,27 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
   const HostRanks all{0, rules_.num_ranks()};
   const HostRanks within = rank >= 0 ? HostRanks{rank, 1} : host >= 0 ? solution.host(host) : all;
   context_.AddWork(Work::kConstruction, static_cast<std::size_t>(within.count));
-  const auto allowed = [&](const Unit& at) { return solution.Allows({}, std::span(&at, 1)); };
-  std::optional<Unit> placed;
-  switch (unit.spread()) {
-    case Spread::kRank:
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1, unit.residency);
-      // Many ranks may be low and full, so that is asked first.
-      placed = OnLowestRank(unit, std::span(numbers_).subspan(within.first, within.count),
-                            value_ms_, [&](const Unit& at) {
-                              return solution.HasRoomFor(at.place, at.shards.full) && allowed(at);
-                            });
-      break;
-    case Spread::kHost:
-      placed = OnLowestHost(unit, std::span(numbers_).first(solution.num_hosts()), value_ms_,
-                            solution, shard_table_, [&](const Unit& at) {
-                              const HostRanks& ranks = solution.host(at.place);
-                              return ranks.first >= within.first &&
-                                     ranks.first + ranks.count <= within.first + within.count &&
-                                     allowed(at);
-                            });
-      break;
-    case Spread::kRows:
-    case Spread::kCopies:
-      unit.shards =
-          shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks(), unit.residency);
-      if (within.count == all.count && allowed(unit)) placed = unit;
-      break;
-    case Spread::kSubset: {
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders, unit.residency);
-      std::vector<int> ranks;
-      for (int r = within.first; r < within.first + within.count; ++r) {
-        if (rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&
-            solution.Fits(r, shard_table_.bytes(unit.shards.full))) {
-          ranks.push_back(r);
-        }
-      }
-      placed = OnLowestSubset(unit, std::move(ranks), value_ms_, solution);
-      if (placed && !allowed(*placed)) placed.reset();
-      break;
-    }
-  }
+  if (TakesEveryRank(unit.type) && within.count != all.count) return false;
+  const auto is_within = [&](const HostRanks& ranks) {
+    return ranks.first >= within.first && ranks.first + ranks.count <= within.first + within.count;
+  };
+  const std::span<const int> numbers = numbers_;
+  const std::optional<Unit> placed = OnLowestPlace(
+      unit,
+      {numbers.subspan(static_cast<std::size_t>(within.first),
+                       static_cast<std::size_t>(within.count)),
+       numbers.first(static_cast<std::size_t>(solution.num_hosts())), holders},
+      value_ms_, solution, shard_table_,
+      [&](int r, int shard) {
+        return rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&
+               solution.Fits(r, shard_table_.bytes(shard));
+      },
+      [&](const Unit& at) {
+        // Many ranks may be low and full, so that is asked first.
+        return (at.spread() != Spread::kRank || solution.HasRoomFor(at.place, at.shards.full)) &&
+               (at.spread() != Spread::kOneHost || is_within(solution.host(at.place))) &&
+               solution.Allows({}, std::span(&at, 1));
+      });
   if (!placed) return false;
   Add(*placed, solution);
   return true;
