@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <span>
+#include <string_view>
+#include <utility>
 
-#include "common/domain/shard_layout.h"
 #include "common/domain/tiling.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/residency.h"
@@ -280,6 +280,37 @@ void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<Ho
                  const Topology& topology, const RowCut& cut, const std::string& path,
                  Violations& violations) {
   LayoutChecker(table, plan, hosts, topology, cut, path, violations).Run();
+}
+
+void CheckUnpooledTables(const PlanRequest& request, const Plan& plan,
+                         const std::vector<int>& table_of, Violations& violations) {
+  // A column_wise table's entry and the width of its first block, by module and embedding_dim.
+  std::map<std::pair<std::string_view, std::int64_t>, std::pair<std::size_t, std::int64_t>> first;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (table_of[t] < 0) continue;
+    const Table& table = request.tables[static_cast<std::size_t>(table_of[t])];
+    const TablePlan& entry = plan.tables[t];
+    if (table.kind != TableKind::kEmbedding) continue;
+    if (!IsTypeOf(table.kind, entry.sharding_type)) {
+      violations.Add(fmt::format("plan.tables[{}].sharding_type", t),
+                     fmt::format("must be table_wise, column_wise or row_wise for an unpooled "
+                                 "table (kind \"embedding\"), got {}",
+                                 ToText(entry.sharding_type)));
+    }
+    if (entry.sharding_type != ShardingType::kColumnWise) continue;
+    for (std::size_t s = 0; s < entry.shards.size(); ++s) {
+      const std::int64_t cols = entry.shards[s].cols;
+      const auto [block, is_first] =
+          first.try_emplace({table.module, table.embedding_dim}, t, cols);
+      const auto& [of, width] = block->second;
+      if (is_first || cols == width) continue;
+      violations.Add(
+          fmt::format("plan.tables[{}].shards[{}].cols", t, s),
+          fmt::format("must be {}, as plan.tables[{}] has, since TorchRec runs one block "
+                      "width in an EmbeddingCollection, got {}",
+                      width, of, cols));
+    }
+  }
 }
 
 }  // namespace neuroshard

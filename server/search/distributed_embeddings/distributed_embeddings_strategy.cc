@@ -15,7 +15,6 @@
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
 #include "server/search/placement/placement.h"
-#include "server/search/placement/plan_fit.h"
 
 namespace neuroshard {
 namespace {
