@@ -321,15 +321,11 @@ bool Construction::PlaceTable(int table, const TableLayout& layout, int host, in
   if (layout.type != ShardingType::kTableColumnWise || host >= 0 || rank >= 0) {
     return place_blocks(host);
   }
-  std::vector<std::pair<double, int>> hosts;
-  for (int h = 0; h < solution.num_hosts(); ++h) {
-    const auto first = value_ms_.begin() + solution.host(h).first;
-    hosts.emplace_back(
-        std::accumulate(first, first + solution.host(h).count, 0.0) / solution.host(h).count, h);
-  }
-  std::sort(hosts.begin(), hosts.end());
-  return std::any_of(hosts.begin(), hosts.end(),
-                     [&](const auto& at) { return place_blocks(at.second); });
+  const std::vector<int> hosts = HostsByValue(rules_.hosts(), [&](const HostRanks& at) {
+    const auto first = value_ms_.begin() + at.first;
+    return std::accumulate(first, first + at.count, 0.0) / at.count;
+  });
+  return std::any_of(hosts.begin(), hosts.end(), place_blocks);
 }
 
 bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Solution& solution) {
@@ -382,9 +378,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
   const auto on_some_rank = [&](const std::vector<int>& tables, HostRanks among) {
     std::vector<int> ranks(static_cast<std::size_t>(among.count));
     std::iota(ranks.begin(), ranks.end(), among.first);
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return value_ms_[static_cast<std::size_t>(a)] < value_ms_[static_cast<std::size_t>(b)];
-    });
+    SortByValue(ranks, value_ms_);
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return on_rank(tables, rank); });
   };
   const TableRules& first = rules_.of(item.tables.front());
@@ -405,14 +399,11 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
     }
     return true;
   };
-  std::vector<std::pair<double, int>> hosts;
-  for (int h = 0; h < solution.num_hosts(); ++h) {
-    const auto begin = value_ms_.begin() + solution.host(h).first;
-    hosts.emplace_back(*std::min_element(begin, begin + solution.host(h).count), h);
-  }
-  std::sort(hosts.begin(), hosts.end());
-  return std::any_of(hosts.begin(), hosts.end(),
-                     [&](const auto& at) { return on_host(at.second); });
+  const std::vector<int> hosts = HostsByValue(rules_.hosts(), [&](const HostRanks& at) {
+    const auto begin = value_ms_.begin() + at.first;
+    return *std::min_element(begin, begin + at.count);
+  });
+  return std::any_of(hosts.begin(), hosts.end(), on_host);
 }
 
 void Construction::Count(int rank, int shard, int sign) {

@@ -78,15 +78,10 @@ void TablePlacer::Count(const Unit& unit, int sign) {
 }
 
 std::vector<int> TablePlacer::LowestHosts(std::size_t most, int but) const {
-  std::vector<std::pair<double, int>> by_total;
-  for (int h = 0; h < solution_->num_hosts(); ++h) {
-    if (h != but) by_total.emplace_back(HostValueMs(solution_->host(h), total_ms_), h);
-  }
-  std::sort(by_total.begin(), by_total.end());
-  std::vector<int> hosts;
-  for (const auto& [total_ms, host] : by_total) {
-    if (hosts.size() < most) hosts.push_back(host);
-  }
+  std::vector<int> hosts = HostsByValue(
+      rules_.hosts(), [&](const HostRanks& host) { return HostValueMs(host, total_ms_); });
+  std::erase(hosts, but);
+  if (hosts.size() > most) hosts.resize(most);
   return hosts;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/solution/solution.h"
 #include "server/search/refine/solution/unit.h"
@@ -22,6 +23,22 @@ inline double HostValueMs(const HostRanks& host, std::span<const double> value_m
   const auto of_host =
       value_ms.subspan(static_cast<std::size_t>(host.first), static_cast<std::size_t>(host.count));
   return *std::max_element(of_host.begin(), of_host.end());
+}
+
+// All hosts, those for which value_of(HostRanks) is lowest first.
+template <typename Value>
+std::vector<int> HostsByValue(const std::vector<HostRanks>& hosts, const Value& value_of) {
+  std::vector<double> values;
+  for (const HostRanks& host : hosts) values.push_back(value_of(host));
+  return PositionsDescending<int>(
+      hosts.size(), [&](int host) { return -values[static_cast<std::size_t>(host)]; });
+}
+
+// Sorts ranks, those with the lowest values first.
+inline void SortByValue(std::vector<int>& ranks, std::span<const double> value_ms) {
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return value_ms[static_cast<std::size_t>(a)] < value_ms[static_cast<std::size_t>(b)];
+  });
 }
 
 // Where a unit may go.
@@ -52,9 +69,7 @@ std::optional<Unit> OnLowestPlace(Unit unit, const Candidates& candidates,
     std::copy_if(candidates.ranks.begin(), candidates.ranks.end(), std::back_inserter(ranks),
                  [&](int rank) { return part_fits(rank, unit.shards.full); });
     if (ranks.size() < static_cast<std::size_t>(candidates.holders)) return std::nullopt;
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return value_ms[static_cast<std::size_t>(a)] < value_ms[static_cast<std::size_t>(b)];
-    });
+    SortByValue(ranks, value_ms);
     ranks.resize(static_cast<std::size_t>(candidates.holders));
     std::sort(ranks.begin(), ranks.end());
     unit.place = solution.AddSubset(std::move(ranks));
