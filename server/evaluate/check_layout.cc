@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <span>
+#include <string_view>
+#include <utility>
 
-#include "common/domain/shard_layout.h"
 #include "common/domain/tiling.h"
-#include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/lay_out.h"
+#include "server/evaluate/rules/residency.h"
 
 namespace neuroshard {
 namespace {
@@ -139,48 +140,34 @@ class LayoutChecker {
                         At(s).cols));
       }
     }
+    const Spread spread = SpreadOf(type_);
+    if (spread == Spread::kRank) return CheckAllRows(shards);
+    if (spread == Spread::kSubset) return CheckSubset(shards);
     const std::int64_t rows = table_.num_embeddings;
-    switch (type_) {
-      case ShardingType::kTableWise:
-      case ShardingType::kColumnWise:
-      case ShardingType::kTableColumnWise:
+    if (spread == Spread::kRows && cut_.multiple > 0 && rows / cut_.multiple < num_ranks_) {
+      violations_.Add(path_ + ".sharding_type",
+                      fmt::format("cannot be row_wise with fewer buckets of rows than ranks "
+                                  "(row_multiple), {} of {} rows for {} ranks",
+                                  rows / cut_.multiple, cut_.multiple, num_ranks_));
+      return;
+    }
+    const bool on_host = spread == Spread::kOneHost;
+    const HostRanks ranks = on_host ? HostOf(At(shards.front()).rank) : HostRanks{0, num_ranks_};
+    if (CountIs(shards, ranks.count,
+                on_host ? "one shard for each rank of the first one's host"
+                        : "one shard for each rank")) {
+      if (spread == Spread::kCopies) {
         CheckAllRows(shards);
-        return;
-      case ShardingType::kRowWise:
-        if (cut_.multiple > 0 && rows / cut_.multiple < num_ranks_) {
-          violations_.Add(path_ + ".sharding_type",
-                          fmt::format("cannot be row_wise with fewer buckets of rows than ranks "
-                                      "(row_multiple), {} of {} rows for {} ranks",
-                                      rows / cut_.multiple, cut_.multiple, num_ranks_));
-        } else if (CountIs(shards, num_ranks_, "one shard for each rank")) {
-          CheckRows(shards, RowWiseBlocks(rows, num_ranks_, cut_));
-          CheckRanks(shards, 0);
-        }
-        return;
-      case ShardingType::kDataParallel:
-        if (CountIs(shards, num_ranks_, "one shard for each rank")) {
-          CheckAllRows(shards);
-          CheckRanks(shards, 0);
-        }
-        return;
-      case ShardingType::kTableRowWise:
-      case ShardingType::kGridShard: {
-        const HostRanks& host = HostOf(At(shards.front()).rank);
-        if (CountIs(shards, host.count, "one shard for each rank of the first one's host")) {
-          CheckRows(shards, CeilBlocks(rows, host.count));
-          CheckRanks(shards, host.first);
-        }
-        const int first_count = HostOf(At(order_.front()).rank).count;
-        if (host.count != first_count) {
-          Add(shards.front(), "rank",
-              fmt::format("must be on a host of {} ranks, as the first block is, got one of {}",
-                          first_count, host.count));
-        }
-        return;
+      } else {
+        CheckRows(shards, RowBlocks(type_, rows, ranks.count, cut_));
       }
-      case ShardingType::kRowWiseSubset:
-        CheckSubset(shards);
-        return;
+      CheckRanks(shards, ranks.first);
+    }
+    const int first_count = HostOf(At(order_.front()).rank).count;
+    if (on_host && ranks.count != first_count) {
+      Add(shards.front(), "rank",
+          fmt::format("must be on a host of {} ranks, as the first block is, got one of {}",
+                      first_count, ranks.count));
     }
   }
 
@@ -197,7 +184,8 @@ class LayoutChecker {
                         At(shards[i]).rank));
       }
     }
-    CheckRows(shards, EvenBlocks(table_.num_embeddings, static_cast<int>(shards.size())));
+    CheckRows(shards,
+              RowBlocks(type_, table_.num_embeddings, static_cast<int>(shards.size()), cut_));
   }
 
   bool CountIs(Indices shards, int expected, const char* what) {
@@ -292,6 +280,37 @@ void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<Ho
                  const Topology& topology, const RowCut& cut, const std::string& path,
                  Violations& violations) {
   LayoutChecker(table, plan, hosts, topology, cut, path, violations).Run();
+}
+
+void CheckUnpooledTables(const PlanRequest& request, const Plan& plan,
+                         const std::vector<int>& table_of, Violations& violations) {
+  // A column_wise table's entry and the width of its first block, by module and embedding_dim.
+  std::map<std::pair<std::string_view, std::int64_t>, std::pair<std::size_t, std::int64_t>> first;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (table_of[t] < 0) continue;
+    const Table& table = request.tables[static_cast<std::size_t>(table_of[t])];
+    const TablePlan& entry = plan.tables[t];
+    if (table.kind != TableKind::kEmbedding) continue;
+    if (!IsTypeOf(table.kind, entry.sharding_type)) {
+      violations.Add(fmt::format("plan.tables[{}].sharding_type", t),
+                     fmt::format("must be table_wise, column_wise or row_wise for an unpooled "
+                                 "table (kind \"embedding\"), got {}",
+                                 ToText(entry.sharding_type)));
+    }
+    if (entry.sharding_type != ShardingType::kColumnWise) continue;
+    for (std::size_t s = 0; s < entry.shards.size(); ++s) {
+      const std::int64_t cols = entry.shards[s].cols;
+      const auto [block, is_first] =
+          first.try_emplace({table.module, table.embedding_dim}, t, cols);
+      const auto& [of, width] = block->second;
+      if (is_first || cols == width) continue;
+      violations.Add(
+          fmt::format("plan.tables[{}].shards[{}].cols", t, s),
+          fmt::format("must be {}, as plan.tables[{}] has, since TorchRec runs one block "
+                      "width in an EmbeddingCollection, got {}",
+                      width, of, cols));
+    }
+  }
 }
 
 }  // namespace neuroshard

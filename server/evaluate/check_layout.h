@@ -1,4 +1,5 @@
-// Check of a table's shards against its sharding type.
+// Check of a table's shards against its sharding type, and of unpooled tables against what TorchRec
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "common/base/violations.h"
 #include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table.h"
 #include "common/domain/topology.h"
@@ -22,5 +24,11 @@ namespace neuroshard {
 void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
                  const Topology& topology, const RowCut& cut, const std::string& path,
                  Violations& violations);
+
+// Adds what TorchRec cannot run of the tables of kind kEmbedding: sharding types, and column blocks
+// of several widths among the column_wise tables of one module and embedding_dim, which make an
+// EmbeddingCollection (CompiledRules). `table_of` is TablesOf(plan, request.tables). O(shards).
+void CheckUnpooledTables(const PlanRequest& request, const Plan& plan,
+                         const std::vector<int>& table_of, Violations& violations);
 
 }  // namespace neuroshard

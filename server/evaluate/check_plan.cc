@@ -12,9 +12,8 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/check_constraints.h"
 #include "server/evaluate/check_layout.h"
-#include "server/evaluate/check_unpooled.h"
+#include "server/evaluate/resolved_shards.h"
 #include "server/evaluate/rules/row_cuts.h"
-#include "server/evaluate/shard_range.h"
 
 namespace neuroshard {
 namespace {

@@ -1,9 +1,8 @@
-#include "server/evaluate/check_unpooled.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/domain/table_names.h"
+#include "server/evaluate/check_layout.h"
 
 namespace neuroshard {
 namespace {

@@ -8,7 +8,6 @@
 #include <span>
 #include <utility>
 
-#include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "server/cost/shard_features.h"
 
@@ -45,7 +44,6 @@ class ProbeList {
       : table_(table),
         rules_(rules.of(index)),
         row_cut_(rules.row_cut(index)),
-        hosts_(rules.hosts()),
         num_ranks_(rules.num_ranks()),
         uncut_(FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim)) {
     const auto granules = static_cast<std::size_t>(table.embedding_dim / kColumnAlignment);
@@ -127,9 +125,9 @@ class ProbeList {
       AddWidth({}, table_.embedding_dim, table_.embedding_dim, 1, 1);
     }
     if (Has(ShardingType::kGridShard) && !rules_.ranks->whole_hosts().empty()) {
-      const auto [fewest, most] = HostSizes();
-      AddWidths({ShardingType::kGridShard, ComputeKernel::kFused, most}, max_shards / fewest,
-                fewest, ranks);
+      const std::vector<int>& sizes = rules_.ranks->whole_host_sizes();
+      AddWidths({ShardingType::kGridShard, ComputeKernel::kFused, sizes.back()},
+                max_shards / sizes.front(), sizes.front(), ranks);
     }
   }
 
@@ -149,12 +147,7 @@ class ProbeList {
           {.peak_share = 1, .shards = all, .ranks = all});
     }
     if (Has(ShardingType::kTableRowWise)) {
-      std::vector<int> sizes;
-      for (const int host : rules_.ranks->whole_hosts()) {
-        sizes.push_back(hosts_[static_cast<std::size_t>(host)].count);
-      }
-      SortUnique(sizes);
-      for (const int size : sizes) {
+      for (const int size : rules_.ranks->whole_host_sizes()) {
         const double holders = size;
         Add({ShardingType::kTableRowWise, ComputeKernel::kFused, size}, dim,
             {.peak_share = 1, .shards = holders, .ranks = holders});
@@ -194,22 +187,9 @@ class ProbeList {
     }
   }
 
-  // Ranks of the smallest and of the largest host that a grid may use.
-  std::pair<int, int> HostSizes() const {
-    int fewest = num_ranks_;
-    int most = 1;
-    for (const int host : rules_.ranks->whole_hosts()) {
-      const int count = hosts_[static_cast<std::size_t>(host)].count;
-      fewest = std::min(fewest, count);
-      most = std::max(most, count);
-    }
-    return {fewest, most};
-  }
-
   const Table& table_;
   const TableRules& rules_;
   const RowCut& row_cut_;
-  const std::vector<HostRanks>& hosts_;
   const int num_ranks_;
   const ShardFeatures uncut_;
   std::vector<ShardFeatures> shards_;

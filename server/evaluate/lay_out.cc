@@ -3,57 +3,45 @@
 #include <cstddef>
 
 namespace neuroshard {
-namespace {
 
-// Blocks of rows, one a rank from `first` on.
-void AddRows(const std::vector<Block>& rows, const Block& columns, int first,
-             std::vector<Shard>& shards) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    shards.push_back(
-        {rows[i].offset, rows[i].size, columns.offset, columns.size, first + static_cast<int>(i)});
-  }
+std::vector<Block> RowBlocks(ShardingType type, std::int64_t rows, int parts, const RowCut& cut) {
+  if (!CutsRows(type)) return std::vector<Block>(static_cast<std::size_t>(parts), Block{0, rows});
+  if (type == ShardingType::kRowWise) return RowWiseBlocks(rows, parts, cut);
+  return type == ShardingType::kRowWiseSubset ? EvenBlocks(rows, parts) : CeilBlocks(rows, parts);
 }
-
-}  // namespace
 
 std::vector<Shard> LayOut(const Table& table, ShardingType type, std::span<const Block> columns,
                           std::span<const int> places, const std::vector<HostRanks>& hosts,
                           const RowCut& cut) {
-  const std::int64_t rows = table.num_embeddings;
-  const int num_ranks = hosts.back().first + hosts.back().count;
+  const Spread spread = SpreadOf(type);
+  const bool on_subset = spread == Spread::kSubset;
   std::vector<Shard> shards;
-  switch (type) {
-    case ShardingType::kTableWise:
-    case ShardingType::kColumnWise:
-    case ShardingType::kTableColumnWise:
-      for (std::size_t i = 0; i < columns.size(); ++i) {
-        shards.push_back({0, rows, columns[i].offset, columns[i].size, places[i]});
-      }
-      break;
-    case ShardingType::kRowWise:
-      AddRows(RowWiseBlocks(rows, num_ranks, cut), columns.front(), 0, shards);
-      break;
-    case ShardingType::kDataParallel:
-      AddRows(std::vector<Block>(static_cast<std::size_t>(num_ranks), Block{0, rows}),
-              columns.front(), 0, shards);
-      break;
-    case ShardingType::kTableRowWise:
-    case ShardingType::kGridShard:
-      for (std::size_t i = 0; i < columns.size(); ++i) {
-        const HostRanks& host = hosts[static_cast<std::size_t>(places[i])];
-        AddRows(CeilBlocks(rows, host.count), columns[i], host.first, shards);
-      }
-      break;
-    case ShardingType::kRowWiseSubset: {
-      const std::vector<Block> blocks = EvenBlocks(rows, static_cast<int>(places.size()));
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        shards.push_back({blocks[i].offset, blocks[i].size, columns.front().offset,
-                          columns.front().size, places[i]});
-      }
-      break;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    HostRanks ranks = {0, hosts.back().first + hosts.back().count};
+    if (spread == Spread::kRank) ranks = {places[i], 1};
+    if (spread == Spread::kOneHost) ranks = hosts[static_cast<std::size_t>(places[i])];
+    if (on_subset) ranks.count = static_cast<int>(places.size());
+    int next = 0;
+    for (const Block& rows : RowBlocks(type, table.num_embeddings, ranks.count, cut)) {
+      const int rank = on_subset ? places[static_cast<std::size_t>(next)] : ranks.first + next;
+      shards.push_back({rows.offset, rows.size, columns[i].offset, columns[i].size, rank});
+      ++next;
     }
   }
   return shards;
+}
+
+Plan UnplacedTables(const PlanRequest& request) {
+  Plan plan;
+  plan.world_size = request.topology.num_ranks();
+  plan.local_world_size = request.topology.ranks_per_host();
+  plan.tables.reserve(request.tables.size());
+  for (const Table& table : request.tables) {
+    TablePlan& entry = plan.tables.emplace_back();
+    entry.name = table.name;
+    entry.module = table.module;
+  }
+  return plan;
 }
 
 }  // namespace neuroshard

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "common/domain/memory_use.h"
+#include "server/evaluate/lay_out.h"
 
 namespace neuroshard {
 
@@ -36,10 +37,9 @@ PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& la
   if (TraitsOf(layout.kernel).keeps_apart && apart_.contains({table, shard.rank})) {
     return Answer::kAgainstRules;
   }
-  const bool by_host =
-      layout.type == ShardingType::kTableRowWise || layout.type == ShardingType::kGridShard;
-  if (by_host && rules_.hosts()[static_cast<std::size_t>(rules_.host_of(shard.rank))].count !=
-                     layout.row_shards) {
+  if (SpreadOf(layout.type) == Spread::kOneHost &&
+      rules_.hosts()[static_cast<std::size_t>(rules_.host_of(shard.rank))].count !=
+          layout.row_shards) {
     return Answer::kAgainstRules;
   }
   const Amounts amounts = AmountsOf(table, layout, shard);

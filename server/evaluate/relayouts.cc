@@ -78,29 +78,17 @@ class RelayoutFinder::Proposals {
     obstacle_ = PlacementLedger::Answer::kYes;
     const Block whole = {0, of_.embedding_dim};
     const std::span<const Block> uncut(&whole, 1);
-    switch (type) {
-      case ShardingType::kRowWise:
-      case ShardingType::kDataParallel:
-        Try(uncut, {});
-        break;
-      case ShardingType::kTableWise:
-        TryEach(uncut, ranks_);
-        break;
-      case ShardingType::kTableRowWise:
-        TryEach(uncut, hosts_);
-        break;
-      case ShardingType::kRowWiseSubset:
-        TrySubsets(uncut);
-        break;
-      case ShardingType::kColumnWise:
-        for (const std::vector<Block>& slices : ColumnSlices(of_, rules_)) Spread(slices, ranks_);
-        break;
-      case ShardingType::kTableColumnWise:
-        for (const std::vector<Block>& slices : ColumnSlices(of_, rules_)) SpreadOnHosts(slices);
-        break;
-      case ShardingType::kGridShard:
-        for (const std::vector<Block>& slices : ColumnSlices(of_, rules_)) Spread(slices, hosts_);
-        break;
+    const std::vector<int>& places = SpreadOf(type) == Spread::kOneHost ? hosts_ : ranks_;
+    if (TakesEveryRank(type)) {
+      Try(uncut, {});
+    } else if (type == ShardingType::kRowWiseSubset) {
+      TrySubsets(uncut);
+    } else if (!CutsColumns(type)) {
+      TryEach(uncut, places);
+    } else {
+      for (const std::vector<Block>& slices : ColumnSlices(of_, rules_)) {
+        type == ShardingType::kTableColumnWise ? SpreadOnHosts(slices) : SpreadOn(slices, places);
+      }
     }
     if (found_.layouts.empty()) found_.reason = Reason();
     return std::move(found_);
@@ -143,7 +131,7 @@ class RelayoutFinder::Proposals {
   }
 
   // Blocks on the first places that take one, each place once as long as there are others.
-  void Spread(const std::vector<Block>& blocks, const std::vector<int>& places) {
+  void SpreadOn(const std::vector<Block>& blocks, const std::vector<int>& places) {
     const std::vector<int> chosen = Choose(blocks, places);
     if (!chosen.empty()) Try(blocks, chosen);
   }
@@ -159,7 +147,7 @@ class RelayoutFinder::Proposals {
       std::vector<int> ranks;
       std::copy_if(ranks_.begin(), ranks_.end(), std::back_inserter(ranks),
                    [&](int rank) { return finder_.rules_.host_of(rank) == host; });
-      Spread(blocks, ranks);
+      SpreadOn(blocks, ranks);
     }
   }
 

@@ -61,7 +61,7 @@ class RefineBed {
       int ranks = layout.holders;
       if (unit.spread() == Spread::kRank) {
         unit.place = static_cast<int>(random_.Below(static_cast<std::uint64_t>(num_ranks())));
-      } else if (unit.spread() == Spread::kHost) {
+      } else if (unit.spread() == Spread::kOneHost) {
         unit.place =
             static_cast<int>(random_.Below(static_cast<std::uint64_t>(solution.num_hosts())));
         ranks = solution.host(unit.place).count;

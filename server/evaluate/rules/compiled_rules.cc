@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 #include "common/domain/tables_in_place.h"
@@ -177,6 +178,25 @@ bool CanBe(ShardingType type, const Table& table, const TableRules& rules, const
 }
 
 }  // namespace
+
+RankSet::RankSet(const std::vector<HostRanks>& hosts, std::vector<bool> has)
+    : has_(std::move(has)) {
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    int count = 0;
+    for (int rank = hosts[h].first; rank < hosts[h].first + hosts[h].count; ++rank) {
+      if (!contains(rank)) continue;
+      ranks_.push_back(rank);
+      ++count;
+    }
+    if (count > 0) hosts_.push_back(static_cast<int>(h));
+    if (count == hosts[h].count) {
+      whole_hosts_.push_back(static_cast<int>(h));
+      whole_host_sizes_.push_back(count);
+    }
+    most_of_a_host_ = std::max(most_of_a_host_, count);
+  }
+  SortUnique(whole_host_sizes_);
+}
 
 CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
     : tables_(request.tables.size()),

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/bytes.h"
@@ -16,10 +19,86 @@
 #include "common/domain/tables_in_place.h"
 #include "server/evaluate/rules/list_text.h"
 #include "server/evaluate/rules/row_cuts.h"
-#include "server/evaluate/rules/rule_fields.h"
 
 namespace neuroshard {
 namespace {
+
+// One field of a TableRule: whether it is set, its text, and how to copy it alone.
+struct RuleField {
+  std::string_view name;                  // in TableRule
+  bool (*is_set)(const TableRule&);       // whether the rule demands it
+  std::string (*says)(const TableRule&);  // for a person: "only ranks 0, 1"
+  void (*copy)(const TableRule& from, TableRule& to);
+};
+
+using Says = std::string (*)(const TableRule&);
+
+template <auto field>
+bool IsSet(const TableRule& rule) {
+  using Field = std::remove_cvref_t<decltype(rule.*field)>;
+  if constexpr (std::is_arithmetic_v<Field>) {
+    return rule.*field != 0;
+  } else if constexpr (requires(const Field& value) { value.has_value(); }) {
+    return (rule.*field).has_value();
+  } else {
+    return !(rule.*field).empty();
+  }
+}
+
+template <auto field>
+void Copy(const TableRule& from, TableRule& to) {
+  to.*field = from.*field;
+}
+
+template <auto field>
+constexpr RuleField FieldOf(std::string_view name, Says says) {
+  return {name, &IsSet<field>, says, &Copy<field>};
+}
+
+// All fields of TableRule but `tables`.
+constexpr std::array kRuleFields = {
+    FieldOf<&TableRule::sharding_types>(
+        "sharding_types",
+        [](const TableRule& rule) { return "only " + ListText(rule.sharding_types); }),
+    FieldOf<&TableRule::compute_kernels>(
+        "compute_kernels",
+        [](const TableRule& rule) { return "only kernel " + ListText(rule.compute_kernels); }),
+    FieldOf<&TableRule::ranks>(
+        "ranks", [](const TableRule& rule) { return "only ranks " + ListText(rule.ranks); }),
+    FieldOf<&TableRule::forbidden_ranks>(
+        "forbidden_ranks",
+        [](const TableRule& rule) { return "not ranks " + ListText(rule.forbidden_ranks); }),
+    FieldOf<&TableRule::hosts>(
+        "hosts", [](const TableRule& rule) { return "only hosts " + ListText(rule.hosts); }),
+    FieldOf<&TableRule::forbidden_hosts>(
+        "forbidden_hosts",
+        [](const TableRule& rule) { return "not hosts " + ListText(rule.forbidden_hosts); }),
+    FieldOf<&TableRule::max_shards>(
+        "max_shards",
+        [](const TableRule& rule) { return fmt::format("at most {} shards", rule.max_shards); }),
+    FieldOf<&TableRule::min_column_width>("min_column_width",
+                                          [](const TableRule& rule) {
+                                            return fmt::format("at least {} columns a shard",
+                                                               rule.min_column_width);
+                                          }),
+    FieldOf<&TableRule::distinct_ranks>(
+        "distinct_ranks", [](const TableRule&) { return std::string("shards on distinct ranks"); }),
+    FieldOf<&TableRule::cache_load_factor>("cache_load_factor",
+                                           [](const TableRule& rule) {
+                                             return fmt::format("a cache of {} of the rows",
+                                                                rule.cache_load_factor);
+                                           }),
+    FieldOf<&TableRule::row_multiple>("row_multiple",
+                                      [](const TableRule& rule) {
+                                        return fmt::format("rows in buckets of {}",
+                                                           rule.row_multiple);
+                                      }),
+    FieldOf<&TableRule::row_proportion>("row_proportion",
+                                        [](const TableRule& rule) {
+                                          return fmt::format("rows in proportion to {}",
+                                                             ToText(*rule.row_proportion));
+                                        }),
+};
 
 // More than any request can need, and safe to add up.
 constexpr std::int64_t kAnyMemory = std::int64_t{1} << 60;
@@ -42,9 +121,9 @@ void Demands::ListRules() {
   for (std::size_t r = 0; r < constraints.tables.size(); ++r) {
     const TableRule& rule = constraints.tables[r];
     if (Renumbered(rule.tables).empty()) continue;
-    for (std::size_t f = 0; f < RuleFields().size(); ++f) {
-      if (RuleFields()[f].name == "min_column_width" && !widths) continue;
-      if (RuleFields()[f].is_set(rule)) demands_.push_back({Kind::kRuleField, r, f});
+    for (std::size_t f = 0; f < kRuleFields.size(); ++f) {
+      if (kRuleFields[f].name == "min_column_width" && !widths) continue;
+      if (kRuleFields[f].is_set(rule)) demands_.push_back({Kind::kRuleField, r, f});
     }
     if (rule.sharding_types.empty()) continue;
     for (const int table : rule.tables) typed[static_cast<std::size_t>(table)] = true;
@@ -87,8 +166,7 @@ std::string Demands::Path(std::size_t f) const {
   const Demand& demand = demands_[f];
   switch (demand.kind) {
     case Kind::kRuleField:
-      return fmt::format("constraints.tables[{}].{}", demand.index,
-                         RuleFields()[demand.field].name);
+      return fmt::format("constraints.tables[{}].{}", demand.index, kRuleFields[demand.field].name);
     case Kind::kColocate:
       return fmt::format("constraints.colocate[{}]", demand.index);
     case Kind::kSeparate:
@@ -127,7 +205,7 @@ std::string Demands::Says(std::size_t f) const {
   switch (demand.kind) {
     case Kind::kRuleField: {
       const TableRule& rule = constraints.tables[demand.index];
-      return fmt::format("{} for {}", RuleFields()[demand.field].says(rule), names(rule.tables));
+      return fmt::format("{} for {}", kRuleFields[demand.field].says(rule), names(rule.tables));
     }
     case Kind::kColocate: {
       const TableGroup& group = constraints.colocate[demand.index];
@@ -238,7 +316,7 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
       request.constraints.tables.emplace_back().tables = Renumbered(rule.tables);
     }
     last_rule = demand.index;
-    RuleFields()[demand.field].copy(rule, request.constraints.tables.back());
+    kRuleFields[demand.field].copy(rule, request.constraints.tables.back());
     if (request.constraints.tables.back().row_proportion == RowProportion::kMemory) {
       request.constraints.memory_weights = RowWeights(request_, RowProportion::kMemory);
     }
@@ -260,7 +338,7 @@ void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request
   std::set<std::size_t> kept_rules;  // whose kernels are demanded
   for (const std::size_t f : kept) {
     const Demand& demand = demands_[f];
-    if (demand.kind == Kind::kRuleField && RuleFields()[demand.field].name == "compute_kernels") {
+    if (demand.kind == Kind::kRuleField && kRuleFields[demand.field].name == "compute_kernels") {
       kept_rules.insert(demand.index);
     }
   }

@@ -56,7 +56,7 @@ class Demands {
   struct Demand {
     Kind kind;
     std::size_t index = 0;  // of the rule or group
-    std::size_t field = 0;  // of the rule, in RuleFields()
+    std::size_t field = 0;  // of the rule: position in a list of them
   };
 
   void ListRules();

@@ -1,10 +1,9 @@
-#include "server/search/baselines/greedy_baseline.h"
-
 #include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
 
+#include "server/search/baselines/baselines.h"
 #include "server/search/run_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/status_matchers.h"

@@ -1,5 +1,7 @@
 #include "server/search/conflict/every_plan.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -16,6 +18,10 @@ namespace {
 constexpr int kMaxPlanSteps = 20'000;
 // Calls nest once a table and once a column block.
 constexpr std::int64_t kMaxPlanDepth = 300;
+constexpr std::array kSimplestFirst = {ShardingType::kTableWise,       ShardingType::kRowWise,
+                                       ShardingType::kDataParallel,    ShardingType::kTableRowWise,
+                                       ShardingType::kRowWiseSubset,   ShardingType::kColumnWise,
+                                       ShardingType::kTableColumnWise, ShardingType::kGridShard};
 
 // Depth-first, table by table, on a ledger that takes back what fails.
 class Attempt {
@@ -25,17 +31,11 @@ class Attempt {
         rules_(rules),
         types_(types),
         ledger_(request, rules),
+        plan_(UnplacedTables(request)),
         // Those with the fewest ranks first: their conflicts show early.
         order_(PositionsDescending<int>(
             types.size(), [&](int table) { return -std::ssize(rules.of(table).ranks->ranks()); })) {
     residency_of_.resize(request.tables.size());
-    plan_.world_size = request.topology.num_ranks();
-    plan_.local_world_size = request.topology.ranks_per_host();
-    for (const Table& table : request.tables) {
-      TablePlan& of = plan_.tables.emplace_back();
-      of.name = table.name;
-      of.module = table.module;
-    }
   }
 
   EveryPlanResult Run() {
@@ -70,53 +70,26 @@ class Attempt {
   bool PlaceIn(std::size_t at, int residency) {
     const int table = order_[at];
     residency_of_[static_cast<std::size_t>(table)] = residency;
-    TypeSet types;
-    for (const auto& word : kWords<ShardingType>) {
-      if (types_[static_cast<std::size_t>(table)].contains(word.value) &&
-          rules_.Allows(table, residency, word.value)) {
-        types.Add(word.value);
-      }
-    }
     if (const auto& kept = rules_.of(table).kept; kept != nullptr) {
       return With(table, kept->sharding_type, LayoutOf(*kept).row_shards, kept->shards,
                   [&] { return PlaceFrom(at + 1); });
     }
-    const RankSet& ranks = *rules_.of(table).ranks;
-    const Block whole = {0, TableOf(table).embedding_dim};
-    const auto try_at = [&](ShardingType type, std::span<const int> places) {
-      if (IsTired()) return false;
-      const Shards shards = LayOut(TableOf(table), type, std::span(&whole, 1), places,
-                                   rules_.hosts(), rules_.row_cut(table));
-      return With(table, type, static_cast<int>(CutsRows(type) ? shards.size() : 1), shards,
-                  [&] { return PlaceFrom(at + 1); });
-    };
-    if (types.contains(ShardingType::kTableWise)) {
-      for (const int rank : ranks.ranks()) {
-        if (try_at(ShardingType::kTableWise, std::span(&rank, 1))) return true;
+    return std::any_of(kSimplestFirst.begin(), kSimplestFirst.end(), [&](ShardingType type) {
+      if (!types_[static_cast<std::size_t>(table)].contains(type) ||
+          !rules_.Allows(table, residency, type)) {
+        return false;
       }
-    }
-    for (const ShardingType type : {ShardingType::kRowWise, ShardingType::kDataParallel}) {
-      if (types.contains(type) && try_at(type, {})) return true;
-    }
-    if (types.contains(ShardingType::kTableRowWise)) {
-      for (const int host : ranks.whole_hosts()) {
-        const int count = rules_.hosts()[static_cast<std::size_t>(host)].count;
-        if (count > rules_.of(table).max_shards) continue;
-        if (try_at(ShardingType::kTableRowWise, std::span(&host, 1))) return true;
-      }
-    }
-    if (types.contains(ShardingType::kRowWiseSubset)) {
+      if (type != ShardingType::kRowWiseSubset) return PlaceColumns(at, type, 0, 0, 0);
       std::vector<int> holders;
-      if (TrySubsets(ranks.ranks(), 0, rules_.of(table).max_shards, holders,
-                     [&] { return try_at(ShardingType::kRowWiseSubset, holders); })) {
-        return true;
-      }
-    }
-    for (const ShardingType type :
-         {ShardingType::kColumnWise, ShardingType::kTableColumnWise, ShardingType::kGridShard}) {
-      if (types.contains(type) && PlaceColumns(at, type, 0, 0, 0)) return true;
-    }
-    return false;
+      const Block whole = {0, TableOf(table).embedding_dim};
+      return TrySubsets(rules_.of(table).ranks->ranks(), 0, rules_.of(table).max_shards, holders,
+                        [&] {
+                          const Shards shards = LayOut(TableOf(table), type, {&whole, 1}, holders,
+                                                       rules_.hosts(), rules_.row_cut(table));
+                          return With(table, type, static_cast<int>(shards.size()), shards,
+                                      [&] { return PlaceFrom(at + 1); });
+                        });
+    });
   }
 
   template <typename Try>
@@ -135,34 +108,40 @@ class Attempt {
     return false;
   }
 
+  // Whether a block may be so wide; of types that cut no columns, all of the table is one.
+  static bool IsBlock(const TableRules& of, ShardingType type, std::int64_t dim,
+                      std::int64_t cols) {
+    if (!CutsColumns(type)) return cols == dim;
+    return (cols >= of.min_column_width || cols == dim) && cols <= of.max_column_width &&
+           (of.column_block == 0 || cols == of.column_block);
+  }
+
   // Columns from `begin` on, in one block or several; `row_shards` are those of the first block.
   bool PlaceColumns(std::size_t at, ShardingType type, std::int64_t begin, int shards,
                     int row_shards) {
+    static const std::vector<int> kEverywhere = {0};
     const int table = order_[at];
     const TableRules& of = rules_.of(table);
     const std::int64_t dim = TableOf(table).embedding_dim;
     if (begin == dim) return PlaceFrom(at + 1);
-    const RankSet& ranks = *of.ranks;
-    const bool by_host = type == ShardingType::kGridShard;
+    const bool on_one_host = type == ShardingType::kTableColumnWise;
+    const std::vector<int>& places = TakesEveryRank(type)                 ? kEverywhere
+                                     : SpreadOf(type) == Spread::kOneHost ? of.ranks->whole_hosts()
+                                                                          : of.ranks->ranks();
     for (std::int64_t end = dim; end > begin; end = PreviousCut(end)) {
-      if (end - begin < of.min_column_width && end - begin != dim) continue;
-      if (end - begin > of.max_column_width) continue;
-      if (of.column_block > 0 && end - begin != of.column_block) continue;
+      if (!IsBlock(of, type, dim, end - begin)) continue;
       const Block block = {begin, end - begin};
-      for (const int place : by_host ? ranks.whole_hosts() : ranks.ranks()) {
+      for (const int place : places) {
         if (IsTired()) return false;
-        if (type == ShardingType::kTableColumnWise && begin > 0 &&
-            rules_.host_of(place) != column_host_) {
-          continue;
-        }
+        if (on_one_host && begin > 0 && rules_.host_of(place) != column_host_) continue;
         const Shards added = LayOut(TableOf(table), type, std::span(&block, 1),
                                     std::span(&place, 1), rules_.hosts(), rules_.row_cut(table));
         const int total = shards + static_cast<int>(added.size());
         if (total > of.max_shards) continue;
         const int first_rows = begin == 0 ? static_cast<int>(added.size()) : row_shards;
         const int host_before = column_host_;
-        if (type == ShardingType::kTableColumnWise) column_host_ = rules_.host_of(place);
-        const bool found = With(table, type, by_host ? first_rows : 1, added,
+        if (on_one_host) column_host_ = rules_.host_of(place);
+        const bool found = With(table, type, CutsRows(type) ? first_rows : 1, added,
                                 [&] { return PlaceColumns(at, type, end, total, first_rows); });
         column_host_ = host_before;
         if (found) return true;

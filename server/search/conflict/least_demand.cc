@@ -113,32 +113,27 @@ class DemandOfTypes {
     const std::int64_t rows = table_.num_embeddings;
     const std::int64_t cols = table_.embedding_dim;
     const int blocks = CutsColumns(type) ? FewestBlocks() : 1;
-    switch (type) {
-      case ShardingType::kTableWise:
-      case ShardingType::kColumnWise:
-      case ShardingType::kTableColumnWise: {
-        const std::int64_t most = CutsColumns(type) ? MostBlocks() : 1;
+    const std::int64_t most_blocks = CutsColumns(type) ? MostBlocks() : 1;
+    switch (SpreadOf(type)) {
+      case Spread::kRank:
         demand.ranks = of_.distinct_ranks ? blocks : 1;
         demand.shards = blocks;
         demand.bytes = Bytes(type, 1, rows, cols);
         if (of_.column_block > 0 && blocks > 1) {
           demand.bytes = blocks * Bytes(type, 1, rows, of_.column_block);
         }
-        demand.piece = Bytes(type, 1, rows, CeilDiv(cols, most));
+        demand.piece = Bytes(type, 1, rows, CeilDiv(cols, most_blocks));
         break;
-      }
-      case ShardingType::kTableRowWise:
-      case ShardingType::kGridShard: {
+      case Spread::kOneHost: {
         const int fewest = of_.ranks->fewest_of_a_whole_host();
         const int most = of_.ranks->most_of_a_host();
-        const std::int64_t most_blocks = CutsColumns(type) ? MostBlocks() : 1;
         demand.ranks = of_.distinct_ranks ? blocks * fewest : fewest;
         demand.shards = blocks * fewest;
         demand.bytes = BytesOfRows(type);
         demand.piece = Bytes(type, most, CeilDiv(rows, most), CeilDiv(cols, most_blocks));
         break;
       }
-      case ShardingType::kRowWiseSubset: {
+      case Spread::kSubset: {
         const int most = std::min(static_cast<int>(of_.ranks->ranks().size()), of_.max_shards);
         demand.ranks = 2;
         demand.shards = 2;
@@ -146,8 +141,8 @@ class DemandOfTypes {
         demand.piece = Bytes(type, most, CeilDiv(rows, most), cols);
         break;
       }
-      case ShardingType::kRowWise:
-      case ShardingType::kDataParallel:
+      case Spread::kRows:
+      case Spread::kCopies:
         return OnEachRank(type);
     }
     if (demand.piece <= room_.most) demand.types.Add(type);

@@ -29,25 +29,17 @@ class Moves {
     std::int64_t least = kMaxFlow;
     for (const auto& word : kWords<ShardingType>) {
       if (!types.contains(word.value)) continue;
-      switch (word.value) {
-        case ShardingType::kTableWise:
-          for (const int rank : ranks.ranks()) least = std::min(least, ToRank(table, rank));
-          break;
-        case ShardingType::kRowWise:
-        case ShardingType::kDataParallel:
-          least = std::min(least, LaidOut(table, word.value, {}));
-          break;
-        case ShardingType::kTableRowWise:
-          for (const int host : ranks.whole_hosts()) {
-            least = std::min(least, LaidOut(table, word.value, std::span(&host, 1)));
-          }
-          break;
-        case ShardingType::kColumnWise:
-        case ShardingType::kTableColumnWise:
-        case ShardingType::kGridShard:
-        case ShardingType::kRowWiseSubset:
-          least = std::min(least, HeldNowhere(table));
-          break;
+      const ShardingType type = word.value;
+      if (CutsColumns(type) || type == ShardingType::kRowWiseSubset) {
+        least = std::min(least, HeldNowhere(table));
+      } else if (TakesEveryRank(type)) {
+        least = std::min(least, LaidOut(table, type, {}));
+      } else if (type == ShardingType::kTableWise) {
+        for (const int rank : ranks.ranks()) least = std::min(least, ToRank(table, rank));
+      } else {
+        for (const int host : ranks.whole_hosts()) {
+          least = std::min(least, LaidOut(table, type, std::span(&host, 1)));
+        }
       }
     }
     return least;

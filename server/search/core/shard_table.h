@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/search_context.h"
-#include "server/search/core/spread.h"
 
 namespace neuroshard {
 

@@ -35,30 +35,14 @@ TableLayouts::TableLayouts(const PlanRequest& request, const CompiledRules& rule
 
 UnitShards TableLayouts::Shards(ShardTable& shard_table, int table, const TableLayout& layout,
                                 std::int64_t cols) const {
-  switch (SpreadOf(layout.type)) {
-    case Spread::kHost: {
-      UnitShards shards;
-      for (const int size : host_sizes_) {  // the largest stays
-        shards = shard_table.Shards(table, layout.type, cols, size, layout.residency);
-      }
-      return shards;
-    }
-    case Spread::kRows:
-    case Spread::kCopies:
-      return shard_table.Shards(table, layout.type, cols, rules_.num_ranks(), layout.residency);
-    case Spread::kSubset:
-      return shard_table.Shards(table, layout.type, cols, layout.holders, layout.residency);
-    case Spread::kRank:
-      break;
-  }
-  return shard_table.Shards(table, layout.type, cols, 1, layout.residency);
-}
-
-int TableLayouts::FewestBlocks(int table) const {
-  const TableRules& rules = rules_.of(table);
-  if (rules.column_block > 0) return 1;  // or as many as the block gives
-  return static_cast<int>(
-      rules.fewest_blocks(request_.tables[static_cast<std::size_t>(table)].embedding_dim));
+  const auto in_parts = [&](int parts) {
+    return shard_table.Shards(table, layout.type, cols, parts, layout.residency);
+  };
+  if (TakesEveryRank(layout.type)) return in_parts(rules_.num_ranks());
+  if (SpreadOf(layout.type) != Spread::kOneHost) return in_parts(layout.holders);
+  UnitShards shards;
+  for (const int size : host_sizes_) shards = in_parts(size);  // the largest stays
+  return shards;
 }
 
 int TableLayouts::MaxBlocks(int table) const {
@@ -98,34 +82,17 @@ void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widt
   }
 }
 
-std::optional<ShardingType> TableLayouts::OnRanks(int table, int blocks) const {
+std::optional<ShardingType> TableLayouts::TypeOf(int table, int blocks, ShardingType whole,
+                                                 std::initializer_list<ShardingType> cut) const {
   const TableRules& rules = rules_.of(table);
-  if (blocks > rules.max_shards || blocks < FewestBlocks(table)) return std::nullopt;
-  if (blocks == 1 && rules.types.contains(ShardingType::kTableWise)) {
-    return ShardingType::kTableWise;
-  }
-  if (rules.column_block > 0) {
-    const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
-    if (blocks != (dim + rules.column_block - 1) / rules.column_block) return std::nullopt;
-  }
-  for (const ShardingType type : {ShardingType::kColumnWise, ShardingType::kTableColumnWise}) {
-    if (rules.types.contains(type)) return type;
-  }
-  return std::nullopt;
-}
-
-std::optional<ShardingType> TableLayouts::OnHosts(int table, int blocks) const {
-  const TableRules& rules = rules_.of(table);
-  if (blocks < FewestBlocks(table)) return std::nullopt;
-  if (blocks == 1 && rules.types.contains(ShardingType::kTableRowWise)) {
-    return ShardingType::kTableRowWise;
-  }
-  if (!rules.types.contains(ShardingType::kGridShard)) return std::nullopt;
-  if (rules.column_block > 0) {
-    const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
-    if (blocks != (dim + rules.column_block - 1) / rules.column_block) return std::nullopt;
-  }
-  return ShardingType::kGridShard;
+  const std::int64_t fewest =
+      rules.fewest_blocks(request_.tables[static_cast<std::size_t>(table)].embedding_dim);
+  if (rules.column_block == 0 && blocks < fewest) return std::nullopt;
+  if (blocks == 1 && rules.types.contains(whole)) return whole;
+  if (rules.column_block > 0 && blocks != fewest) return std::nullopt;
+  const auto type = std::find_if(cut.begin(), cut.end(),
+                                 [&](ShardingType of) { return rules.types.contains(of); });
+  return type == cut.end() ? std::nullopt : std::optional(*type);
 }
 
 std::vector<TableLayout> TableLayouts::Of(int table) const {
@@ -136,13 +103,12 @@ std::vector<TableLayout> TableLayouts::Of(int table) const {
   std::vector<TableLayout> layouts;
   const auto add_cuts = [&](const auto& type_of, int most) {
     if (const auto type = type_of(1)) layouts.push_back({*type, 1, 1});
+    const int fewest = static_cast<int>(rules.fewest_blocks(dim));
     if (rules.column_block > 0) {
-      const int blocks = static_cast<int>((dim + rules.column_block - 1) / rules.column_block);
-      const auto type = type_of(blocks);
-      if (blocks > 1 && type) layouts.push_back({*type, blocks, 1});
+      const auto type = type_of(fewest);
+      if (fewest > 1 && type) layouts.push_back({*type, fewest, 1});
       return;
     }
-    const int fewest = FewestBlocks(table);
     const int last = std::min(MaxBlocks(table), std::max(fewest, most));
     ForSomeCounts(std::max(2, fewest), last, [&](int blocks) {
       const auto type = type_of(blocks);

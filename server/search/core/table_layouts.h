@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -43,8 +44,14 @@ class TableLayouts {
 
   // The type of a table in `blocks` column blocks that are on a rank (host) each. None: not
   // allowed.
-  std::optional<ShardingType> OnRanks(int table, int blocks) const;
-  std::optional<ShardingType> OnHosts(int table, int blocks) const;
+  std::optional<ShardingType> OnRanks(int table, int blocks) const {
+    if (blocks > rules_.of(table).max_shards) return std::nullopt;
+    return TypeOf(table, blocks, ShardingType::kTableWise,
+                  {ShardingType::kColumnWise, ShardingType::kTableColumnWise});
+  }
+  std::optional<ShardingType> OnHosts(int table, int blocks) const {
+    return TypeOf(table, blocks, ShardingType::kTableRowWise, {ShardingType::kGridShard});
+  }
 
   // Columns of each block: multiples of kColumnAlignment as even as can be, a ragged one last; or
   // TorchRec's blocks where that is the rule.
@@ -65,8 +72,11 @@ class TableLayouts {
   bool CutsAnywhere(int table) const { return rules_.of(table).column_block == 0; }
 
  private:
-  // How many blocks the rules allow, at least and at most.
-  int FewestBlocks(int table) const;
+  // The type of one block, if it may be that, or the first that the rules allow of those that cut
+  // columns.
+  std::optional<ShardingType> TypeOf(int table, int blocks, ShardingType whole,
+                                     std::initializer_list<ShardingType> cut) const;
+  // How many blocks the rules allow at most.
   int MaxBlocks(int table) const;
 
   const PlanRequest& request_;

@@ -43,7 +43,7 @@ TEST(TableLayoutsTest, EveryLayoutKeepsTheRulesOnItsTable) {
           EXPECT_EQ(bed.layouts.OnRanks(t, layout.blocks), layout.type);
           EXPECT_LE(layout.blocks, rules.max_shards);
         }
-        if (SpreadOf(layout.type) == Spread::kHost) {
+        if (SpreadOf(layout.type) == Spread::kOneHost) {
           EXPECT_EQ(bed.layouts.OnHosts(t, layout.blocks), layout.type);
         }
         ++layouts;

@@ -10,10 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "common/base/violations.h"
 #include "common/domain/shard_layout.h"
+#include "server/evaluate/lay_out.h"
 #include "server/search/placement/placement.h"
-#include "server/search/placement/plan_fit.h"
 
 namespace neuroshard {
 namespace {
@@ -34,15 +35,9 @@ void LayOutOnAllRanks(const Table& table, SlicingGroup group, int num_ranks, Tab
   const bool replicated = group == SlicingGroup::kReplicated;
   plan.sharding_type = replicated ? ShardingType::kDataParallel : ShardingType::kRowWiseSubset;
   plan.compute_kernel = replicated ? ComputeKernel::kDense : ComputeKernel::kFused;
-  const std::vector<Block> rows =
-      replicated
-          ? std::vector<Block>(static_cast<std::size_t>(num_ranks), Block{0, table.num_embeddings})
-          : EvenBlocks(table.num_embeddings, num_ranks);
-  for (int r = 0; r < num_ranks; ++r) {
-    const Block& block = rows[static_cast<std::size_t>(r)];
-    plan.shards.push_back(
-        {.row_offset = block.offset, .rows = block.size, .cols = table.embedding_dim, .rank = r});
-  }
+  const Block columns = {0, table.embedding_dim};
+  const auto all = Positions<int>(static_cast<std::size_t>(num_ranks));
+  plan.shards = LayOut(table, plan.sharding_type, {&columns, 1}, all, {{0, num_ranks}}, {});
 }
 
 }  // namespace
@@ -51,21 +46,18 @@ Plan DistributedEmbeddingsStrategy::LayOut(const PlanRequest& request,
                                            std::optional<std::int64_t> threshold_elements) const {
   const DistributedEmbeddingsOptions& options = request.search.distributed_embeddings;
   const int num_ranks = request.topology.num_ranks();
-  Plan plan{
-      .world_size = num_ranks, .local_world_size = request.topology.ranks_per_host(), .tables = {}};
+  Plan plan = UnplacedTables(request);
   std::vector<TableExtent> sliced;
   std::vector<std::size_t> sliced_index;
-  for (const Table& table : request.tables) {
-    TablePlan& table_plan = plan.tables.emplace_back();
-    table_plan.name = table.name;
-    table_plan.module = table.module;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
     const TableExtent extent{table.num_embeddings, table.embedding_dim};
     const SlicingGroup group = SlicingGroupOf(extent, options, num_ranks);
     if (group == SlicingGroup::kTableSliced) {
       sliced.push_back(extent);
-      sliced_index.push_back(plan.tables.size() - 1);
+      sliced_index.push_back(t);
     } else {
-      LayOutOnAllRanks(table, group, num_ranks, table_plan);
+      LayOutOnAllRanks(table, group, num_ranks, plan.tables[t]);
     }
   }
   const auto widths = SliceColumns(sliced, threshold_elements, num_ranks, kColumnAlignment);

@@ -5,6 +5,7 @@
 
 #include "common/base/positions.h"
 #include "common/domain/memory_use.h"
+#include "server/evaluate/lay_out.h"
 
 namespace neuroshard {
 namespace {
@@ -62,18 +63,13 @@ std::int64_t Arrangement::BytesOn(int table, int rank) const {
 }
 
 Plan Arrangement::MakePlan() const {
-  Plan plan;
-  plan.world_size = request_.topology.num_ranks();
-  plan.local_world_size = request_.topology.ranks_per_host();
+  Plan plan = UnplacedTables(request_);
   for (std::size_t t = 0; t < laid_.size(); ++t) {
-    const Table& table = request_.tables[t];
-    plan.tables.push_back({table.name,
-                           table.module,
-                           laid_[t].type,
-                           laid_[t].layout().kernel,
-                           laid_[t].shards,
-                           {},
-                           laid_[t].residency.cache_load_factor});
+    TablePlan& entry = plan.tables[t];
+    entry.sharding_type = laid_[t].type;
+    entry.compute_kernel = laid_[t].layout().kernel;
+    entry.shards = laid_[t].shards;
+    entry.cache_load_factor = laid_[t].residency.cache_load_factor;
   }
   return plan;
 }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "server/evaluate/lay_out.h"
-#include "server/search/core/spread.h"
 
 namespace neuroshard {
 namespace {
@@ -116,13 +116,6 @@ TableArrangement TablePlaces::Arrange(int table, ShardingType type, std::span<co
           IsInProportion(type, rules_.row_cut(table))};
 }
 
-std::int64_t TablePlaces::ShardBytes(int table, ShardingType type, int row_shards,
-                                     std::int64_t rows, std::int64_t cols) const {
-  const Residency& residency = residencies_[static_cast<std::size_t>(table)];
-  return ShardMemory(request_, TableOf(table), LayoutIn(residency, type, row_shards), rows, cols)
-      .total_bytes();
-}
-
 TableArrangement TablePlaces::KeptOf(int table) const {
   const TablePlan& kept = *rules_.of(table).kept;
   return {kept.sharding_type, kept.shards, ResidencyOf(kept),
@@ -149,18 +142,8 @@ TableArrangement TablePlaces::OnRank(int table, int rank) const {
 
 bool TablePlaces::Offer(int table, ShardingType type, std::span<const Block> columns,
                         std::span<const int> places, const Visit& visit) const {
-  const auto host_size = [&](int host) {
-    return rules_.hosts()[static_cast<std::size_t>(host)].count;
-  };
-  if (SpreadOf(type) == Spread::kHost && std::any_of(places.begin(), places.end(), [&](int host) {
-        return host_size(host) != host_size(places.front());
-      })) {
-    return false;
-  }
   const TableArrangement laid = Arrange(table, type, columns, places);
-  const TableRules& rules = rules_.of(table);
-  if (static_cast<int>(laid.shards.size()) > rules.max_shards) return false;
-  return visit(laid);
+  return static_cast<int>(laid.shards.size()) <= rules_.of(table).max_shards && visit(laid);
 }
 
 // Blocks of one host's or of all ranks, or blocks of hosts.
@@ -173,24 +156,27 @@ bool TablePlaces::BlocksOn(int table, ShardingType type, std::span<const Block> 
     return ForEachSequence(among, columns.size(), places,
                            [&] { return Offer(table, type, columns, places, visit); });
   }
-  const bool by_host = SpreadOf(type) == Spread::kHost;
+  const auto ranks_at = [&](int place) {
+    return SpreadOf(type) == Spread::kOneHost ? rules_.hosts()[static_cast<std::size_t>(place)]
+                                              : HostRanks{place, 1};
+  };
   std::vector<std::int64_t> left;
   for (const int place : among) {
-    const HostRanks ranks =
-        by_host ? rules_.hosts()[static_cast<std::size_t>(place)] : HostRanks{place, 1};
-    std::int64_t least = arrangement.left_bytes(ranks.first);
-    for (int r = ranks.first; r < ranks.first + ranks.count; ++r) {
-      least = std::min(least, arrangement.left_bytes(r));
+    const HostRanks ranks = ranks_at(place);
+    left.push_back(arrangement.left_bytes(ranks.first));
+    for (int r = ranks.first + 1; r < ranks.first + ranks.count; ++r) {
+      left.back() = std::min(left.back(), arrangement.left_bytes(r));
     }
-    left.push_back(least);
   }
   for (const Block& block : columns) {
     const std::size_t at =
         static_cast<std::size_t>(std::max_element(left.begin(), left.end()) - left.begin());
     places.push_back(among[at]);
-    const int row_shards = by_host ? rules_.hosts()[static_cast<std::size_t>(among[at])].count : 1;
+    const int row_shards = ranks_at(among[at]).count;
     const std::int64_t rows = CeilBlocks(TableOf(table).num_embeddings, row_shards).front().size;
-    left[at] -= ShardBytes(table, type, row_shards, rows, block.size);
+    const ShardLayout layout =
+        LayoutIn(residencies_[static_cast<std::size_t>(table)], type, row_shards);
+    left[at] -= ShardMemory(request_, TableOf(table), layout, rows, block.size).total_bytes();
   }
   return Offer(table, type, columns, places, visit);
 }
@@ -200,39 +186,29 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
                                   const Visit& visit) const {
   const RankSet& ranks = *rules_.of(table).ranks;
   const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
-  const auto& hosts = rules_.hosts();
-  switch (SpreadOf(layout.type)) {
-    case Spread::kRank: {
-      if (layout.type != ShardingType::kTableColumnWise) {
-        return BlocksOn(table, layout.type, columns, ranks.ranks(), arrangement, most, visit);
-      }
-      return std::any_of(ranks.hosts().begin(), ranks.hosts().end(), [&](int host) {
-        std::vector<int> of_host;
-        for (const int rank : ranks.ranks()) {
-          if (rules_.host_of(rank) == host) of_host.push_back(rank);
-        }
-        return BlocksOn(table, layout.type, columns, of_host, arrangement, most, visit);
-      });
-    }
-    case Spread::kHost: {
-      std::vector<int> sizes;  // a table's blocks are on hosts of one size
-      for (const int host : ranks.whole_hosts()) {
-        sizes.push_back(hosts[static_cast<std::size_t>(host)].count);
-      }
-      SortUnique(sizes);
-      return std::any_of(sizes.begin(), sizes.end(), [&](int size) {
-        std::vector<int> of_size = ranks.whole_hosts();
-        std::erase_if(
-            of_size, [&](int host) { return hosts[static_cast<std::size_t>(host)].count != size; });
-        return BlocksOn(table, layout.type, columns, of_size, arrangement, most, visit);
-      });
-    }
-    case Spread::kRows:
-    case Spread::kCopies:
-      return Offer(table, layout.type, columns, {}, visit);
-    case Spread::kSubset:
-      break;
+  // Blocks go to those places together of which key_of says the same.
+  const auto on_places = [&](const std::vector<int>& places, const std::vector<int>& keys,
+                             const auto& key_of) {
+    return std::any_of(keys.begin(), keys.end(), [&](int key) {
+      std::vector<int> of_key;
+      std::copy_if(places.begin(), places.end(), std::back_inserter(of_key),
+                   [&](int place) { return key_of(place) == key; });
+      return BlocksOn(table, layout.type, columns, of_key, arrangement, most, visit);
+    });
+  };
+  if (layout.type == ShardingType::kTableColumnWise) {
+    return on_places(ranks.ranks(), ranks.hosts(), [&](int rank) { return rules_.host_of(rank); });
   }
+  const Spread spread = SpreadOf(layout.type);
+  if (spread == Spread::kRank) {
+    return BlocksOn(table, layout.type, columns, ranks.ranks(), arrangement, most, visit);
+  }
+  if (spread == Spread::kOneHost) {
+    return on_places(ranks.whole_hosts(), ranks.whole_host_sizes(), [&](int host) {
+      return rules_.hosts()[static_cast<std::size_t>(host)].count;
+    });
+  }
+  if (spread != Spread::kSubset) return Offer(table, layout.type, columns, {}, visit);
   const std::size_t holders = static_cast<std::size_t>(layout.holders);
   std::vector<int> places;
   if (AreFew(ranks.ranks().size(), holders, most)) {

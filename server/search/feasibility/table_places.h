@@ -40,8 +40,6 @@ class TablePlaces {
   TableArrangement Arrange(int table, ShardingType type, std::span<const Block> columns,
                            std::span<const int> places) const;
   const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
-  std::int64_t ShardBytes(int table, ShardingType type, int row_shards, std::int64_t rows,
-                          std::int64_t cols) const;
   bool Offer(int table, ShardingType type, std::span<const Block> columns,
              std::span<const int> places, const Visit& visit) const;
   bool ForEachPlacesOf(int table, const TableLayout& layout, const Arrangement& arrangement,

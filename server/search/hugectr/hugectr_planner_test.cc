@@ -1,11 +1,11 @@
-#include "server/search/hugectr/hugectr_planner.h"
-
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
+
+#include "server/search/hugectr/hugectr_strategy.h"
 
 namespace neuroshard {
 namespace {

@@ -1,9 +1,86 @@
-// `hugectr_auto`: the plan of HugeCTR's DLRM planner.
+// `hugectr_auto`: the plan of the sharding planner of HugeCTR's DLRM sample
+// (samples/dlrm/sharding/planner.py, as in NVIDIA's MLPerf Training v3.1 submission), where tables
+// are replicated or cut in rows over some of the buckets.
 #pragma once
 
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/domain/plan_request.h"
 #include "server/search/core/strategy.h"
 
 namespace neuroshard {
+
+struct HugeCtrTable {
+  double hotness = 1;    // ids a sample
+  double gigabytes = 0;  // weights and optimizer state, 10^9 bytes
+};
+
+// Capacities and memory in one unit of the caller's choice.
+struct HugeCtrProblem {
+  std::vector<HugeCtrTable> tables;
+  std::vector<double> bucket_capacity;                         // one a bucket (rank or host)
+  std::function<double(int table, int holders)> shard_memory;  // of one of `holders` shards
+  std::function<double(int table)> replica_memory;
+  HugeCtrOptions options;
+};
+
+// holders[t]: the buckets that share the rows of table t, ascending; empty: replicated.
+struct HugeCtrCandidate {
+  double max_cost = 0;  // lookups a sample, see below
+  std::vector<std::vector<int>> holders;
+};
+
+// A bucket costs the sum over its shards of hotness / holders, plus bandwidth_ratio / work_ratio a
+// shard; a candidate costs what its dearest bucket does.
+//
+// Candidates, in order:
+// 1. uniform: every table over all buckets, none replicated;
+// 2. greedy ones, if the replicas alone fit: tables below data_parallel_threshold_gb are
+//    replicated, which costs memory only. The others begin as one shard each. Shards in descending
+//    hotness go to the bucket with the lowest cost (ties: lower index) among those with room that
+//    do not hold the table yet. When all found a place it is a candidate, and the first table in
+//    order that may have twice as many shards (at most one a bucket) gets them; when one found
+//    none, that table gets twice as many, or, if it may not, that is the end. `iterations` rounds.
+//
+// Among shards of equal hotness the order is that of a stable ascending sort, turned around, where
+// a table that was just cut comes after the others. (The peer sorts with numpy's default, whose
+// order of equal keys is unspecified; only such tables can change places.)
+class HugeCtrPlanner {
+ public:
+  explicit HugeCtrPlanner(HugeCtrProblem problem);
+
+  // The next candidate that fits; none at the end or once `should_stop`, which is polled at every
+  // shard, says so.
+  std::optional<HugeCtrCandidate> Next(const std::function<bool()>& should_stop);
+
+  // Indices of the tables that greedy candidates replicate, ascending.
+  const std::vector<int>& replicated() const { return replicated_; }
+
+ private:
+  struct Attempt {
+    std::optional<HugeCtrCandidate> candidate;
+    int homeless_table = -1;  // -1: none, or stopped
+  };
+
+  std::optional<HugeCtrCandidate> Uniform() const;
+  Attempt PlaceShards(const std::function<bool()>& should_stop) const;
+  bool Double(int table);
+  bool DoubleFirst();
+  void SortShards();
+  int num_buckets() const { return static_cast<int>(problem_.bucket_capacity.size()); }
+  double ShardHotness(int table) const;
+
+  const HugeCtrProblem problem_;
+  const double cost_per_shard_;
+  std::vector<int> replicated_;
+  std::vector<double> greedy_capacity_;  // what replicas leave
+  std::vector<int> num_shards_;          // by table; 0: replicated
+  std::vector<int> shards_;              // table of each, in the order of placing
+  int iterations_left_ = 0;
+  bool uniform_done_ = false;
+};
 
 // The cheapest candidate of HugeCtrPlanner (the first of equals), with pooling factors as hotness;
 // buckets are ranks (`auto`) or, with search.hugectr.hierarchical, hosts (`hier_auto`), where a

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/search/baselines/greedy_baseline.h"
+#include "server/search/baselines/baselines.h"
 #include "server/search/core/merge_shards.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/greedy_grid.h"

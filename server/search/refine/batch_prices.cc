@@ -5,18 +5,11 @@
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/batch_imbalance.h"
+#include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/row_cuts.h"
 #include "server/evaluate/shard_price.h"
 
 namespace neuroshard {
-namespace {
-
-bool IsAloneOnItsRank(ShardingType type) {
-  return type == ShardingType::kTableWise || type == ShardingType::kColumnWise ||
-         type == ShardingType::kTableColumnWise;
-}
-
-}  // namespace
 
 BatchPrices::BatchPrices(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
                          const StopSignal& stop)
@@ -50,7 +43,7 @@ void BatchPrices::ReadShards(const PlanRequest& request, const Plan& plan) {
       held_[rank].push_back(shards_.size());
       shards_.push_back(
           {t, s, num_shapes_ - 1, rank,
-           IsAloneOnItsRank(table.sharding_type) && request.topology.num_ranks() > 1});
+           SpreadOf(table.sharding_type) == Spread::kRank && request.topology.num_ranks() > 1});
     }
   }
 }

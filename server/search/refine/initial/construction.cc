@@ -321,61 +321,38 @@ bool Construction::PlaceTable(int table, const TableLayout& layout, int host, in
   if (layout.type != ShardingType::kTableColumnWise || host >= 0 || rank >= 0) {
     return place_blocks(host);
   }
-  std::vector<std::pair<double, int>> hosts;
-  for (int h = 0; h < solution.num_hosts(); ++h) {
-    const auto first = value_ms_.begin() + solution.host(h).first;
-    hosts.emplace_back(
-        std::accumulate(first, first + solution.host(h).count, 0.0) / solution.host(h).count, h);
-  }
-  std::sort(hosts.begin(), hosts.end());
-  return std::any_of(hosts.begin(), hosts.end(),
-                     [&](const auto& at) { return place_blocks(at.second); });
+  const std::vector<int> hosts = HostsByValue(rules_.hosts(), [&](const HostRanks& at) {
+    const auto first = value_ms_.begin() + at.first;
+    return std::accumulate(first, first + at.count, 0.0) / at.count;
+  });
+  return std::any_of(hosts.begin(), hosts.end(), place_blocks);
 }
 
 bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Solution& solution) {
   const HostRanks all{0, rules_.num_ranks()};
   const HostRanks within = rank >= 0 ? HostRanks{rank, 1} : host >= 0 ? solution.host(host) : all;
   context_.AddWork(Work::kConstruction, static_cast<std::size_t>(within.count));
-  const auto allowed = [&](const Unit& at) { return solution.Allows({}, std::span(&at, 1)); };
-  std::optional<Unit> placed;
-  switch (unit.spread()) {
-    case Spread::kRank:
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1, unit.residency);
-      // Many ranks may be low and full, so that is asked first.
-      placed = OnLowestRank(unit, std::span(numbers_).subspan(within.first, within.count),
-                            value_ms_, [&](const Unit& at) {
-                              return solution.HasRoomFor(at.place, at.shards.full) && allowed(at);
-                            });
-      break;
-    case Spread::kHost:
-      placed = OnLowestHost(unit, std::span(numbers_).first(solution.num_hosts()), value_ms_,
-                            solution, shard_table_, [&](const Unit& at) {
-                              const HostRanks& ranks = solution.host(at.place);
-                              return ranks.first >= within.first &&
-                                     ranks.first + ranks.count <= within.first + within.count &&
-                                     allowed(at);
-                            });
-      break;
-    case Spread::kRows:
-    case Spread::kCopies:
-      unit.shards =
-          shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks(), unit.residency);
-      if (within.count == all.count && allowed(unit)) placed = unit;
-      break;
-    case Spread::kSubset: {
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders, unit.residency);
-      std::vector<int> ranks;
-      for (int r = within.first; r < within.first + within.count; ++r) {
-        if (rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&
-            solution.Fits(r, shard_table_.bytes(unit.shards.full))) {
-          ranks.push_back(r);
-        }
-      }
-      placed = OnLowestSubset(unit, std::move(ranks), value_ms_, solution);
-      if (placed && !allowed(*placed)) placed.reset();
-      break;
-    }
-  }
+  if (TakesEveryRank(unit.type) && within.count != all.count) return false;
+  const auto is_within = [&](const HostRanks& ranks) {
+    return ranks.first >= within.first && ranks.first + ranks.count <= within.first + within.count;
+  };
+  const std::span<const int> numbers = numbers_;
+  const std::optional<Unit> placed = OnLowestPlace(
+      unit,
+      {numbers.subspan(static_cast<std::size_t>(within.first),
+                       static_cast<std::size_t>(within.count)),
+       numbers.first(static_cast<std::size_t>(solution.num_hosts())), holders},
+      value_ms_, solution, shard_table_,
+      [&](int r, int shard) {
+        return rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&
+               solution.Fits(r, shard_table_.bytes(shard));
+      },
+      [&](const Unit& at) {
+        // Many ranks may be low and full, so that is asked first.
+        return (at.spread() != Spread::kRank || solution.HasRoomFor(at.place, at.shards.full)) &&
+               (at.spread() != Spread::kOneHost || is_within(solution.host(at.place))) &&
+               solution.Allows({}, std::span(&at, 1));
+      });
   if (!placed) return false;
   Add(*placed, solution);
   return true;
@@ -401,9 +378,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
   const auto on_some_rank = [&](const std::vector<int>& tables, HostRanks among) {
     std::vector<int> ranks(static_cast<std::size_t>(among.count));
     std::iota(ranks.begin(), ranks.end(), among.first);
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return value_ms_[static_cast<std::size_t>(a)] < value_ms_[static_cast<std::size_t>(b)];
-    });
+    SortByValue(ranks, value_ms_);
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return on_rank(tables, rank); });
   };
   const TableRules& first = rules_.of(item.tables.front());
@@ -424,14 +399,11 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
     }
     return true;
   };
-  std::vector<std::pair<double, int>> hosts;
-  for (int h = 0; h < solution.num_hosts(); ++h) {
-    const auto begin = value_ms_.begin() + solution.host(h).first;
-    hosts.emplace_back(*std::min_element(begin, begin + solution.host(h).count), h);
-  }
-  std::sort(hosts.begin(), hosts.end());
-  return std::any_of(hosts.begin(), hosts.end(),
-                     [&](const auto& at) { return on_host(at.second); });
+  const std::vector<int> hosts = HostsByValue(rules_.hosts(), [&](const HostRanks& at) {
+    const auto begin = value_ms_.begin() + at.first;
+    return *std::min_element(begin, begin + at.count);
+  });
+  return std::any_of(hosts.begin(), hosts.end(), on_host);
 }
 
 void Construction::Count(int rank, int shard, int sign) {

@@ -38,7 +38,7 @@ std::vector<Unit> UnitsAfter(const Solution& solution, int num_tables, const Mov
 // has one number of row shards there.
 bool MixesHostSizes(const std::vector<Unit>& units) {
   return std::any_of(units.begin(), units.end(), [&](const Unit& a) {
-    return a.spread() == Spread::kHost &&
+    return a.spread() == Spread::kOneHost &&
            std::any_of(units.begin(), units.end(), [&](const Unit& b) {
              return b.table == a.table && b.shards.count != a.shards.count;
            });

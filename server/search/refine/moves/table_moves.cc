@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "server/search/refine/solution/lowest_place.h"
+
 namespace neuroshard {
 namespace {
 
@@ -189,10 +191,7 @@ void TableMoves::MoveGroup(Solution& solution, const MovePricer& pricer,
     return;
   }
   std::vector<int> ranks = rules_.of(group.front()).ranks->ranks();
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-    return placer_.total_ms()[static_cast<std::size_t>(a)] <
-           placer_.total_ms()[static_cast<std::size_t>(b)];
-  });
+  SortByValue(ranks, placer_.total_ms());
   ranks.resize(std::min(ranks.size(), kGroupRanks));
   for (const int rank : ranks) try_at(-1, rank);
 }

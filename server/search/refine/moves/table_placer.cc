@@ -78,15 +78,10 @@ void TablePlacer::Count(const Unit& unit, int sign) {
 }
 
 std::vector<int> TablePlacer::LowestHosts(std::size_t most, int but) const {
-  std::vector<std::pair<double, int>> by_total;
-  for (int h = 0; h < solution_->num_hosts(); ++h) {
-    if (h != but) by_total.emplace_back(HostValueMs(solution_->host(h), total_ms_), h);
-  }
-  std::sort(by_total.begin(), by_total.end());
-  std::vector<int> hosts;
-  for (const auto& [total_ms, host] : by_total) {
-    if (hosts.size() < most) hosts.push_back(host);
-  }
+  std::vector<int> hosts = HostsByValue(
+      rules_.hosts(), [&](const HostRanks& host) { return HostValueMs(host, total_ms_); });
+  std::erase(hosts, but);
+  if (hosts.size() > most) hosts.resize(most);
   return hosts;
 }
 
@@ -122,55 +117,34 @@ bool TablePlacer::HasRoom(const Unit& unit) const {
 
 bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
   const TableRules& rules = rules_.of(unit.table);
-  std::optional<Unit> placed;
-  switch (unit.spread()) {
-    case Spread::kRank: {
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, 1, unit.residency);
-      const auto on = [&](const auto& ranks) {
-        return OnLowestRank(unit, ranks, total_ms_, [&](const Unit& at) {
-          if (!rules.ranks->contains(at.place) || !HasRoom(at)) return false;
-          const bool taken = std::any_of(added_.begin(), added_.end(), [&](const Unit& other) {
-            return other.table == at.table && other.place == at.place;
-          });
-          return !taken || (rank >= 0 && !rules.distinct_ranks);
-        });
-      };
-      if (rank >= 0) {
-        placed = on(std::span(&rank, 1));
-      } else if (host >= 0) {
-        const HostRanks& within = solution_->host(host);
-        placed = on(std::span(numbers_).subspan(within.first, within.count));
-      } else {
-        placed = on(rules.ranks->all() ? lowest_ : rules.ranks->ranks());
-      }
-      break;
+  const Spread spread = unit.spread();
+  if (rank >= 0 && (spread == Spread::kOneHost || spread == Spread::kSubset)) return false;
+  std::span<const int> ranks = rules.ranks->ranks();
+  if (spread == Spread::kRank) {
+    if (rank >= 0) {
+      ranks = {&rank, 1};
+    } else if (host >= 0) {
+      const HostRanks& within = solution_->host(host);
+      ranks = std::span(numbers_).subspan(static_cast<std::size_t>(within.first),
+                                          static_cast<std::size_t>(within.count));
+    } else if (rules.ranks->all()) {
+      ranks = lowest_;
     }
-    case Spread::kHost:
-      if (rank >= 0) return false;
-      placed = OnLowestHost(
-          unit, rules.ranks->whole_hosts(), total_ms_, *solution_, shard_table_,
-          [&](const Unit& at) { return (host < 0 || at.place == host) && HasRoom(at); });
-      break;
-    case Spread::kSubset: {
-      if (rank >= 0) return false;
-      unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, holders, unit.residency);
-      std::vector<int> ranks;
-      for (const int r : rules.ranks->ranks()) {
-        if ((host < 0 || solution_->host_of(r) == host) &&
-            Fits(r, shard_table_.bytes(unit.shards.full))) {
-          ranks.push_back(r);
-        }
-      }
-      placed = OnLowestSubset(unit, std::move(ranks), total_ms_, *solution_);
-      break;
-    }
-    case Spread::kRows:
-    case Spread::kCopies:
-      unit.shards =
-          shard_table_.Shards(unit.table, unit.type, unit.cols, rules_.num_ranks(), unit.residency);
-      placed = unit;
-      break;
   }
+  const std::optional<Unit> placed = OnLowestPlace(
+      unit, {ranks, rules.ranks->whole_hosts(), holders}, total_ms_, *solution_, shard_table_,
+      [&](int r, int shard) {
+        return (host < 0 || solution_->host_of(r) == host) && Fits(r, shard_table_.bytes(shard));
+      },
+      [&](const Unit& at) {
+        if (spread == Spread::kOneHost) return (host < 0 || at.place == host) && HasRoom(at);
+        if (spread != Spread::kRank) return true;
+        if (!rules.ranks->contains(at.place) || !HasRoom(at)) return false;
+        const bool taken = std::any_of(added_.begin(), added_.end(), [&](const Unit& other) {
+          return other.table == at.table && other.place == at.place;
+        });
+        return !taken || (rank >= 0 && !rules.distinct_ranks);
+      });
   if (!placed) return false;
   added_.push_back(*placed);
   Count(*placed, 1);

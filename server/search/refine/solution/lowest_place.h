@@ -4,34 +4,19 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/solution/solution.h"
 #include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
-
-// The unit, of Spread::kRank, on one of `ranks`. value_ms: by rank. allowed(unit) is asked only of
-// ranks that are lower than all before.
-template <typename Ranks, typename Allowed>
-std::optional<Unit> OnLowestRank(Unit unit, const Ranks& ranks, std::span<const double> value_ms,
-                                 const Allowed& allowed) {
-  std::optional<Unit> best;
-  double lowest_ms = std::numeric_limits<double>::infinity();
-  for (const int rank : ranks) {
-    const double rank_ms = value_ms[static_cast<std::size_t>(rank)];
-    if (rank_ms >= lowest_ms) continue;
-    unit.place = rank;
-    if (!allowed(unit)) continue;
-    best = unit;
-    lowest_ms = rank_ms;
-  }
-  return best;
-}
 
 // The largest value on a host.
 inline double HostValueMs(const HostRanks& host, std::span<const double> value_ms) {
@@ -40,38 +25,71 @@ inline double HostValueMs(const HostRanks& host, std::span<const double> value_m
   return *std::max_element(of_host.begin(), of_host.end());
 }
 
-// The unit, of Spread::kHost, on one of `hosts`, by the largest value there.
-template <typename Hosts, typename Allowed>
-std::optional<Unit> OnLowestHost(Unit unit, const Hosts& hosts, std::span<const double> value_ms,
-                                 const Solution& solution, ShardTable& shard_table,
-                                 const Allowed& allowed) {
-  std::optional<Unit> best;
-  double lowest_ms = std::numeric_limits<double>::infinity();
-  for (const int host : hosts) {
-    const double host_ms = HostValueMs(solution.host(host), value_ms);
-    if (host_ms >= lowest_ms) continue;
-    unit.place = host;
-    unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, solution.host(host).count,
-                                     unit.residency);
-    if (!allowed(unit)) continue;
-    best = unit;
-    lowest_ms = host_ms;
-  }
-  return best;
+// All hosts, those for which value_of(HostRanks) is lowest first.
+template <typename Value>
+std::vector<int> HostsByValue(const std::vector<HostRanks>& hosts, const Value& value_of) {
+  std::vector<double> values;
+  for (const HostRanks& host : hosts) values.push_back(value_of(host));
+  return PositionsDescending<int>(
+      hosts.size(), [&](int host) { return -values[static_cast<std::size_t>(host)]; });
 }
 
-// The unit, of Spread::kSubset with its shards, on the lowest of `ranks` (ascending), all allowed.
-inline std::optional<Unit> OnLowestSubset(Unit unit, std::vector<int> ranks,
-                                          std::span<const double> value_ms, Solution& solution) {
-  const std::size_t holders = static_cast<std::size_t>(unit.shards.count);
-  if (ranks.size() < holders) return std::nullopt;
+// Sorts ranks, those with the lowest values first.
+inline void SortByValue(std::vector<int>& ranks, std::span<const double> value_ms) {
   std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
     return value_ms[static_cast<std::size_t>(a)] < value_ms[static_cast<std::size_t>(b)];
   });
-  ranks.resize(holders);
-  std::sort(ranks.begin(), ranks.end());
-  unit.place = solution.AddSubset(std::move(ranks));
-  return unit;
+}
+
+// Where a unit may go.
+struct Candidates {
+  std::span<const int> ranks;  // of a unit on one rank, or on `holders` of them (ascending)
+  std::span<const int> hosts;  // of a unit on a host, which counts by the largest value there
+  int holders = 1;
+};
+
+// The unit with its shards at its lowest candidate; nullopt: there is none that will do.
+// value_ms: by rank. part_fits(rank, shard) says of ranks whether one of several holders may be
+// there; allowed(unit) is asked only of places that are lower than all before, and of all else.
+template <typename PartFits, typename Allowed>
+std::optional<Unit> OnLowestPlace(Unit unit, const Candidates& candidates,
+                                  std::span<const double> value_ms, Solution& solution,
+                                  ShardTable& shard_table, const PartFits& part_fits,
+                                  const Allowed& allowed) {
+  const auto cut = [&](int count) {
+    unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, count, unit.residency);
+  };
+  if (TakesEveryRank(unit.type)) {
+    cut(solution.num_ranks());
+    return allowed(unit) ? std::optional(unit) : std::nullopt;
+  }
+  if (unit.spread() == Spread::kSubset) {
+    cut(candidates.holders);
+    std::vector<int> ranks;
+    std::copy_if(candidates.ranks.begin(), candidates.ranks.end(), std::back_inserter(ranks),
+                 [&](int rank) { return part_fits(rank, unit.shards.full); });
+    if (ranks.size() < static_cast<std::size_t>(candidates.holders)) return std::nullopt;
+    SortByValue(ranks, value_ms);
+    ranks.resize(static_cast<std::size_t>(candidates.holders));
+    std::sort(ranks.begin(), ranks.end());
+    unit.place = solution.AddSubset(std::move(ranks));
+    return allowed(unit) ? std::optional(unit) : std::nullopt;
+  }
+  const bool on_host = unit.spread() == Spread::kOneHost;
+  if (!on_host) cut(1);
+  std::optional<Unit> best;
+  double lowest_ms = std::numeric_limits<double>::infinity();
+  for (const int place : on_host ? candidates.hosts : candidates.ranks) {
+    const double here_ms = on_host ? HostValueMs(solution.host(place), value_ms)
+                                   : value_ms[static_cast<std::size_t>(place)];
+    if (here_ms >= lowest_ms) continue;
+    unit.place = place;
+    if (on_host) cut(solution.host(place).count);
+    if (!allowed(unit)) continue;
+    best = unit;
+    lowest_ms = here_ms;
+  }
+  return best;
 }
 
 }  // namespace neuroshard

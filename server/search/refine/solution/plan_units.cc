@@ -19,38 +19,14 @@ Unit UnitOf(const TablePlan& plan, std::size_t begin, std::size_t end, Solution&
   unit.residency = solution.rules().PositionOf(ResidencyOf(plan));
   unit.cols = plan.shards[begin].cols;
   const int first_rank = plan.shards[begin].rank;
-  switch (unit.spread()) {
-    case Spread::kRank:
-      unit.place = first_rank;
-      break;
-    case Spread::kHost:
-      unit.place = solution.host_of(first_rank);
-      break;
-    case Spread::kSubset: {
-      std::vector<int> ranks;
-      for (std::size_t s = begin; s < end; ++s) ranks.push_back(plan.shards[s].rank);
-      unit.place = solution.AddSubset(std::move(ranks));
-      break;
-    }
-    case Spread::kRows:
-    case Spread::kCopies:
-      break;
+  if (unit.spread() == Spread::kRank) unit.place = first_rank;
+  if (unit.spread() == Spread::kOneHost) unit.place = solution.host_of(first_rank);
+  if (unit.spread() == Spread::kSubset) {
+    std::vector<int> ranks;
+    for (std::size_t s = begin; s < end; ++s) ranks.push_back(plan.shards[s].rank);
+    unit.place = solution.AddSubset(std::move(ranks));
   }
   return unit;
-}
-
-std::vector<Block> RowBlocksOf(const Unit& unit, std::int64_t rows, const RowCut& cut) {
-  if (!CutsRows(unit.type)) {
-    return std::vector<Block>(static_cast<std::size_t>(unit.shards.count), {0, rows});
-  }
-  switch (unit.type) {
-    case ShardingType::kRowWise:
-      return RowWiseBlocks(rows, unit.shards.count, cut);
-    case ShardingType::kRowWiseSubset:
-      return EvenBlocks(rows, unit.shards.count);
-    default:
-      return CeilBlocks(rows, unit.shards.count);
-  }
 }
 
 }  // namespace
@@ -82,7 +58,7 @@ std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layout
         continue;
       }
       if (unit.spread() == Spread::kRank) type = layouts.OnRanks(unit.table, blocks);
-      if (unit.spread() == Spread::kHost) type = layouts.OnHosts(unit.table, blocks);
+      if (unit.spread() == Spread::kOneHost) type = layouts.OnHosts(unit.table, blocks);
       unit.type = type.value_or(unit.type);
       unit.shards =
           shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count, unit.residency);
@@ -100,16 +76,12 @@ void LoadPlan(const PlanRequest& request, const TableLayouts& layouts, const Pla
 }
 
 Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<const Unit> all) {
-  Plan plan;
-  plan.world_size = request.topology.num_ranks();
-  plan.local_world_size = request.topology.ranks_per_host();
-  plan.tables.reserve(request.tables.size());
+  Plan plan = UnplacedTables(request);
   std::vector<std::vector<const Unit*>> units_of_table(request.tables.size());
   for (const Unit& unit : all) {
     units_of_table[static_cast<std::size_t>(unit.table)].push_back(&unit);
   }
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    const Table& table = request.tables[t];
     std::vector<const Unit*>& units = units_of_table[t];
     std::sort(units.begin(), units.end(), [](const Unit* a, const Unit* b) {
       const auto key = [](const Unit* u) {
@@ -117,28 +89,25 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
       };
       return key(a) < key(b);
     });
-    TablePlan& table_plan = plan.tables.emplace_back();
+    TablePlan& table_plan = plan.tables[t];
     if (const TablePlan* const kept = solution.fixed(static_cast<int>(t)); kept != nullptr) {
       table_plan = *kept;
       continue;
     }
-    table_plan.name = table.name;
-    table_plan.module = table.module;
     table_plan.sharding_type = units.front()->type;
     const Residency& residency = solution.rules().residency(units.front()->residency);
     table_plan.compute_kernel = LayoutIn(residency, table_plan.sharding_type, 1).kernel;
     table_plan.cache_load_factor = residency.cache_load_factor;
     std::int64_t col_offset = 0;
     for (const Unit* unit : units) {
-      const std::vector<Block> rows =
-          RowBlocksOf(*unit, table.num_embeddings, solution.rules().row_cut(static_cast<int>(t)));
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        table_plan.shards.push_back({.row_offset = rows[i].offset,
-                                     .rows = rows[i].size,
-                                     .col_offset = col_offset,
-                                     .cols = unit->cols,
-                                     .rank = solution.RankOf(*unit, static_cast<int>(i))});
-      }
+      const Block columns = {col_offset, unit->cols};
+      const std::span<const int> places = unit->spread() == Spread::kSubset
+                                              ? solution.subset(unit->place)
+                                              : std::span(&unit->place, 1);
+      const std::vector<Shard> shards =
+          LayOut(request.tables[t], unit->type, {&columns, 1}, places, solution.rules().hosts(),
+                 solution.rules().row_cut(static_cast<int>(t)));
+      table_plan.shards.insert(table_plan.shards.end(), shards.begin(), shards.end());
       col_offset += unit->cols;
     }
   }

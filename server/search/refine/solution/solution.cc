@@ -214,7 +214,7 @@ bool Solution::KeepsToShardLimits(std::span<const int> removed, std::span<const 
 bool Solution::KeepsToHosts(std::span<const int> removed, std::span<const Unit> added) const {
   for (const Unit& unit : added) {
     const bool columns = unit.type == ShardingType::kTableColumnWise;
-    if (!columns && unit.spread() != Spread::kHost) continue;
+    if (!columns && unit.spread() != Spread::kOneHost) continue;
     const auto together = [&](const Unit& other) {
       return columns ? host_of(other.place) == host_of(unit.place)
                      : other.shards.count == unit.shards.count;
@@ -236,7 +236,7 @@ bool Solution::KeepsApart(std::span<const int> removed, std::span<const Unit> ad
   if (!rules_->has_off_device()) return true;
   // Units of the other spreads are the whole table.
   const auto may_meet = [](const Unit& unit) {
-    return unit.spread() == Spread::kRank || unit.spread() == Spread::kHost;
+    return unit.spread() == Spread::kRank || unit.spread() == Spread::kOneHost;
   };
   for (std::size_t i = 0; i < added.size(); ++i) {
     const Unit& unit = added[i];
@@ -257,16 +257,9 @@ bool Solution::KeepsApart(std::span<const int> removed, std::span<const Unit> ad
 }
 
 std::vector<int>& Solution::PlaceList(const Unit& unit) {
-  switch (unit.spread()) {
-    case Spread::kRank:
-      return on_rank_[static_cast<std::size_t>(unit.place)];
-    case Spread::kHost:
-      return on_host_[static_cast<std::size_t>(unit.place)];
-    case Spread::kRows:
-    case Spread::kCopies:
-    case Spread::kSubset:
-      break;
-  }
+  const std::size_t place = static_cast<std::size_t>(unit.place);
+  if (unit.spread() == Spread::kRank) return on_rank_[place];
+  if (unit.spread() == Spread::kOneHost) return on_host_[place];
   return wide_;
 }
 

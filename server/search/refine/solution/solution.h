@@ -72,7 +72,7 @@ class Solution {
   std::span<const int> units_on_rank(int rank) const {
     return on_rank_[static_cast<std::size_t>(rank)];
   }
-  // Units of Spread::kHost.
+  // Units of Spread::kOneHost.
   std::span<const int> units_on_host(int host) const {
     return on_host_[static_cast<std::size_t>(host)];
   }
@@ -124,7 +124,7 @@ class Solution {
     switch (unit.spread()) {
       case Spread::kRank:
         return unit.place;
-      case Spread::kHost:
+      case Spread::kOneHost:
         return host(unit.place).first + i;
       case Spread::kSubset:
         return subset(unit.place)[static_cast<std::size_t>(i)];

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "server/evaluate/lay_out.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/core/spread.h"
 
 namespace neuroshard {
 
@@ -15,7 +15,7 @@ namespace neuroshard {
 struct Unit {
   int table = 0;
   ShardingType type = ShardingType::kTableWise;
-  int place = 0;  // kRank: the rank; kHost: the host; kSubset: the subset's number; otherwise 0
+  int place = 0;  // kRank: the rank; kOneHost: the host; kSubset: its number; otherwise 0
   std::int64_t cols = 0;
   UnitShards shards = {};
   int residency = 0;  // in CompiledRules::residencies(); all units of a table have the same

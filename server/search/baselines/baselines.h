@@ -1,4 +1,5 @@
-// The greedy baselines of NeuroShard's release: additive table loads, no cost model.
+// The baselines of NeuroShard's release, without a cost model: greedy by additive table loads, and
+// random.
 #pragma once
 
 #include <optional>
@@ -32,6 +33,13 @@ class GreedyBaseline final : public Strategy {
 
  private:
   TableLoad load_;
+};
+
+// Whole tables in the request's order, each to a rank drawn uniformly, by the request's seed, from
+// those with room for it. Where a table finds no room, the placement is given up for FindPacking's.
+class RandomBaseline final : public Strategy {
+ public:
+  Status Search(SearchContext& context) const override;
 };
 
 }  // namespace neuroshard
