@@ -171,19 +171,6 @@ TEST_F(CommandLineTest, OptionsWinOverVariablesInEveryCommand) {
   }
 }
 
-TEST_F(CommandLineTest, ARequestThatEndsWithinALineMayBeCut) {
-  const std::string whole = *ReadTextFile(request_) + "request_id: run_17\n";
-  const std::string what_if = "topologies:\n- topology: {hosts: [{num_devices: 2}]}\n  name: two\n";
-  for (const std::size_t cut : {1u, 2u}) {
-    const std::string part = Write("part.yaml", whole.substr(0, whole.size() - cut));
-    const std::string half = Write("half.yaml", what_if.substr(0, what_if.size() - cut));
-    EXPECT_EQ(Run({"plan", part}), 1);
-    EXPECT_THAT(err_, HasSubstr("part.yaml: the last line has no line break"));
-    EXPECT_EQ(Run({"plan", request_, "--what-if", half}), 1);
-    EXPECT_THAT(err_, HasSubstr("half.yaml: the last line has no line break"));
-  }
-}
-
 // A file that was cut between two keys is a whole one with more defaults.
 TEST_F(CommandLineTest, ASweepSaysAllValuesOfItsConfiguration) {
   const std::string config = Write("sweep.yaml", "kind: comm\nnum_samples: 3\nnum_ranks: [2]\n");

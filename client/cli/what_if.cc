@@ -27,7 +27,6 @@
 #include "common/codec/topology_codec.h"
 #include "common/devices/device_table.h"
 #include "common/domain/sharding_groups.h"
-#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {
@@ -413,7 +412,6 @@ StatusOr<v1::WhatIf> ReadWhatIfFile(const std::string& path) {
   if (const Status other = OtherDocument(text, DocumentKind::kWhatIf); !read.ok() && !other.ok()) {
     return InFile(path, other);
   }
-  if (read.ok()) NS_RETURN_IF_ERROR(InFile(path, CheckLastLine(text)));
   const Status values = CheckWhatIf(what_if);
   NS_RETURN_IF_ERROR(InFile(path, read.ok() ? values : FaultsOfTextAndValues(read, values)));
   return what_if;

@@ -64,12 +64,7 @@ class Filler {
         Fail(field_path, item, "is given twice");
         continue;
       }
-      if (item.kind == Kind::kNull) {
-        // Of YAML, whose lines are known, a section may be cut behind its name.
-        const bool section = field->is_repeated() || field->message_type() != nullptr;
-        if (section && item.line > 0) Fail(field_path, item, kNoValue);
-        continue;
-      }
+      if (item.kind == Kind::kNull) continue;
       FillField(item, field_path, *field, message);
     }
   }

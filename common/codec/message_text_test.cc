@@ -86,16 +86,6 @@ TEST(MessageTextTest, NoPartOfARequestInJsonIsReadNorOneInYamlThatLacksItsTopolo
   }
 }
 
-// In YAML, where a request may have been cut behind a section's name.
-TEST(MessageTextTest, ASectionWithoutAValueIsNoAbsentOne) {
-  const std::string tables = "tables:\n- name: a\n  pooling_factor: 20\n";
-  EXPECT_TRUE(YamlStatus(tables).ok());
-  for (const char* section : {"constraints:\n", "topology: ~\n", "memory:\n# rule: full\n"}) {
-    EXPECT_THAT(Message(YamlStatus(tables + section)),
-                AllOf(HasSubstr("has no value"), HasSubstr("(line ")));
-  }
-}
-
 TEST(MessageTextTest, JsonComesBackAndHasDefaults) {
   v1::ShardPlanRequest request, again;
   ASSERT_TRUE(ParseYaml(MustRead(kTestdata + "request.yaml"), request).ok());

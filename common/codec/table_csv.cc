@@ -8,7 +8,6 @@
 #include "common/codec/field_check.h"
 #include "common/codec/text_file.h"
 #include "common/codec/text_lines.h"
-#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {
@@ -81,9 +80,6 @@ StatusOr<std::vector<Table>> ParseTableCsv(std::string_view text) {
     tables.push_back(ParseLine(lines[i], tables.size(), check));
   }
   if (tables.empty()) violations.Add("line 2", "must be a table, got the end of the file");
-  if (const Status whole = CheckLastLine(text); !whole.ok()) {
-    violations.Add(fmt::format("line {}", lines.size()), Message(whole));
-  }
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return tables;
 }

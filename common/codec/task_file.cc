@@ -8,7 +8,6 @@
 #include "common/codec/field_check.h"
 #include "common/codec/text_file.h"
 #include "common/codec/text_lines.h"
-#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {
@@ -60,9 +59,6 @@ StatusOr<std::vector<BenchmarkTask>> ParseTaskFile(std::string_view text) {
     tasks.push_back(ParseLine(lines[i], FieldCheck(fmt::format("line {}", i + 1), violations)));
   }
   if (tasks.empty()) violations.Add("line 1", "must be a task, got a file without any");
-  if (const Status whole = CheckLastLine(text); !whole.ok()) {
-    violations.Add(fmt::format("line {}", lines.size()), Message(whole));
-  }
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return tasks;
 }

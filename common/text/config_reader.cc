@@ -107,10 +107,10 @@ struct ConfigReader::Mapping {
   const TextValue* Find(std::string_view key) {
     known.insert(std::string(key));
     for (std::size_t i = 0; value != nullptr && i < value->keys.size(); ++i) {
-      // One without a value is a fault already.
-      if (value->keys[i] == key && value->items[i].kind != TextValue::Kind::kNull) {
-        return &value->items[i];
-      }
+      if (value->keys[i] != key) continue;
+      // An explicit null ("key:" or "key: ~") is the same as no key.
+      const TextValue& item = value->items[i];
+      return item.kind == TextValue::Kind::kNull ? nullptr : &item;
     }
     return nullptr;
   }
@@ -128,10 +128,8 @@ struct ConfigReader::Document {
     mapping->value = value;
     if (value != nullptr) {
       std::set<std::string_view> names;
-      for (std::size_t i = 0; i < value->keys.size(); ++i) {
-        const std::string path = prefix + ShownKey(value->keys[i]);
-        if (!names.insert(value->keys[i]).second) violations.Add(path, "given twice");
-        if (value->items[i].kind == TextValue::Kind::kNull) violations.Add(path, kNoValue);
+      for (const std::string& name : value->keys) {
+        if (!names.insert(name).second) violations.Add(prefix + ShownKey(name), "given twice");
       }
     }
     mappings.push_back(mapping);
@@ -168,7 +166,6 @@ StatusOr<ConfigReader> ConfigReader::FromText(const std::string& text, const std
   if (root->kind != TextValue::Kind::kMapping && root->kind != TextValue::Kind::kNull) {
     return fail(absl::InvalidArgumentError(NotOfType("a mapping of keys to values", *root)));
   }
-  if (const Status whole = CheckLastLine(text); !whole.ok() && !source.empty()) return fail(whole);
   document->root = *std::move(root);
   auto mapping = document->AddMapping(&document->root, "");
   return ConfigReader(std::move(document), std::move(mapping));

@@ -8,11 +8,11 @@
 //   rpc.Read("max_in_flight", &options.max_in_flight, {1, 10000});
 //   NS_RETURN_IF_ERROR(reader.Finish());
 //
-// A key that is absent leaves its field alone. A key without a value, and one that nobody has read
-// by the time of Finish, are faults: nothing cut or misspelt passes silently. A value that is not
-// of its field's type, or out of range, is a fault and leaves the field alone, but for lists, which
-// keep their length. Numbers may have a unit (quantity.h). Copies and sections share one document
-// and one list of faults; not for concurrent use.
+// A key that is absent (or null) leaves its field alone. A key that nobody has read by the time of
+// Finish is a fault, so misspelled keys do not pass silently. A value that is not of its field's
+// type, or out of range, is a fault and leaves the field alone, but for lists, which keep their
+// length. Numbers may have a unit (quantity.h). Copies and sections share one document and one list
+// of faults; not for concurrent use.
 #pragma once
 
 #include <cstddef>
@@ -51,10 +51,9 @@ class ConfigReader {
   static constexpr std::size_t kMaxValues = 200'000;
 
   // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not
-  // YAML, has more than kMaxValues values, ends within a line, or is not a mapping. An empty file is
-  // an empty mapping.
+  // YAML, has more than kMaxValues values, or is not a mapping. An empty file is an empty mapping.
   static StatusOr<ConfigReader> FromFile(const std::string& path);
-  // `source` stands for the file name in errors; empty: it is no file, and none is said.
+  // `source` stands for the file name in errors; empty: none is said.
   static StatusOr<ConfigReader> FromText(const std::string& text, const std::string& source);
 
   bool Has(std::string_view key) const;

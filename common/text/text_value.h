@@ -69,12 +69,6 @@ class TextBudget {
   std::size_t bytes_ = 0;
 };
 
-// Of a key of YAML: the text may have been cut behind it.
-inline constexpr const char* kNoValue = "has no value: give one, or leave the key out";
-// INVALID_ARGUMENT where the last line of a file has no end and no bracket closes it: it may have
-// been cut within a number.
-Status CheckLastLine(std::string_view text);
-
 // One document; null where the text holds none. INVALID_ARGUMENT "line 3, column 7: ..." for a
 // syntax error, a bound, several documents, or (JSON) none.
 StatusOr<TextValue> ParseYamlDocument(std::string_view text,

@@ -180,14 +180,6 @@ class ViewBuffer final : public std::streambuf {
 
 }  // namespace
 
-Status CheckLastLine(std::string_view text) {
-  if (text.empty() || std::string_view("\n}]").find(text.back()) != std::string_view::npos) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument(
-      "the last line has no line break, as in a file that was cut: end it with one if it is whole");
-}
-
 StatusOr<TextValue> ParseYamlDocument(std::string_view text, std::size_t max_values) {
   try {
     ViewBuffer buffer(text);

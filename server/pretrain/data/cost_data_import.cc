@@ -82,8 +82,7 @@ Status ForEachLine(const std::filesystem::path& path, ImportCount& count, Parse 
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     ++count.lines;
-    // A last line without an end may be cut within a cost.
-    if (end < text.size() && parse(line)) {
+    if (parse(line)) {
       ++good;
       continue;
     }

@@ -115,14 +115,6 @@ TEST_F(CostDataImportTest, GrownDataAddsWhatIsNew) {
   EXPECT_EQ(store_->ReadComputeRecords()->size(), 6u);
 }
 
-TEST_F(CostDataImportTest, ALastLineWithoutAnEndMayBeCutAndIsNoCost) {
-  Write("compute/data.txt", "0,2 1.5\n1 3.2");  // of "1 3.25\n"
-  const auto report = Import();
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->compute->imported, 1);
-  EXPECT_THAT(report->compute->first_malformed, ElementsAre(2));
-}
-
 TEST_F(CostDataImportTest, EitherFolderMayBeMissing) {
   source_.compute_directory.reset();
   const auto report = Import();
