@@ -342,7 +342,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->check(OneOf({"compute", "comm"}))
       ->capture_default_str();
   csv->add_option("--out", options->other, "File; default: standard output");
-  csv->add_option("--format", options->output, "csv; of parquet it says who writes it")
+  csv->add_option("--format", options->output.format, "csv; of parquet it says who writes it")
       ->check(CLI::Validator(ExportFormatFault, "", "format"))
       ->default_str("csv");
 }

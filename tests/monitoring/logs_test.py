@@ -170,7 +170,7 @@ class LogsTest(Servers):
                 return fault.code
 
         for server in (self.start(PlannerProcess, PLANNER, config=""), self.start(NativeWorkerProcess, WORKER, config="")):
-            self.assertEqual([status(server, path) for path in ("/healthz", "/readyz", "/metrics", "/")], [200, 200, 200, 404])
+            self.assertEqual([status(server, path) for path in ("/healthz", "/readyz", "/metrics", "/x")], [200, 200, 200, 404])
         leaving = self.start(PlannerProcess, PLANNER, config="rpc: {drain_notice_ms: 60000}")
         leaving.drain()
         give_up = time.monotonic() + 30

@@ -9,6 +9,7 @@ except ModuleNotFoundError as fault:
     if fault.name != "neuroshard.v1.constraints_pb2":
         raise
     raise ImportError("neuroshard: its messages are not generated here, as in a checkout: pip install ./client/python (or -e, to change it) does so") from None
+from neuroshard.v1.answers_pb2 import *
 from neuroshard.v1.cost_pb2 import *
 from neuroshard.v1.migration_pb2 import *
 from neuroshard.v1.plan_pb2 import *
