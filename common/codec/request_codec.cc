@@ -206,13 +206,15 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
         check.WordOf("pipeline_type", message.pipeline_type(), PipelineType::kNone);
   }
   request.quantized_comms = DecodeQuantizedComms(message.quantized_comms(), violations);
+  const std::size_t faults_before_memory = violations.count();
   request.memory = DecodeMemoryModel(message.memory(), violations);
+  const bool memory_ok = violations.count() == faults_before_memory;
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
   request.search = DecodeSearchOptions(message.search(), violations);
   const std::size_t faults_before = violations.count();
   if (admitted.topology) request.topology = DecodeTopology(message.topology(), violations);
   const bool topology_ok = admitted.topology && violations.count() == faults_before;
-  if (topology_ok) CheckReserves(request, violations);
+  if (memory_ok && topology_ok) CheckReserves(request, violations);
   request.device_cost_models =
       DecodeDeviceCostModels(message, request.topology, topology_ok, violations);
   if (message.tables_size() == 0)
