@@ -22,8 +22,8 @@ SKIPPED = 77
 NAME = "<img src=x onerror=alert(1)>"
 
 
-def request(name="users", rows=1000):
-    return {"tables": [{"name": name, "num_embeddings": rows, "embedding_dim": 16, "pooling_factor": 3}],
+def request(*names):
+    return {"tables": [{"name": name, "num_embeddings": 1000, "embedding_dim": 16, "pooling_factor": 3} for name in names],
             "topology": {"hosts": [{"num_devices": 2, "memory_bytes": 1 << 30}]}}
 
 
@@ -57,19 +57,20 @@ class StatusPageTest(unittest.TestCase):
     def test_a_planner(self):
         with PlannerProcess(PLANNER, config="rpc: {max_in_flight: 7}\n") as planner:
             client = PlannerClient(planner.address)
-            made = client.plan(request())
+            made = client.plan(request("users"))
             with self.assertRaises(PlannerError):
-                client.plan(request(NAME, rows=-1))
+                client.plan(request(NAME, NAME))
             status = self.status(planner)
             self.assertEqual(status["limits"][0], {"option": "rpc.max_in_flight", "used": 0, "limit": 7})
             refused, plan = status["recent_plans"]
             self.assertEqual((plan["caller"], plan["request_id"], plan["status"], plan["ranks"]), ("127.0.0.1", made.request_id, "OK", 2))
             self.assertEqual((plan["model"], plan["cost_ms"]), (f"{made.cost_model.name}/{made.cost_model.version}", made.cost.embedding_cost_ms))
             self.assertIn("INVALID_ARGUMENT: ", refused["status"])
+            self.assertIn(NAME, refused["status"])
             text = self.shown(planner)
             for model in status["cost_models"]["models"]:
                 self.assertIn(model["name"], text)
-            for part in (planner.address, made.request_id, made.search.strategy, "rpc.max_in_flight", status["cost_models"]["server_version"]):
+            for part in (planner.address, made.request_id, made.search.strategy, "rpc.max_in_flight", status["cost_models"]["server_version"], NAME):
                 self.assertIn(part, text)
 
     def test_a_worker(self):
