@@ -18,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 EIGHT_H100 = ["  hosts: [{num_devices: 8, device: h100-sxm}]"]
 TWO_CPUS = ["  compute_device: cpu", "  hosts: [{num_devices: 2, memory_bytes: 2GiB}]"]
 ZIPF_EXPONENT = 1.05
+DEDUPLICATED_ZIPF_EXPONENT = 0.5
 HISTOGRAM_BINS = 17
 
 
@@ -47,6 +48,24 @@ def mlperf_tables():
             lines += power_law_table(
                 entry["name"], entry["rows"], entry["dim"], [int(entry["hotness"])], [entry["name"]]
             )
+    return lines
+
+
+def dlrmv4_tables():
+    """The tables of one EmbeddingCollection. What is left of hot ids once each rank sends an id once is a flatter power law."""
+    lines = []
+    for line in (HERE / "sources/mlperf_dlrmv4_hstu.yaml").read_text().splitlines():
+        if line.lstrip().startswith("- {name:"):
+            entry = inline_mapping(line)
+            lines += [
+                f"  - name: {entry['name']}",
+                f"    num_embeddings: {entry['rows']}",
+                "    embedding_dim: 512",
+                "    kind: embedding",
+                f"    features: {entry['features']}",
+                f"    pooling_factors: {entry['ids']}",
+                f"    zipf_exponent: {DEDUPLICATED_ZIPF_EXPONENT}",
+            ]
     return lines
 
 
@@ -118,6 +137,16 @@ def requests():
         ],
         EIGHT_H100, 65536, "adagrad", mlperf_tables(),
     )
+    for ranks in (8, 16, 32):
+        yield f"mlperf_dlrmv4_hstu_{ranks}x180gb.yaml", request(
+            [
+                f"MLPerf Training DLRMv4 (HSTU on Yambda-5b, unpooled, ids deduplicated) on {ranks} B200 of 180 GB;",
+                "see sources/mlperf_dlrmv4_hstu.yaml. Ids are assumed to follow p(k) ~ k^-"
+                f"{DEDUPLICATED_ZIPF_EXPONENT}: how often they repeat between ranks is not in the reference.",
+            ],
+            [f"  hosts: [{{count: {ranks // 8}, num_devices: 8, device: b200}}]", "quantized_comms: {forward_dtype: fp16, backward_dtype: fp16}"],
+            1024 * ranks, "rowwise_adagrad", dlrmv4_tables(),
+        )
     for model in ("tiny", "small"):
         yield f"distributed_embeddings_{model}_8.yaml", request(
             [
