@@ -7,7 +7,7 @@ import time
 
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.planner import EmbeddingShardingPlanner
-from torchrec.distributed.planner.types import Topology
+from torchrec.distributed.planner.types import HardwareConfig, KernelConfig, TopologyFactory, TrainerConfig
 from torchrec.distributed.sharding_plan import get_default_sharders
 
 import neuroshard
@@ -30,15 +30,15 @@ with neuroshard.PlannerClient() as client:
 
 def topology(name):
     card = published[name]
-    return Topology(
-        world_size=RANKS,
-        local_world_size=RANKS,
-        compute_device="cuda",
-        hbm_cap=card.memory_bytes,
+    # Without use_hardware_based_bandwidth the factory takes memory alone, and bandwidths of a V100.
+    kernel = KernelConfig(compute_device="cuda", use_hardware_based_bandwidth=True)
+    hardware = HardwareConfig(
+        hbm_cap_bytes=card.memory_bytes,
         hbm_mem_bw=card.memory_bytes_per_s / 1000,
         intra_host_bw=card.intra_host_bytes_per_s / 1000,
         inter_host_bw=card.inter_host_bytes_per_s / 1000,
     )
+    return TopologyFactory.create_topology(TrainerConfig(world_size=RANKS, local_world_size=RANKS), hardware, kernel)
 
 
 def timed(planner):

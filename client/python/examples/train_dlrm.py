@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.datasets.random import RandomRecDataset
 from torchrec.distributed import DistributedModelParallel
-from torchrec.distributed.planner.types import Topology
+from torchrec.distributed.planner.types import KernelConfig, TopologyFactory, TrainerConfig
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.models.dlrm import DLRM, DLRMTrain
 from torchrec.optim import RowWiseAdagrad
@@ -49,7 +49,9 @@ data = RandomRecDataset(
 )
 
 # The plan: rank 0 asks the planner, the others get it from rank 0.
-topology = Topology(world_size=world_size, local_world_size=int(os.environ["LOCAL_WORLD_SIZE"]), compute_device=device.type)
+topology = TopologyFactory.create_topology(
+    TrainerConfig(world_size=world_size, local_world_size=int(os.environ["LOCAL_WORLD_SIZE"])), kernel_config=KernelConfig(compute_device=device.type)
+)
 sample = [batch for _, batch in zip(range(world_size), iter(data))]
 planner = NeuroShardPlanner(topology=topology, batch_size=BATCH, statistics=statistics(sample))
 plan = planner.collective_plan(model, get_default_sharders())

@@ -11,8 +11,8 @@ from typing import NoReturn, Optional, Sequence
 
 FOLDER_VARIABLE = "NEUROSHARD_BIN"
 
-# Commands of `neuroshard` that ask a planner. `doctor` is about services.
-_ASKING = ("plan", "evaluate", "eval-tasks", "predict", "models", "devices", "diff")
+# Commands of `neuroshard` that ask a planner.
+_ASKING = ("plan", "evaluate", "eval-tasks", "predict", "models", "devices", "diff", "doctor")
 
 
 class NotStarted(Exception):

@@ -133,7 +133,7 @@ class EmbeddedPlanner:
             # A session of its own: signals of the terminal are for its users, some of which may go on.
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
         except OSError as fault:
-            raise NotStarted(f"cannot start a planner: {fault.filename}: {fault.strerror}") from None
+            raise NotStarted(f"cannot start a planner: {fault.filename or self._command[0]}: {fault.strerror}") from None
         finally:
             if log != subprocess.STDOUT:
                 os.close(log)

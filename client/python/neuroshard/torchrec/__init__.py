@@ -8,10 +8,22 @@
 """
 
 from neuroshard.torchrec.feature_statistics import FeatureStatistics, statistics
+from neuroshard.torchrec.measured_reservation import MeasuredReservation, reserve_from
 from neuroshard.torchrec.plan_file import load_plan, save_plan
 from neuroshard.torchrec.planner import NeuroShardPlanner
 from neuroshard.torchrec.resharding import reshard_delta
 from neuroshard.torchrec.row_positions import RowPositions
 from neuroshard.torchrec.two_dimensional import dmp_collection_arguments
 
-__all__ = ["FeatureStatistics", "NeuroShardPlanner", "RowPositions", "dmp_collection_arguments", "load_plan", "reshard_delta", "save_plan", "statistics"]
+__all__ = [
+    "FeatureStatistics",
+    "MeasuredReservation",
+    "NeuroShardPlanner",
+    "RowPositions",
+    "dmp_collection_arguments",
+    "load_plan",
+    "reserve_from",
+    "reshard_delta",
+    "save_plan",
+    "statistics",
+]

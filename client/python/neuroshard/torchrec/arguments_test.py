@@ -85,8 +85,13 @@ class ArgumentsTest(unittest.TestCase):
         batch = KeyedJaggedTensor(keys=["x"], values=torch.tensor([1]), lengths=torch.tensor([1]))
         with self.assertRaisesRegex(TypeError, "^batches: must be a list of KeyedJaggedTensors, got one KeyedJaggedTensor"):
             statistics(batch)
-        with self.assertRaisesRegex(TypeError, r"^batches\[1\]: must be a KeyedJaggedTensor, or have one as sparse_features, got Tensor"):
+        with self.assertRaisesRegex(TypeError, r"^batches\[1\]: must be a KeyedJaggedTensor, have one as sparse_features, or be a tuple of these, got Tensor"):
             statistics([batch, torch.tensor([1])])
+        with self.assertRaisesRegex(ValueError, r"^batches\[0\]: its KeyedJaggedTensors have a feature in common: \[\['x'\], \['x'\]\]"):
+            statistics([(batch, batch)])
+        other = KeyedJaggedTensor(keys=["y"], values=torch.tensor([1]), lengths=torch.tensor([1]))
+        with self.assertRaisesRegex(ValueError, r"features \['y'\], those before had \['x'\]; .* a batch is a tuple of all of them"):
+            statistics([batch, other])
 
 
 class ConstraintsTest(unittest.TestCase):

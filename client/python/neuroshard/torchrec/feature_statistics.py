@@ -30,7 +30,10 @@ class FeatureStatistics:
 
     def add(self, batch: KeyedJaggedTensor) -> None:
         if self._counts and list(batch.keys()) != self.features:
-            raise ValueError(f"statistics: a batch has the features {list(batch.keys())}, those before had {self.features}")
+            raise ValueError(
+                f"statistics: a batch has the features {list(batch.keys())}, those before had {self.features}; where modules have KeyedJaggedTensors of their own,"
+                " a batch is a tuple of all of them"
+            )
         ids = batch.values().detach().cpu().to(torch.int64).numpy()
         self.has_weights = self.has_weights or batch.weights_or_none() is not None
         at = 0
@@ -77,7 +80,8 @@ class FeatureStatistics:
 def statistics(batches: Iterable[Any]) -> FeatureStatistics:
     """Statistics of a sample: the KeyedJaggedTensors of one global batch (all ranks' batches of a step, or as many batches of one rank).
 
-    batches: KeyedJaggedTensors with the same keys, or objects that have one as `sparse_features`, such as torchrec.datasets.utils.Batch.
+    batches: KeyedJaggedTensors with the same keys, objects that have one as `sparse_features`, such as torchrec.datasets.utils.Batch, or tuples of several of
+    these, where modules have their own.
 
     How often an id occurs depends on how many samples there are: a sample of another size than the global batch gives other bins, though the same
     pooling factors. ValueError where there is no sample, batches differ in their features, or a feature has more than 8 million distinct ids.
@@ -86,10 +90,14 @@ def statistics(batches: Iterable[Any]) -> FeatureStatistics:
         raise TypeError(f"batches: must be a list of KeyedJaggedTensors, got one {type(batches).__name__}")
     found = FeatureStatistics()
     for index, batch in enumerate(batches):
-        sparse = batch if isinstance(batch, KeyedJaggedTensor) else getattr(batch, "sparse_features", None)
-        if not isinstance(sparse, KeyedJaggedTensor):
-            raise TypeError(f"batches[{index}]: must be a KeyedJaggedTensor, or have one as sparse_features, got {type(batch).__name__}")
-        found.add(sparse)
+        parts = [getattr(each, "sparse_features", each) for each in (batch if isinstance(batch, (tuple, list)) else [batch])]
+        for part in parts:
+            if not isinstance(part, KeyedJaggedTensor):
+                raise TypeError(f"batches[{index}]: must be a KeyedJaggedTensor, have one as sparse_features, or be a tuple of these, got {type(part).__name__}")
+        if len(parts) > 1 and len({key for part in parts for key in part.keys()}) < sum(len(part.keys()) for part in parts):
+            raise ValueError(f"batches[{index}]: its KeyedJaggedTensors have a feature in common: {[part.keys() for part in parts]}")
+        if parts:
+            found.add(parts[0] if len(parts) == 1 else KeyedJaggedTensor.concat(parts))
     if found.samples == 0:
         raise ValueError("statistics: there are no samples")
     return found

@@ -46,7 +46,7 @@ class PlanComparison(NamedTuple):
             cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:4], widths[1:])]
             lines.append("  ".join([*cells, row[4]]).rstrip())
         if self.moved_bytes is not None:
-            lines.append(f"{self.moved_bytes / 2**30:.3g} GiB of weights move from {self.plans[1].name}'s plan to {self.plans[0].name}'s")
+            lines.append(f"{self.moved_bytes / 2**30:.3g} GiB of weights move on the way from {self.plans[1].name} to {self.plans[0].name}")
         return "\n".join(lines)
 
 

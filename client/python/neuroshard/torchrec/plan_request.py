@@ -296,6 +296,7 @@ def figures_left_at_defaults(topology: Topology, device: v1.PublishedDevice) -> 
         f"device={device.name!r}, and the Topology has TorchRec's defaults (a V100-class host) for {', '.join(name for name, _ in left)},"
         " by which memory is counted, and priced whatever no model measured:"
         f" Topology(..., {', '.join(f'{name}={published:.12g}' for name, published in left)}) has those of {device.name}"
+        " (TopologyFactory takes bandwidths with KernelConfig(use_hardware_based_bandwidth=True) alone)"
     )
 
 

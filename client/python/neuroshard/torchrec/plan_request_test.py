@@ -255,6 +255,8 @@ class RequestsTest(Case):
         self.assertEqual(found.reuse_histogram(["x", "y"])[:4], [1 / 4, 2 / 4, 1 / 4, 0.0])
         twice = statistics([batch, batch])
         self.assertEqual((twice.samples, twice.pooling_factor("x"), twice.reuse_histogram(["x"])[:4]), (6, 2.0, [0.0, 1 / 3, 1 / 3, 1 / 3]))
+        halves = [KeyedJaggedTensor(keys=[key], values=part.values(), lengths=part.lengths()) for key, part in batch.to_dict().items()]
+        self.assertEqual(repr(statistics([tuple(halves), halves])), repr(twice))
         with self.assertRaisesRegex(ValueError, "no samples"):
             statistics([])
         with self.assertRaisesRegex(ValueError, "'z'"):

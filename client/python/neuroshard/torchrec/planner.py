@@ -46,6 +46,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 DEFAULT_TIMEOUT_S = 120.0
 MOST_NAMES = 5  # of tables in host memory, in a line
 ESTIMATES_DIFFER = 1e-3  # relative; where the formulas are the same, what they give is to 7 digits
+CPU_WORKER_BACKEND = "neuroshard-cpu"  # of neuroshard-worker (WorkerDevice.backend)
+OTHER_KERNELS = (
+    "prices rest on neuroshard-worker's kernels and collectives on CPUs; FBGEMM and Gloo, which TorchRec runs there, take several times as long, and another plan"
+    " may be the fastest with them: costs compare plans and forecast no steps. python -m neuroshard.worker measures what TorchRec runs"
+)
 SHARE_OF_GROUP_TIMEOUT = 0.5  # of a process group's timeout that rank 0 may wait for the service while the others wait for it
 
 _ERROR_TYPES = {  # by reason (proto/README.md); others are OTHER
@@ -166,9 +171,16 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._keep_optimizer_state = keep_optimizer_state
         self._options: List[ShardingOption] = []
         self._groups: List[TableGroup] = []
+        self._request: Optional[v1.ShardPlanRequest] = None
         self._response: Optional[v1.ShardPlanResponse] = None
         self._summary = ""
         self._planned: Optional[Tuple[nn.Module, Sequence[ModuleSharder[nn.Module]], ShardingPlan]] = None
+
+    @property
+    def request(self) -> Optional[v1.ShardPlanRequest]:
+        """What the last `plan` asks the service for, also where the plan came from elsewhere. As JSON (MessageToJson of google.protobuf.json_format) it is a file
+        for the command line: `neuroshard validate`, `evaluate`, `plan`. None before a plan, and on other ranks than 0."""
+        return self._request
 
     @property
     def response(self) -> Optional[v1.ShardPlanResponse]:
@@ -322,9 +334,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
         started = time.perf_counter()
-        self._options, self._groups, self._response, self._summary = [], [], None, ""
+        self._options, self._groups, self._request, self._response, self._summary = [], [], None, None, ""
         tables = self._enumerator.tables(module, sharders, self._topology)
         draft = self._draft(module, sharders, tables)
+        self._request = draft.complete(())
         for warning in draft.unpriced:
             logger.warning("%s", warning)
         layout, source = self._layout(draft, tables, module, sharders, timeout_s)
@@ -487,7 +500,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                 answers = self._base.cost_model  # the plan's own error names its fields
             model = client.model(answers.name, answers.version)
             devices = [each for each in client.devices().devices if each.name == self._device] if self._device else []
-            response = client.plan(draft.complete(model.sharding_types), timeout_s=max(0.001, deadline - time.monotonic()))
+            self._request = draft.complete(model.sharding_types)
+            response = client.plan(self._request, timeout_s=max(0.001, deadline - time.monotonic()))
+            if model.summary.backend == CPU_WORKER_BACKEND and self._topology.compute_device == "cpu":
+                response.warnings.append(OTHER_KERNELS)
             response.warnings.extend(filter(None, (figures_left_at_defaults(self._topology, device) for device in devices)))
             return response
 

@@ -3,13 +3,16 @@
   planner_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
 """
 
+import json
 import logging
 import os
 import re
+import subprocess
 import tempfile
 from unittest import mock
 
 import torch
+from google.protobuf import json_format
 from planner_case import FREE, Case, Model, Programs, bag, bags, gpus, main, make, nobody, relay, silence, small_model
 from planner_process import MODELS, PlannerProcess
 from torchrec import EmbeddingCollection, EmbeddingConfig
@@ -19,7 +22,7 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheAlgorithm, CacheParams, DataType, KeyValueParams, PipelineType, ShardingPlan
 from torchrec.optim import RowWiseAdagrad
@@ -49,6 +52,28 @@ class PlansTest(Case):
         devices = [str(shard.placement) for tables in plan.plan.values() for p in tables.values() if p.sharding_spec for shard in p.sharding_spec.shards]
         self.assertTrue(devices)
         self.assertEqual([place for place in devices if not re.match(r"rank:(0/cuda:0|1/cuda:1|2/cuda:0|3/cuda:1)$", place)], [])
+
+    def test_the_request_is_a_file_for_the_command_line(self):
+        planner = make(constraints={"a": ParameterConstraints(sharding_types=["column_wise"])})
+        self.assertIsNone(planner.request)
+        plan = planner.plan(small_model(), get_default_sharders())
+        with tempfile.TemporaryDirectory() as folder:
+            request, plan_file = f"{folder}/request.json", f"{folder}/plan.json"
+            with open(request, "w", encoding="utf-8") as file:
+                file.write(json_format.MessageToJson(planner.request))
+            save_plan(plan, plan_file)
+            command = [Programs.client, "evaluate", request, plan_file, "--planner", Programs.address, "--format", "json"]
+            shown = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        self.assertTrue(shown["legal"], shown)
+        self.assertEqual(shown["cost"]["embedding_cost_ms"], planner.response.cost.embedding_cost_ms)
+
+    def test_a_trainer_on_cpus_is_told_whose_kernels_were_measured(self):
+        def warned(device):
+            planner = make(topology=Topology(world_size=2, compute_device=device), request={"cost_model": {"name": "cpu-amd-epyc"}})
+            planner.plan(small_model(), get_default_sharders())
+            return any("FBGEMM and Gloo, which TorchRec runs there" in warning for warning in planner.response.warnings)
+
+        self.assertEqual((True, False), (warned("cpu"), warned("cuda")))
 
     def test_every_type_has_estimates_and_torchrecs_own_form(self):
         for kind in ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard"):
