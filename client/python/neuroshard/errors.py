@@ -146,7 +146,7 @@ def _details(serialized: bytes) -> Dict[str, List[Any]]:
     return found
 
 
-def plainer(text: str) -> str:
+def plainer(text: str, address: str = "") -> str:
     """What gRPC says when there is no connection, in words for whoever has to mend it: those of the command line (client/stub/channel.cc)."""
     for parts, words in (
         (("http1.x server",), "what listens there speaks HTTP/1.1 and not gRPC: a port of metrics, perhaps"),
@@ -154,8 +154,9 @@ def plainer(text: str) -> str:
         (("Connection refused",), "nothing listens there (Connection refused)"),
         (
             ("Socket closed", "Connection reset by peer", "Broken pipe"),
-            "the connection was closed: the server ended, or one of the two has TLS and the other has not (credentials=), or it does not "
-            "trust whoever signed the caller's certificate",
+            "the connection was closed: the server ended"
+            + ("" if address.startswith("unix:") else ", or one of the two has TLS and the other has not (credentials=), or it does not "
+               "trust whoever signed the caller's certificate"),
         ),
         (
             ("not in peer certificate", "Hostname Verification"),
@@ -189,7 +190,7 @@ def from_status(code: grpc.StatusCode, text: Optional[str], metadata: Optional[S
         if code is grpc.StatusCode.UNIMPLEMENTED:  # gRPC itself answers calls that a server does not know
             text = "what listens there does not know this call: no planner, or an older one"
     return kind(
-        text if code is grpc.StatusCode.ABORTED else plainer(text),  # of two ranks, by a worker: never gRPC's own
+        text if code is grpc.StatusCode.ABORTED else plainer(text, address or ""),  # of two ranks, by a worker: never gRPC's own
         code=code,
         violations=violations,
         reason=reason,

@@ -71,6 +71,9 @@ def _rendered(options: argparse.Namespace) -> Dict[Path, bytes]:
             raise InputErrors(faults)
         answer = answer_of(read["plan"])
         before = (options.compare.name, answer_of(read["compare"])) if read["compare"] is not None else None
+        names = [{(t.module, t.name) for t in each.plan.tables} for each in (answer, *(before or ())[1:]) if each.plan is not None]
+        if len(names) == 2 and all(names) and not names[0] & names[1]:
+            raise InputError(options.compare, f"has no table of {printable(options.plan)}: a plan of another model")
         text = plan_page(answer, options.plan.name, before, read["measured"])
     files = {}
     if options.out is not None:

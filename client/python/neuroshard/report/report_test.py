@@ -375,6 +375,13 @@ class BadInputTest(Files):
         (self.folder / "bytes.json").write_bytes(b"\xff")
         self.assertIn("is not UTF-8", self.refused(self.folder / "bytes.json"))
 
+    def test_plans_of_two_models_are_not_compared(self):
+        other = response(10, 2)
+        for table in other.plan.tables:
+            table.name += "_of_another"
+        errors = self.refused(self.write_plan("plan.json", response(10, 2)), "--compare", self.write_plan("other.json", other))
+        self.assertRegex(errors, r"other\.json: has no table of \S*plan\.json: a plan of another model")
+
     def test_a_newer_format_is_refused_with_every_field(self):
         newer = self.write("newer.json", {"plan": {"world_size": 2, "zone": 3, "tables": [{"name": "a", "colour": 1}]}, "future": 1})
         self.assertRegex(self.refused(newer), (
