@@ -11,10 +11,9 @@
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/global_batch_size.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_report.h"
-#include "client/stub/model_reference.h"
+#include "client/stub/planner_client.h"
 #include "client/validate/plan_shards.h"
 #include "common/cli/option_values.h"
 #include "common/codec/prediction_codec.h"
@@ -27,7 +26,7 @@ namespace {
 // Sets that the tables of a request become.
 enum class TableSets { kEachAlone, kTogether };
 
-// Over what the file says.
+// Conditions of the command line, which win over the file's.
 struct PredictionConditions {
   std::vector<std::int64_t> batch_sizes;  // empty: the file's
   std::optional<Optimizer> optimizer;

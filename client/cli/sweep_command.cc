@@ -11,11 +11,10 @@
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/stub/model_reference.h"
+#include "client/stub/planner_client.h"
 #include "client/sweep/active_sampling.h"
 #include "client/sweep/comm_sampling.h"
 #include "client/sweep/compute_sampling.h"
-#include "client/sweep/sample_seed.h"
 #include "client/sweep/sweep_config.h"
 #include "client/sweep/sweep_hash.h"
 #include "client/sweep/sweep_run.h"
@@ -67,7 +66,7 @@ struct SweepPlan {
   SweepInfo info;
   MeasurementSettings settings;
   Samples samples;
-  // Of an active sweep, whose `samples` are candidates: how many are chosen and measured.
+  // How many of `samples` an active sweep chooses and measures; they are candidates there.
   int num_chosen = 0;
   int repeats = 1;
   std::string values = {};  // of the configuration, defaults included
@@ -140,7 +139,7 @@ StatusOr<Samples> Pending(SweepKind kind, std::int64_t sweep_id, const ProfileSt
   return pending;
 }
 
-// Before the store is made.
+// Checks what an active sweep asks for, before the store is made.
 Status CheckActiveOptions(const SweepOptions& options, const SweepPlan& plan) {
   if (plan.num_chosen == 0) {
     if (options.planner.empty() && options.model.empty()) return absl::OkStatus();
@@ -203,11 +202,11 @@ Status CheckNoneIsUnfinished(const std::vector<ChosenSweep>& before, const CostM
 }
 
 // A sweep of samples that a cost model is least sure of. The model with its version is part of the
-// sweep's identity. A sweep that is in the store already keeps the samples chosen then, whatever the
-// planner would choose now; else the planner's model chooses. FAILED_PRECONDITION when the model's
-// newest version is another than the one of an unfinished sweep of this configuration: the caller
-// has to name the version to go on with. `log` is told when the planner is asked, which takes a
-// while.
+// sweep's identity. A sweep that is in the store already keeps the samples chosen then, whatever
+// the planner would choose now; else the planner's model chooses. FAILED_PRECONDITION when the
+// model's newest version is another than the one of an unfinished sweep of this configuration: the
+// caller has to name the version to go on with. `log` is told when the planner is asked, which
+// takes a while.
 StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& plan,
                                   ProfileStore& store, const StopSignal& stop, std::ostream& log) {
   const CostModelRef asked = *ParseModelReference(options.model);

@@ -1,6 +1,8 @@
 #include "client/stub/channel.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "common/observe/trace_context.h"
@@ -19,7 +21,7 @@ constexpr int kConnectMs = 10'000;
 constexpr int kIdleMs = 240'000;
 
 // What gRPC says when there is no connection, in words for whoever has to mend it.
-std::string Plainer(const std::string& message) {
+std::string PlainConnectionFault(const std::string& message) {
   const auto has = [&message](std::string_view part) {
     return message.find(part) != std::string::npos;
   };
@@ -48,16 +50,16 @@ std::string Plainer(const std::string& message) {
 
 // gRPC itself answers calls that a server does not know, without a word.
 std::string ReasonOf(const Status& status, const std::string& role) {
-  // Of the connection between two ranks, by a worker.
+  // A worker says it of the connection between two ranks.
   if (status.code() == absl::StatusCode::kAborted) return Message(status);
-  if (!status.message().empty()) return Plainer(Message(status));
+  if (!status.message().empty()) return PlainConnectionFault(Message(status));
   if (status.code() == absl::StatusCode::kUnimplemented) {
     return fmt::format("what listens there does not know this call: no {}, or an older one", role);
   }
   return absl::StatusCodeToString(status.code());
 }
 
-// Of the first server of a list whose certificate is not accepted.
+// The fault of the first server of a list whose certificate is not accepted.
 std::string FaultOfCertificate(const std::string& addresses, const ClientTls& tls) {
   for (std::size_t begin = 0; begin < addresses.size();) {
     const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
@@ -69,7 +71,7 @@ std::string FaultOfCertificate(const std::string& addresses, const ClientTls& tl
   return "the server's certificate is not accepted";
 }
 
-// Of failures that are not about the request.
+// Whether the server's log says more: of failures that are not about the request.
 bool LogTellsMore(absl::StatusCode code) {
   return code == absl::StatusCode::kInternal || code == absl::StatusCode::kUnknown ||
          code == absl::StatusCode::kAborted || code == absl::StatusCode::kUnavailable ||
@@ -155,6 +157,22 @@ Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context
   plain.ForEachPayload(
       [&named](auto type, const auto& payload) { named.SetPayload(type, payload); });
   return named;
+}
+
+namespace {
+
+TraceContext TraceOfProcess() {
+  const char* const given = std::getenv("TRACEPARENT");
+  return (given == nullptr ? std::nullopt : ParseTraceparent(given)).value_or(NewTrace());
+}
+
+}  // namespace
+
+void AddTrace(grpc::ClientContext& context) {
+  static const TraceContext& trace = *new TraceContext(TraceOfProcess());
+  static const std::string& request_id = *new std::string(MakeRequestId());
+  context.AddMetadata(kTraceparentKey, ToText(NextStep(trace)));
+  context.AddMetadata(kRequestIdKey, request_id);
 }
 
 }  // namespace neuroshard

@@ -1,6 +1,7 @@
 // Connections to our servers.
 #pragma once
 
+#include <grpcpp/client_context.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
@@ -24,7 +25,7 @@ inline constexpr std::int64_t kMaxMessageBytes = 64 * kMiB;
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::optional<ClientTls>& tls);
 
-// The same for a replica of a server: calls go in turn (round_robin) to every address that HOST of
+// A channel to a replica of a server: calls go in turn (round_robin) to every address that HOST of
 // `address` resolves to and that can be reached; with a `service`, to those alone whose health
 // (grpc.health.v1) of it is good. What a name stands for is kept up to date by others, and may be a
 // proxy, whose health would be one replica's. A call that a replica did not answer is repeated by
@@ -43,5 +44,10 @@ ShownCertificate CertificateOf(const std::string& address, const ClientTls& tls)
 Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context,
                   const std::string& role, const std::string& address,
                   const std::optional<ClientTls>& tls = std::nullopt);
+
+// One request id and one trace for the process, which is one command: of the environment variable
+// TRACEPARENT where that is a W3C traceparent, else new ones. Each call is a step of the trace.
+// Thread-safe.
+void AddTrace(grpc::ClientContext& context);
 
 }  // namespace neuroshard

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/deadline.h"
@@ -17,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For giving a device back: a worker stops at the next iteration.
+// The deadline of giving a device back: a worker stops at the next iteration.
 constexpr milliseconds kFinishDeadline{10'000};
 
 // The asynchronous interface on a completion queue of its own, because a blocking read has no

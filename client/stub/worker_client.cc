@@ -6,10 +6,9 @@
 #include <list>
 #include <utility>
 
-#include "client/stub/call_trace.h"
+#include "client/stub/call_policy.h"
 #include "client/stub/channel.h"
 #include "client/stub/compute_stream.h"
-#include "client/stub/retry.h"
 #include "common/base/mutex.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/deadline.h"
@@ -96,7 +95,7 @@ class WorkerClient::Impl {
     const grpc::Status status = (*stub_.*method)(&context, request, &response);
     return CallStatus(status, context, "worker", address_, policy_.tls);
   }
-  // The same, which Cancel ends.
+  // A call that Cancel ends.
   template <typename Request, typename Response>
   Status Call(milliseconds deadline,
               grpc::Status (v1::WorkerService::Stub::*method)(grpc::ClientContext*, const Request&,

@@ -7,7 +7,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
+
+#include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
 namespace {
@@ -96,26 +99,26 @@ CallFlood::CallFlood(int max_streams, CallCounters counters)
       begun_(counters_.begun()),
       forgotten_(counters_.forgotten()) {}
 
-std::set<std::string> CallFlood::Look(std::size_t num_connections) {
+std::set<std::string> CallFlood::ClientsToReset(std::size_t num_connections) {
   const std::int64_t begun_before = std::exchange(begun_, counters_.begun());
   const std::int64_t begun = begun_ - begun_before;
   const std::int64_t forgotten_before = std::exchange(forgotten_, counters_.forgotten());
   const std::int64_t forgotten = forgotten_ - forgotten_before;
   const bool quiet = std::max(begun, forgotten) < kQuietCalls;
-  const std::int64_t leak = std::max(kLeakPerLook, quiet ? open_calls_ / 10 : 0);
+  const std::int64_t leak = std::max(kLeakPerCount, quiet ? open_calls_ / 10 : 0);
   open_calls_ = std::max<std::int64_t>(0, open_calls_ + begun - forgotten - leak);
 
   const std::int64_t most =
-      std::min(kMostCalls, kSpareCalls + static_cast<std::int64_t>(num_connections) * max_streams_);
-  const bool went_on = std::exchange(lasts_, open_calls_ > most) && lasts_;
-  if (!lasts_) {
+      std::min(kMaxCalls, kSpareCalls + static_cast<std::int64_t>(num_connections) * max_streams_);
+  const bool went_on = std::exchange(is_flooded_, open_calls_ > most) && is_flooded_;
+  if (!is_flooded_) {
     begun_by_.clear();
     return {};
   }
   std::map<std::string, std::int64_t> since = counters_.begun_by();
   const auto before = std::exchange(begun_by_, since);
   // While those of a flood that is over are being forgotten, the busiest is none of its clients.
-  if (!went_on || begun - forgotten <= kLeakPerLook) return {};
+  if (!went_on || begun - forgotten <= kLeakPerCount) return {};
   std::int64_t busiest = 0;
   for (auto& [client, calls] : since) {
     if (const auto found = before.find(client); found != before.end()) calls -= found->second;
@@ -126,6 +129,61 @@ std::set<std::string> CallFlood::Look(std::size_t num_connections) {
     if (calls >= kFewCalls && 2 * calls >= busiest) clients.insert(client);
   }
   return clients;
+}
+
+namespace {
+
+class Refusal final : public grpc::ServerGenericBidiReactor {
+ private:
+  void OnDone() override { delete this; }
+};
+
+class EndOfCall final : public grpc::experimental::Interceptor {
+ public:
+  EndOfCall(RpcGate& gate, grpc::experimental::ServerRpcInfo& call) : gate_(gate), call_(call) {}
+  ~EndOfCall() override { CallForgotten(); }
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      auto& trailers = *methods->GetSendTrailingMetadata();
+      const grpc::Status status = methods->GetSendStatus();
+      // Our handlers name the request. Who watches health and leaves is no failure; gRPC says
+      // UNKNOWN then.
+      const auto left = std::string_view(call_.method()) == "/grpc.health.v1.Health/Watch"
+                            ? grpc::StatusCode::UNKNOWN
+                            : grpc::StatusCode::CANCELLED;
+      const bool failed = !status.ok() && status.error_code() != left;
+      if (failed && trailers.find(kRequestIdKey) == trailers.end()) {
+        const CallIdentity identity = IdentifyCall(*call_.server_context());
+        gate_.RefusedOutside(identity, call_.method(), FromGrpc(status));
+        trailers.emplace(kRequestIdKey, identity.request_id);
+      }
+    }
+    methods->Proceed();
+  }
+
+ private:
+  RpcGate& gate_;
+  grpc::experimental::ServerRpcInfo& call_;
+};
+
+}  // namespace
+
+grpc::experimental::Interceptor* FailuresOfGrpc::CreateServerInterceptor(
+    grpc::experimental::ServerRpcInfo* call) {
+  return new EndOfCall(gate_, *call);  // gRPC's
+}
+
+grpc::ServerGenericBidiReactor* UnknownCalls::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  const CallIdentity identity = IdentifyCall(*context);
+  gate_.RefusedOutside(identity, context->method(), absl::UnimplementedError("no such method"));
+  context->AddTrailingMetadata(kRequestIdKey, identity.request_id);
+  auto* const refusal = new Refusal;  // gRPC's
+  // Clients have words of their own for a server that says nothing more.
+  refusal->Finish({grpc::StatusCode::UNIMPLEMENTED, ""});
+  return refusal;
 }
 
 }  // namespace neuroshard

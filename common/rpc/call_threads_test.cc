@@ -11,8 +11,12 @@
 #include <set>
 #include <thread>
 
+#include "tests/support/fake_clock.h"
+
 namespace neuroshard {
 namespace {
+
+using ::neuroshard::testing::FakeClock;
 
 // Until the test is killed as one that hangs.
 constexpr std::chrono::hours kForever{1};
@@ -63,13 +67,13 @@ TEST(CallThreadsTest, WorkDoesNotWaitWhileThereMayBeMoreThreads) {
 
 // A turn is over at once, and nobody goes on without one.
 constexpr CallTurns OneAtATime() {
-  return {.max_running = 1, .length = std::chrono::milliseconds(0), .patience = kForever};
+  return {.max_running = 1, .length = std::chrono::milliseconds(0), .max_wait = kForever};
 }
 
 TEST(CallThreadsTest, NoMoreRunsAtATimeThanTold) {
   std::atomic<int> running = 0, most = 0, done = 0;
   {
-    CallThreads threads(8, 0, {.max_running = 2, .patience = kForever});
+    CallThreads threads(8, 0, {.max_running = 2, .max_wait = kForever});
     for (int i = 0; i < 200; ++i) {
       threads.Run([&] {
         const int now = ++running;
@@ -113,7 +117,7 @@ TEST(CallThreadsTest, WorkThatWaitsForSomethingElseHasNoTurnMeanwhile) {
 
 TEST(CallThreadsTest, WhoWaitsInVainGoesOnRegardless) {
   std::latch other_ran(1);
-  CallThreads threads(2, 0, {.max_running = 1, .patience = std::chrono::milliseconds(1)});
+  CallThreads threads(2, 0, {.max_running = 1, .max_wait = std::chrono::milliseconds(1)});
   threads.Run([&] { other_ran.wait(); });
   threads.Run([&] { other_ran.count_down(); });
   other_ran.wait();
@@ -122,6 +126,33 @@ TEST(CallThreadsTest, WhoWaitsInVainGoesOnRegardless) {
 TEST(CallThreadsTest, OtherThreadsNeitherGiveWayNorTakeTurns) {
   CallThreads::GiveWay();
   const CallThreads::OffTurn off_turn;
+}
+
+// A fresh ServerContext has a deadline in the infinite future and nobody to cancel it.
+TEST(CallStopTest, WithoutADeadlineOnlyTheDrainStops) {
+  grpc::ServerContext context;
+  ManualStop draining;
+  FakeClock clock;
+  const CallStop stop(context, draining, clock);
+  EXPECT_FALSE(stop.stop_at().has_value());
+  clock.Advance(std::chrono::hours(1000));
+  EXPECT_FALSE(stop.deadline_reached());
+  EXPECT_FALSE(draining.ShouldStop());
+  draining.Stop();
+  EXPECT_TRUE(stop.ShouldStop());
+  EXPECT_FALSE(stop.deadline_reached());
+}
+
+TEST(CallStopTest, TheServersLimitHoldsWithoutADeadline) {
+  grpc::ServerContext context;
+  const NeverStop draining;
+  FakeClock clock;
+  const CallStop stop(context, draining, clock, std::chrono::milliseconds(50));
+  clock.Advance(std::chrono::milliseconds(49));
+  EXPECT_FALSE(stop.deadline_reached());
+  clock.Advance(std::chrono::milliseconds(1));
+  EXPECT_TRUE(stop.deadline_reached());
+  EXPECT_TRUE(stop.ShouldStop());
 }
 
 }  // namespace

@@ -18,14 +18,14 @@
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/observe/logger.h"
-#include "common/observe/rpc_metrics.h"
-#include "common/rpc/call_identity.h"
-#include "common/rpc/caller_quotas.h"
-#include "common/rpc/retry_pacer.h"
+#include "common/observe/server_metrics.h"
+#include "common/rpc/call_budget.h"
+#include "common/rpc/callers.h"
 
 namespace neuroshard {
 
-// Thread-safe. Owned by main, shared by the services and the RpcServer.
+// Admits the calls of a server, counts them and tells what came of them. Owned by main, shared by
+// the services and the RpcServer. Thread-safe.
 class RpcGate {
  public:
   // At most `max_in_flight` (>= 1) handlers run at the same time. All that is given must outlive

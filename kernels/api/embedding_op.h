@@ -8,7 +8,6 @@
 
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
-#include "kernels/indices/lookup_batch.h"
 #include "kernels/indices/lookup_plan.h"
 
 namespace neuroshard {
@@ -29,8 +28,8 @@ struct EmbeddingTableSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   PoolingMode pooling_mode = PoolingMode::kSum;
-  // Of the weights where they are stored. Sums, gradients, optimizer state and what Weights and
-  // SetWeights exchange are fp32.
+  // The type of the weights where they are stored. Sums, gradients, optimizer state and what
+  // Weights and SetWeights exchange are fp32.
   DataType weight_dtype = DataType::kFp32;
   // fused: all of it in the device's memory. fused_uvm: weights, and optimizer state that has a
   // value for each of them, in the host's, where lookups reach for them. fused_uvm_caching: the
@@ -128,5 +127,17 @@ class EmbeddingOp {
   // The rows that the slots of a table's cache hold, kNoRow where they are free.
   virtual std::vector<std::int64_t> SlotRows(int) const { return {}; }
 };
+
+// INVALID_ARGUMENT names what is out of range (batch size, rows, cols, the optimizer's numbers) or
+// not among the abilities.
+Status CheckSpec(const EmbeddingOpSpec& spec, const EmbeddingAbilities& abilities);
+
+// INVALID_ARGUMENT when there is not one batch a table, or names the first batch that is not well
+// formed ("inputs[3]: ...").
+Status CheckInputs(const EmbeddingOpSpec& spec, const std::vector<LookupBatch>& inputs);
+
+// INVALID_ARGUMENT when there is not one plan a table, or names the first that does not suit its
+// table ("inputs[3]: ...").
+Status CheckPlans(const EmbeddingOpSpec& spec, const std::vector<LookupPlan>& plans);
 
 }  // namespace neuroshard

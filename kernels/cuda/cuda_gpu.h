@@ -29,11 +29,11 @@ std::string WhyNoDevice(cudaError_t error, int driver, int runtime);
 // OK, or INTERNAL with CUDA's words. CUDA's memory of the error is cleared.
 Status CudaStatus(cudaError_t error, std::string_view what);
 
-// Makes its device the calling thread's in every call.
+// The GPU of this host with a given number. Every call makes its device the calling thread's.
 class CudaGpu final : public Gpu {
  public:
-  // Not given to allocations: what the driver takes later, and NCCL, whose buffers for each kind of
-  // exchange come with the first of it.
+  // Bytes that are not given to allocations: what the driver takes later, and NCCL, whose buffers
+  // for each kind of exchange come with the first of it.
   static constexpr std::int64_t kReservedBytes = std::int64_t{2} << 30;
 
   // UNAVAILABLE when the device cannot be used.

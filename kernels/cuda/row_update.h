@@ -27,7 +27,7 @@ inline constexpr int kMaxVectorsPerLane = 16;
 inline constexpr std::int64_t kMaxCols =
     std::int64_t{kWarp} * kMaxVectorsPerLane * kVector;  // what fits the widest group
 
-// One table at one level.
+// One table at one level of the backward pass.
 struct UpdateTable {
   void* weights = nullptr;
   NumberType type = NumberType::kFp32;
@@ -185,7 +185,7 @@ class ChunkUpdate {
     }
   }
 
-  // The same, with its code once: it takes minutes to compile sixteen times.
+  // Visits the vectors with the code of a visit once: it takes minutes to compile sixteen times.
   template <typename Visit>
   NS_DEVICE_CODE void LoopOverVectors(Visit visit) const {
     NS_NO_UNROLL

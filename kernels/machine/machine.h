@@ -1,17 +1,23 @@
-// Facts about the host from the operating system. Unknown values come back as documented, never as
-// errors: they only label measurements and guard allocations.
+// Facts about the host from the operating system, and an address of it that others can reach.
+// Unknown values come back as documented, never as errors: they only label measurements and guard
+// allocations.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "common/base/ip_network.h"
+#include "common/base/status.h"
 
 namespace neuroshard {
 
 // "model name" of /proc/cpuinfo; "unknown CPU" when there is none.
 std::string CpuModelName();
 
-// Of the largest cache of the first core. 32 MiB when unknown.
+// The size of the largest cache of the first core. 32 MiB when unknown.
 std::int64_t LastLevelCacheBytes();
 
 // The smaller of physical memory and the cgroup's limit.
@@ -33,5 +39,29 @@ std::string_view ProcField(std::string_view text, std::string_view key);
 
 // "32M" -> 33554432, "512K", "64"; 0 when malformed.
 std::int64_t ParseSizeWithSuffix(std::string_view text);
+
+// The cores that this process may use, ascending.
+std::vector<int> UsableCpus();
+
+// Keeps the calling thread on one core. INVALID_ARGUMENT when the process may not use it.
+Status PinThisThread(int cpu);
+
+// An address of this host, without a port, and the network that it is in: that of its interface;
+// all of 127.0.0.0/8 for an IPv4 loopback address; the address alone where the system names none.
+struct LocalAddress {
+  SocketAddress address;
+  IpNetwork network;
+  std::string interface;  // its name; empty where the system names none
+};
+
+// An address that this host is known to have, with its interface and network.
+LocalAddress PlaceOf(const SocketAddress& address);
+
+// Its interface, address and network as properties of records (common/domain/measurement.h).
+std::map<std::string, std::string> NetworkProperties(const LocalAddress& local);
+
+// That of the interface if its name is not empty, else the first of the host name's (or address's)
+// that can be bound. UNAVAILABLE with the reason when there is none.
+StatusOr<LocalAddress> FindLocalAddress(const std::string& host, const std::string& interface);
 
 }  // namespace neuroshard

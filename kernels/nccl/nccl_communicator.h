@@ -12,10 +12,9 @@
 
 #include "common/base/status.h"
 #include "kernels/api/collective.h"
-#include "kernels/api/exchange_bytes.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/cuda/device_gate.h"
-#include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/gpu.h"
 #include "kernels/nccl/nccl_rank.h"
 
 namespace neuroshard {
@@ -32,10 +31,10 @@ class NcclCommunicator final : public Communicator {
   // Allocates what does not depend on the exchanges.
   static StatusOr<std::unique_ptr<NcclCommunicator>> Create(std::shared_ptr<NcclRank> rank,
                                                             std::shared_ptr<cuda::CudaGpu> gpu);
-  // Before the others; allocates nothing. `clock`: ranks with equal ones read the same steady
-  // clock; empty: unknown.
+  // Connects the rank; called before the others, allocates nothing. `clock`: ranks with equal ones
+  // read the same steady clock; empty: unknown.
   Status Connect(const ncclUniqueId& id, std::string_view clock);
-  // What Network says.
+  // Sets the answer of Network.
   void set_network(std::map<std::string, std::string> network) { network_ = std::move(network); }
   ~NcclCommunicator() override;
 
@@ -60,8 +59,8 @@ class NcclCommunicator final : public Communicator {
     hold_ = {.takes = takes, .wait = std::move(wait)};
   }
 
-  // Between two events on the device: from when the exchange could begin to when this rank had sent
-  // and received everything.
+  // The time between two events on the device: from when the exchange could begin to when this rank
+  // had sent and received everything.
   std::optional<double> LastExchangeMs() const override { return last_exchange_ms_; }
 
   // The device's memory, for tests.

@@ -15,18 +15,18 @@
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/prediction_codec.h"
-#include "common/rpc/call_stop.h"
+#include "common/rpc/call_threads.h"
 #include "server/cost/model_error.h"
-#include "server/service/plan_stream.h"
 #include "server/service/planner_messages.h"
+#include "server/service/update_stream.h"
 
 namespace neuroshard {
 namespace {
 
-// Of the threads that parse and search, below gRPC's: 10 steps are about a tenth of the time that
-// threads which compete for a core at the process's priority get.
+// The steps by which the threads that parse and search are below gRPC's: 10 steps are about a tenth
+// of the time that threads which compete for a core at the process's priority get.
 constexpr int kNicenessOfWork = 10;
-// Of the calls that have their turn: while one is woken, another runs, and few share a core.
+// The calls that have their turn: while one is woken, another runs, and few share a core.
 constexpr int kTurnsPerCore = 2;
 
 int NumCores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
@@ -55,7 +55,8 @@ CostModelRef AskedModel(const PlanRequest& request, const ModelSnapshot& snapsho
   return {found->front()->info().name, found->front()->info().version};
 }
 
-// A model of its devices answers a request that names none, also where the operator's choice is gone.
+// A model of its devices answers a request that names none, also where the operator's choice is
+// gone.
 void WarnOfMissingDefault(const ModelSnapshot& snapshot, PlanRequest& request) {
   if (request.cost_model != CostModelRef()) return;
   const std::string missing = snapshot.MissingDefault();

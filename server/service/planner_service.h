@@ -67,7 +67,8 @@ struct PlannerServiceParts {
       serve_model = {};
 };
 
-// Thread-safe, stateless between calls. Must outlive the server.
+// The RPCs of PlannerService: each is admitted, decoded, answered by the planner and encoded on
+// CallThreads. Stateless between calls. Thread-safe; must outlive the server.
 class PlannerServiceImpl final
     : public v1::PlannerService::WithRawCallbackMethod_ShardPlan<
           v1::PlannerService::WithRawCallbackMethod_ShardPlanStream<
@@ -81,7 +82,7 @@ class PlannerServiceImpl final
  public:
   explicit PlannerServiceImpl(PlannerServiceParts parts);
 
-  // For the page of whoever operates it. Any thread.
+  // The status for the operators' page. Any thread may ask.
   v1::PlannerStatus CurrentStatus() const;
 
   grpc::ServerUnaryReactor* ShardPlan(grpc::CallbackServerContext* context,

@@ -7,13 +7,13 @@
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/rpc/call_identity.h"
+#include "common/rpc/callers.h"
 #include "neuroshard/v1/planner.pb.h"
 #include "neuroshard/v1/status.pb.h"
 
 namespace neuroshard {
 
-// Some hundred bytes a call, whatever callers send. Thread-safe.
+// A list of the latest calls. Each takes some hundred bytes, whatever callers send. Thread-safe.
 class RecentPlans {
  public:
   static constexpr std::size_t kMaxPlans = 20;

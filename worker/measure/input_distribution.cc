@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "kernels/input_dist/jagged_rows.h"
+#include "kernels/api/input_dist_kernels.h"
 
 namespace neuroshard {
 namespace {
@@ -165,7 +165,7 @@ void InputDistribution::CountIds() {
   }
 }
 
-// Of the exchange of sizes: a number for each rank.
+// The counts of the exchange of sizes: a number for each rank.
 AllToAllCounts InputDistribution::SizeCounts() const {
   const std::vector<std::int64_t> bytes(Ranks(), kIdBytes);
   return {bytes, bytes};

@@ -1,4 +1,5 @@
-// RecordStamp: the circumstances of a measurement, for its record.
+// The circumstances of a measurement, for its record: the identity of worker and host, which stays
+// while the process lives, the device, and the settings.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,26 @@
 
 #include "common/domain/measurement.h"
 #include "kernels/api/device_backend.h"
-#include "worker/measure/host_identity.h"
 
 namespace neuroshard {
+
+// Build, host name and operating system of this process.
+struct HostIdentity {
+  std::string worker_version;
+  std::string git_commit;
+  std::string hostname;
+  // "os", "kernel", "cpu_governor", "cpus", ... as far as the system tells.
+  std::map<std::string, std::string> environment;
+};
+
+// Reads /etc/os-release, uname and /sys. What cannot be read is left out.
+HostIdentity IdentifyHost();
 
 // The settings in one line: "warmup_iterations=3 min_iterations=5 ...".
 std::string DescribeSettings(const MeasurementSettings& settings);
 
-// Immutable; safe for concurrent use when `unix_time_ms` is.
+// Makes the part of a record that says where and how it was measured. Immutable; safe for
+// concurrent use when `unix_time_ms` is.
 class RecordStamp {
  public:
   // `unix_time_ms`: the wall clock, milliseconds since the Unix epoch.

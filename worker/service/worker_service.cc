@@ -10,8 +10,8 @@
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
-#include "common/rpc/call_stop.h"
-#include "worker/device/ability_words.h"
+#include "common/rpc/call_threads.h"
+#include "worker/device/device_session.h"
 #include "worker/service/stream_watchdog.h"
 
 namespace neuroshard {
@@ -27,7 +27,7 @@ void AddBelow(const std::string& prefix, const Status& status, Violations& all) 
   }
 }
 
-// The same status with its field paths below `prefix`.
+// The status with its field paths below `prefix`.
 Status Below(const std::string& prefix, const Status& status) {
   Violations violations;
   AddBelow(prefix, status, violations);

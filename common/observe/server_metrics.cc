@@ -1,0 +1,243 @@
+#include "common/observe/server_metrics.h"
+
+#include <absl/algorithm/container.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "common/base/build_info.h"
+#include "common/base/failure_reason.h"
+
+namespace neuroshard {
+namespace {
+
+// Greedy plans take well under a millisecond, profiling streams many minutes.
+const prometheus::Histogram::BucketBoundaries kDurationSeconds = {
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+    0.5,    1,     2.5,    5,     10,   30,    60,   300, 1800};
+
+// Their times say how busy the server is, not how long its work takes.
+constexpr FailureReason kShedReasons[] = {FailureReason::kOverloaded, FailureReason::kOverQuota,
+                                          FailureReason::kDraining};
+
+// The label of methods that are not ours.
+constexpr char kOtherRpc[] = "other";
+
+// The registry's family of connections; it has one, however often this is called.
+prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& registry) {
+  return prometheus::BuildCounter()
+      .Name("neuroshard_rpc_connections_total")
+      .Help(
+          "Connections of clients: accepted, refused beyond the limit, or reset later for too many "
+          "calls")
+      .Register(registry);
+}
+
+}  // namespace
+
+RpcMetrics::RpcMetrics(prometheus::Registry& registry)
+    : requests_(prometheus::BuildCounter()
+                    .Name("neuroshard_rpc_requests_total")
+                    .Help("RPCs answered, by method and gRPC status code")
+                    .Register(registry)),
+      shed_(prometheus::BuildCounter()
+                .Name("neuroshard_rpc_shed_total")
+                .Help("RPCs refused because the server is overloaded, the caller is over its quota "
+                      "or the server drains, by method")
+                .Register(registry)),
+      durations_(prometheus::BuildHistogram()
+                     .Name("neuroshard_rpc_duration_seconds")
+                     .Help("Time inside the handler, by method, without shed calls")
+                     .Register(registry)),
+      in_flight_(prometheus::BuildGauge()
+                     .Name("neuroshard_rpc_in_flight")
+                     .Help("RPCs being handled, by method")
+                     .Register(registry)),
+      in_flight_limit_(
+          prometheus::BuildGauge()
+              .Name("neuroshard_rpc_in_flight_limit")
+              .Help("RPCs that may be handled at the same time; cheap ones do not count")
+              .Register(registry)
+              .Add({})),
+      connections_accepted_(Connections(registry).Add({{"outcome", "accepted"}})),
+      connections_refused_(Connections(registry).Add({{"outcome", "refused"}})),
+      connections_reset_(Connections(registry).Add({{"outcome", "reset"}})),
+      connections_(prometheus::BuildGauge()
+                       .Name("neuroshard_rpc_connections")
+                       .Help("Connections of clients that are open")
+                       .Register(registry)
+                       .Add({})),
+      connections_limit_(prometheus::BuildGauge()
+                             .Name("neuroshard_rpc_connections_limit")
+                             .Help("Connections that may be open; more are refused")
+                             .Register(registry)
+                             .Add({})),
+      tls_ends_(prometheus::BuildGauge()
+                    .Name("neuroshard_tls_not_after_seconds")
+                    .Help("Until when the server's certificate, and the last authority of its "
+                          "callers, are valid, in seconds since 1970; none without TLS")
+                    .Register(registry)),
+      tls_reloads_failed_(
+          prometheus::BuildCounter()
+              .Name("neuroshard_tls_reload_failures_total")
+              .Help("Readings of the files of TLS that found what cannot be used; the last good "
+                    "ones stay in use")
+              .Register(registry)
+              .Add({})) {
+  for (const auto code : {absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnimplemented}) {
+    requests_.Add({{"rpc", kOtherRpc}, {"code", absl::StatusCodeToString(code)}});
+  }
+}
+
+void RpcMetrics::Began(const std::string& rpc) { in_flight_.Add({{"rpc", rpc}}).Increment(); }
+
+void RpcMetrics::Declare(const std::string& path, const std::string& rpc) {
+  rpc_of_path_[path] = rpc;
+  requests_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
+  for (const FailureReason reason : kShedReasons) {
+    shed_.Add({{"rpc", rpc}, {"reason", std::string(ReasonText(reason))}});
+  }
+  durations_.Add({{"rpc", rpc}}, kDurationSeconds);
+  in_flight_.Add({{"rpc", rpc}});
+}
+
+void RpcMetrics::SetLimit(int max_in_flight) { in_flight_limit_.Set(max_in_flight); }
+
+void RpcMetrics::Ended(const std::string& rpc, const Status& status, double duration_seconds) {
+  in_flight_.Add({{"rpc", rpc}}).Decrement();
+  requests_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(status.code())}}).Increment();
+  const std::optional<FailureReason> reason = ReasonOf(status);
+  if (reason.has_value() && absl::c_linear_search(kShedReasons, *reason)) {
+    shed_.Add({{"rpc", rpc}, {"reason", std::string(ReasonText(*reason))}}).Increment();
+  } else {
+    durations_.Add({{"rpc", rpc}}, kDurationSeconds).Observe(duration_seconds);
+  }
+}
+
+void RpcMetrics::RefusedOutside(std::string_view path, const Status& status) {
+  const auto known = rpc_of_path_.find(path);
+  requests_
+      .Add({{"rpc", known == rpc_of_path_.end() ? kOtherRpc : known->second},
+            {"code", absl::StatusCodeToString(status.code())}})
+      .Increment();
+}
+
+void RpcMetrics::SetConnections(std::size_t open, int limit) {
+  connections_.Set(static_cast<double>(open));
+  connections_limit_.Set(limit);
+}
+
+void RpcMetrics::SetTlsEnds(double certificate_unix_s, double client_ca_unix_s) {
+  tls_ends_.Add({{"file", "certificate"}}).Set(certificate_unix_s);
+  tls_ends_.Add({{"file", "client_ca"}}).Set(client_ca_unix_s);
+}
+
+void RpcMetrics::TlsReloadFailed() { tls_reloads_failed_.Increment(); }
+
+void RpcMetrics::ConnectionReset() { connections_reset_.Increment(); }
+
+void RpcMetrics::Connection(bool accepted) {
+  (accepted ? connections_accepted_ : connections_refused_).Increment();
+}
+
+namespace {
+
+prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type,
+                                double value) {
+  prometheus::MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  prometheus::ClientMetric& metric = family.metric.emplace_back();
+  (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  return family;
+}
+
+// proc(5), /proc/pid/stat; fields are counted from 1 there.
+struct ProcessStat {
+  double cpu_ticks = 0;       // 14 and 15
+  double threads = 0;         // 20
+  double start_ticks = 0;     // 22, since the machine started
+  double virtual_bytes = 0;   // 23
+  double resident_pages = 0;  // 24
+};
+
+bool ReadProcessStat(ProcessStat& stat) {
+  std::ifstream file("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // The second field is the program's name in parentheses, with anything in it.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return false;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::vector<std::string> words((std::istream_iterator<std::string>(fields)),
+                                 std::istream_iterator<std::string>());
+  constexpr int kFirst = 3;
+  if (words.size() + kFirst <= 24) return false;
+  const auto field = [&](int number) { return std::stod(words[number - kFirst]); };
+  stat = {field(14) + field(15), field(20), field(22), field(23), field(24)};
+  return true;
+}
+
+// Unix time; 0: not known.
+double MachineStartSeconds() {
+  std::ifstream file("/proc/stat");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("btime ")) return std::stod(line.substr(6));
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
+  using prometheus::MetricType;
+  std::vector<prometheus::MetricFamily> families;
+  ProcessStat stat;
+  if (ReadProcessStat(stat)) {
+    const auto ticks_a_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+    families.push_back(Family("process_cpu_seconds_total", "User and system CPU time spent",
+                              MetricType::Counter, stat.cpu_ticks / ticks_a_second));
+    families.push_back(Family("process_start_time_seconds", "When the process started, Unix time",
+                              MetricType::Gauge,
+                              MachineStartSeconds() + stat.start_ticks / ticks_a_second));
+    families.push_back(Family("process_resident_memory_bytes", "Resident memory", MetricType::Gauge,
+                              stat.resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE))));
+    families.push_back(Family("process_virtual_memory_bytes", "Virtual memory", MetricType::Gauge,
+                              stat.virtual_bytes));
+    families.push_back(Family("process_threads", "Threads", MetricType::Gauge, stat.threads));
+  }
+  std::error_code error;
+  int count = 0;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    ++count;
+  }
+  if (!error) {
+    families.push_back(Family("process_open_fds", "Open descriptors", MetricType::Gauge,
+                              static_cast<double>(count)));
+  }
+  if (rlimit limit{}; getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    families.push_back(Family("process_max_fds", "Descriptors that may be open", MetricType::Gauge,
+                              static_cast<double>(limit.rlim_cur)));
+  }
+  families.push_back(
+      Family("neuroshard_build_info", "Version and commit of the program", MetricType::Gauge, 1));
+  families.back().metric.front().label = {{"version", BuildVersion()},
+                                          {"commit", BuildGitCommit()}};
+  return families;
+}
+
+}  // namespace neuroshard
