@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/sha256.h"
 #include "common/codec/request_codec.h"
 
 namespace neuroshard {
@@ -241,12 +242,79 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
                                 RequestFingerprint(SomeRequest(), "model", 4),
                                 RequestFingerprint(SomeRequest(), "model", 3, {}, "00ff"),
                                 RequestFingerprint(SomeRequest(), "model", 3, {}, "00fe")};
+  std::string in_order;
   for (std::size_t i = 0; i < changes.size(); ++i) {
     PlanRequest request = SomeRequest();
     changes[i](request);
+    in_order += Fingerprint(request);
     EXPECT_TRUE(seen.insert(Fingerprint(request)).second) << "change " << i;
   }
   EXPECT_EQ(seen.size(), changes.size() + 5);
+  // None of them may become another one. What is added goes to the end.
+  constexpr std::size_t kPinned = 110;
+  EXPECT_EQ(Sha256Hex(in_order.substr(0, kPinned * 64)),
+            "55ca1ba0f6501142a7bea16bcde506033f26d5ee635bb80f8cd0671fb2be4a56");
+}
+
+// Each in its own way and all at once, since positions and order count too.
+TEST(FingerprintTest, AllFieldsTogetherAreStable) {
+  PlanRequest r = SomeRequest();
+  Previous([](Migration& m) {
+    m.only_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
+    m.budget_bytes = 7;
+    m.price_ms_per_gib = 0.5;
+    m.previous.tables[0].cache_load_factor = 0.5;
+    m.previous.tables[1].cache_load_factor = 0.25;
+  })(r);
+  for (Table& table : r.tables) {
+    table.embedding_dim = 4096;
+    table.pooling_factors = {0.25, 0.75};
+    table.kind = table.name == "b" ? TableKind::kEmbedding : TableKind::kEmbeddingBag;
+    table.output_dtype = DataType::kFp16;
+    table.num_poolings = {2, 3};
+    table.feature_batch_sizes = {5, 6};
+    table.batch_pooling_factors = {0.5, 1.5};
+    table.hot_row_blocks = true;
+    table.max_l1_cache_bytes = 0;
+    table.l2_cache_bytes = 8;
+    table.allocated_rows = 9;
+    table.extra_bytes_per_row = 10;
+  }
+  Topology& topology = r.topology;
+  for (Device& device : topology.devices) {
+    device.name = "l4";
+    device.max_host_memory_bytes = 11;
+    device.max_ssd_bytes = 12;
+    device.compute_speed = 0.5;
+  }
+  topology.bandwidths = {1e9, 2e9, 3e9, 4e9, 5e9, 6e9};
+  topology.fabric = Fabric{"links", {5, 1e9}, {12, 1e9}};
+  topology.compute_device = ComputeDevice::kCpu;
+  topology.host_memory_bytes = {13, 14};
+  topology.ssd_bytes = {15, 16};
+  topology.pod_size = 2;
+  r.pipeline_type = PipelineType::kTrainSparseDist;
+  r.quantized_comms = {DataType::kFp16, DataType::kBf16};
+  TableRule rule;
+  rule.tables = {0, 2};
+  rule.sharding_types = {ShardingType::kRowWise, ShardingType::kTableWise};
+  rule.compute_kernels = {ComputeKernel::kFused};
+  rule.ranks = {0, 1};
+  rule.forbidden_hosts = {1};
+  rule.distinct_ranks = true;
+  rule.cache_load_factor = 0.5;
+  rule.row_multiple = 4;
+  rule.row_proportion = RowProportion::kSpeed;
+  r.constraints.tables = {rule, rule};
+  r.constraints.colocate = {{{0, 1}, GroupLevel::kHost}};
+  r.constraints.sharding_types = {ShardingType::kRowWise, ShardingType::kTableWise};
+  r.search.seed = 0x8000000000000001;
+  r.search.time_budget = std::chrono::milliseconds(1500);
+  r.search.objective = PlanObjective::kMeanOfMax;
+  r.search.distributed_embeddings = {17, 18, 19, 20};
+  const std::vector<DeviceCostModel> models = {{"l4", {"other", 2, "0f"}}};
+  EXPECT_EQ(RequestFingerprint(r, "model", 3, models, "00ff"),
+            "5c279129a3204a618caef971b8665b8837e021d1270cd587dde971c7a4ff39cc");
 }
 
 TEST(FingerprintTest, RanksCountByTheModelOfTheirDevice) {
