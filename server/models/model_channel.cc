@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "common/text/config_reader.h"
-#include "server/models/manifest_fields.h"
-#include "server/models/regular_file.h"
+#include "server/networks/manifest_fields.h"
+#include "server/networks/regular_file.h"
 
 namespace neuroshard {
 namespace {

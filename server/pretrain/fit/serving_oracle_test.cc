@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "server/cost/neural/mlp_network.h"
-#include "server/cost/universal/comm_network_member.h"
+#include "server/networks/comm_network_member.h"
+#include "server/networks/mlp_network.h"
 #include "server/pretrain/fit/cost_prediction.h"
 #include "server/pretrain/fit/torch_network.h"
 

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "server/cost/neural/neural_cost_model.h"
 #include "server/cost/shard_features.h"
-#include "server/models/model_manifest.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/neural_cost_model.h"
 #include "server/pretrain/data/training_set.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/train/cost_model_training.h"

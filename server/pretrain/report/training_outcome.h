@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "server/models/model_manifest.h"
-#include "server/models/safetensors.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/safetensors.h"
 #include "server/pretrain/report/learning_curve.h"
 #include "server/pretrain/report/network_report.h"
 

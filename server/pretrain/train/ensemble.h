@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/models/safetensors.h"
+#include "server/networks/safetensors.h"
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
 #include "server/pretrain/fit/fit_run.h"

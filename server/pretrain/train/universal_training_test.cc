@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "server/cost/universal/universal_cost_model.h"
+#include "server/networks/universal_cost_model.h"
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/report/model_comparison.h"
 #include "server/pretrain/report/model_publication.h"
