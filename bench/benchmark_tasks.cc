@@ -9,7 +9,7 @@
 #include "common/codec/table_csv.h"
 #include "common/codec/task_file.h"
 #include "server/networks/model_manifest.h"
-#include "server/networks/universal_cost_model.h"
+#include "server/networks/network_cost_model.h"
 
 namespace neuroshard {
 namespace {

@@ -24,7 +24,7 @@
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/model_watcher.h"
 #include "server/models/model_repository.h"
-#include "server/networks/universal_cost_model.h"
+#include "server/networks/network_cost_model.h"
 #include "server/options.h"
 #include "server/planner/planner.h"
 #include "server/planner/thread_runner.h"

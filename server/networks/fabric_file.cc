@@ -4,8 +4,6 @@
 #include <string>
 
 #include "common/devices/fabric_fields.h"
-#include "server/networks/manifest_fields.h"
-#include "server/networks/regular_file.h"
 
 namespace neuroshard {
 namespace {
@@ -13,49 +11,37 @@ namespace {
 constexpr std::int64_t kMaxFabricFileBytes = 1 << 16;
 
 // Name and links, the keys that are the same in both places.
-Fabric ReadFabric(ConfigReader& section) {
-  Fabric fabric;
-  fabric.name = ReadName(section, "name");
-  ReadFabricLinks(section, &fabric);
-  return fabric;
-}
-
-void EmitLink(YAML::Emitter& out, const std::string& key, const FabricLink& link) {
-  out << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginMap;
-  EmitScalar(out, "latency_us", link.latency_us);
-  EmitScalar(out, "bytes_per_s", link.bytes_per_s);
-  out << YAML::EndMap;
+void DescribeLinks(ManifestFields& fields, Fabric& fabric) {
+  fields.Name("name", &fabric.name);
+  if (fields.reads()) return ReadFabricLinks(fields.reader(), &fabric);
+  for (const auto& [key, link] :
+       {std::pair("intra_host", &fabric.intra_host), std::pair("inter_host", &fabric.inter_host)}) {
+    fields.FlowSection(key, [&](ManifestFields& of_link) {
+      of_link.Number("latency_us", &link->latency_us, {});
+      of_link.Number("bytes_per_s", &link->bytes_per_s, {});
+    });
+  }
 }
 
 }  // namespace
 
 StatusOr<Fabric> ParseFabric(std::string_view yaml) {
   NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
-  RequireConstant(root, "format", kFabricFormat);
-  Fabric fabric = ReadFabric(root);
+  Fabric fabric;
+  ManifestFields fields(root);
+  fields.Constant("format", kFabricFormat);
+  DescribeLinks(fields, fabric);
   NS_RETURN_IF_ERROR(root.Finish());
   return fabric;
 }
 
 StatusOr<Fabric> ReadFabricFile(const std::filesystem::path& path) {
-  NS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxFabricFileBytes));
-  StatusOr<Fabric> fabric = ParseFabric(text);
-  if (!fabric.ok()) return Annotate(fabric.status(), path.string());
-  return fabric;
+  return ParseFile(path, kMaxFabricFileBytes, ParseFabric);
 }
 
-Fabric ReadFabricSection(ConfigReader section) {
-  RequireConstant(section, "kind", kFabricKind);
-  return ReadFabric(section);
-}
-
-void EmitFabricSection(YAML::Emitter& out, const Fabric& fabric) {
-  out << YAML::Key << "comm" << YAML::Value << YAML::BeginMap;
-  EmitScalar(out, "kind", kFabricKind);
-  EmitScalar(out, "name", fabric.name);
-  EmitLink(out, "intra_host", fabric.intra_host);
-  EmitLink(out, "inter_host", fabric.inter_host);
-  out << YAML::EndMap;
+void DescribeFabric(ManifestFields& fields, Fabric& fabric) {
+  fields.Constant("kind", kFabricKind);
+  DescribeLinks(fields, fabric);
 }
 
 }  // namespace neuroshard

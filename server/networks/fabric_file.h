@@ -2,14 +2,12 @@
 // and as section comm, kind fabric, of a manifest.
 #pragma once
 
-#include <yaml-cpp/yaml.h>
-
 #include <filesystem>
 #include <string_view>
 
 #include "common/base/status.h"
 #include "common/domain/fabric.h"
-#include "common/text/config_reader.h"
+#include "server/networks/manifest_fields.h"
 
 namespace neuroshard {
 
@@ -21,8 +19,7 @@ StatusOr<Fabric> ParseFabric(std::string_view yaml);
 // The same of a file; errors name it.
 StatusOr<Fabric> ReadFabricFile(const std::filesystem::path& path);
 
-// Of a manifest: faults go to the section's list; key and value.
-Fabric ReadFabricSection(ConfigReader section);
-void EmitFabricSection(YAML::Emitter& out, const Fabric& fabric);
+// The section of a manifest.
+void DescribeFabric(ManifestFields& fields, Fabric& fabric);
 
 }  // namespace neuroshard

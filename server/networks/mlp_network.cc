@@ -14,17 +14,29 @@ namespace {
 thread_local std::vector<float> this_layer;
 thread_local std::vector<float> next_layer;
 
+// n rows of a layer of kHalves.
+void HalveUnits(std::int64_t n, std::int64_t units, std::int64_t stride, float* rows) {
+  const std::int64_t rising = (units + 1) / 2;
+  for (float* row = rows; row < rows + n * stride; row += stride) {
+    for (std::int64_t unit = 0; unit < rising; ++unit) row[unit] = std::max(row[unit], 0.0F);
+    for (std::int64_t unit = rising; unit < units; ++unit) row[unit] = std::min(row[unit], 0.0F);
+  }
+}
+
 }  // namespace
 
 MlpNetwork::MlpNetwork(const TensorFile& file, std::string_view prefix,
-                       const std::vector<std::int64_t>& widths, DenseActivation last)
-    : input_width_(widths.front()) {
+                       const std::vector<std::int64_t>& widths, DenseActivation last,
+                       HiddenUnits hidden)
+    : input_width_(widths.front()), hidden_(hidden) {
+  const DenseActivation between =
+      hidden == HiddenUnits::kRelu ? DenseActivation::kRelu : DenseActivation::kNone;
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
     const auto values = [&](const char* name) -> const std::vector<float>& {
       return file.tensors.at(fmt::format("{}.{}.{}", prefix, i, name)).values;
     };
     layers_.emplace_back(widths[i], widths[i + 1], values("weight"), values("bias"),
-                         i + 2 < widths.size() ? DenseActivation::kRelu : last, i > 0);
+                         i + 2 < widths.size() ? between : last, i > 0);
     widest_stride_ = std::max(widest_stride_, layers_.back().stride());
   }
 }
@@ -52,6 +64,9 @@ void MlpNetwork::RunBlock(std::int64_t n, const float* in, std::int64_t in_strid
   float* spare = next_layer.data();
   for (const DenseLayer& layer : layers_) {
     layer.Run(n, x, x_stride, y);
+    if (hidden_ == HiddenUnits::kHalves && &layer != &layers_.back()) {
+      HalveUnits(n, layer.out(), layer.stride(), y);
+    }
     x = y;
     x_stride = layer.stride();
     std::swap(y, spare);

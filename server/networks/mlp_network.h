@@ -1,4 +1,5 @@
-// Linear layers with ReLU in between, run on rows of plain floats.
+// Linear layers with ReLU in between, run on rows of plain floats, and what puts features into such
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,42 @@
 
 namespace neuroshard {
 
-// Immutable; Run from any thread. The bits of a row are the same on every CPU and in every batch
-// (DenseLayer). A thread keeps what Run needs between layers (kBlockRows rows of the widest layers
-// it has run) until it ends, so that calls ask for no memory.
+// z = (x - mean) / std, column by column. Immutable.
+class Normalisation {
+ public:
+  // "feature_mean" and "feature_std" of a file that CheckNetworkTensors has passed.
+  explicit Normalisation(const TensorFile& file)
+      : mean_(file.tensors.at("feature_mean").values),
+        deviation_(file.tensors.at("feature_std").values) {}
+
+  std::size_t size() const { return mean_.size(); }
+
+  // In double: rows reach 10^9, where floats are 64 apart.
+  float Apply(std::size_t column, double value) const {
+    return static_cast<float>((value - mean_[column]) / deviation_[column]);
+  }
+
+ private:
+  std::vector<float> mean_;
+  std::vector<float> deviation_;
+};
+
+// What the units between the layers do.
+enum class HiddenUnits {
+  kRelu,
+  kHalves  // the first half of a layer (rounded up) is relu(x), the rest min(x, 0)
+};
+
+// The forward pass of every network. Immutable; Run from any thread. The bits of a row are the same
+// on every CPU and in every batch (DenseLayer). A thread keeps what Run needs between layers
+// (kBlockRows rows of the widest layers it has run) until it ends, so that calls ask for no memory.
 class MlpNetwork {
  public:
   // Layers "<prefix>.0.weight" [out, in], "<prefix>.0.bias", ... of a file that CheckNetworkTensors
   // has passed; `widths` from input to output.
   MlpNetwork(const TensorFile& file, std::string_view prefix,
-             const std::vector<std::int64_t>& widths, DenseActivation last);
+             const std::vector<std::int64_t>& widths, DenseActivation last,
+             HiddenUnits hidden = HiddenUnits::kRelu);
 
   std::int64_t input_width() const { return input_width_; }
   std::int64_t output_width() const { return layers_.back().out(); }
@@ -39,6 +67,7 @@ class MlpNetwork {
   void RunBlock(std::int64_t n, const float* in, std::int64_t in_stride, float* out) const;
 
   std::int64_t input_width_;
+  HiddenUnits hidden_;
   std::int64_t widest_stride_ = 0;
   std::vector<DenseLayer> layers_;
 };

@@ -1,14 +1,10 @@
 #include "server/networks/model_drift.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <cctype>
 
 #include "common/base/printable_text.h"
-#include "common/text/config_reader.h"
 #include "server/networks/manifest_fields.h"
-#include "server/networks/regular_file.h"
 
 namespace neuroshard {
 namespace {
@@ -25,24 +21,22 @@ bool IsStageName(const std::string& name) {
                      [](unsigned char c) { return std::islower(c) != 0 || c == '_'; });
 }
 
-StageDrift ReadStage(const std::string& stage, ConfigReader section) {
-  StageDrift drift;
-  drift.stage = stage;
-  section.Require({"samples", "median_ratio", "p10", "p90", "since", "until"});
-  section.Read("samples", &drift.samples, {1, INT64_MAX});
-  section.Read("median_ratio", &drift.median_ratio, kRatio);
-  section.Read("p10", &drift.p10_ratio, kRatio);
-  section.Read("p90", &drift.p90_ratio, kRatio);
-  drift.since = ReadText(section, "since");
-  drift.until = ReadText(section, "until");
-  return drift;
+void Describe(ManifestFields& fields, StageDrift& drift) {
+  fields.Number("samples", &drift.samples, {1, INT64_MAX});
+  fields.Number("median_ratio", &drift.median_ratio, kRatio);
+  fields.Number("p10", &drift.p10_ratio, kRatio);
+  fields.Number("p90", &drift.p90_ratio, kRatio);
+  fields.Text("since", &drift.since, Presence::kRequired);
+  fields.Text("until", &drift.until, Presence::kRequired);
 }
 
 }  // namespace
 
 StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
   NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
-  RequireEnd(root, ReadFormat(root, kDriftFormat), yaml);
+  int format = 0;
+  ManifestFields(root).Format(kDriftFormat, &format);
+  RequireEnd(root, format, yaml);
   root.Require({"stages"});
   ConfigReader section = root.Section("stages");
   if (section.keys().size() > kMaxStages) {
@@ -56,7 +50,9 @@ StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
       root.AddViolation("stages",
                         fmt::format("{} is no stage: lower case letters and '_'", Quoted(stage)));
     } else if (of_stage) {
-      stages.push_back(ReadStage(stage, *of_stage));
+      ManifestFields fields(*std::move(of_stage));
+      Describe(fields, stages.emplace_back());
+      stages.back().stage = stage;
     }
   }
   NS_RETURN_IF_ERROR(root.Finish());
@@ -66,33 +62,26 @@ StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
 }
 
 StatusOr<std::string> FormatModelDrift(const std::vector<StageDrift>& drift) {
-  YAML::Emitter out;
-  out << YAML::BeginMap << YAML::Key << "format" << YAML::Value
-      << fmt::format("{}/2", kDriftFormat);
-  out << YAML::Key << "stages" << YAML::Value << YAML::BeginMap;
-  for (const StageDrift& stage : drift) {
-    out << YAML::Key << stage.stage << YAML::Value << YAML::BeginMap;
-    EmitScalar(out, "samples", stage.samples);
-    EmitScalar(out, "median_ratio", stage.median_ratio);
-    EmitScalar(out, "p10", stage.p10_ratio);
-    EmitScalar(out, "p90", stage.p90_ratio);
-    EmitScalar(out, "since", stage.since);
-    EmitScalar(out, "until", stage.until);
-    out << YAML::EndMap;
-  }
-  out << YAML::EndMap << YAML::EndMap;
-  std::string text = fmt::format("{}\n{}", out.c_str(), kEndOfText);
+  std::vector<StageDrift> stages = drift;
+  int format = 2;
+  const auto describe_stages = [&](ManifestFields& fields) {
+    for (StageDrift& stage : stages) {
+      fields.Section(stage.stage, [&](ManifestFields& of_stage) { Describe(of_stage, stage); });
+    }
+  };
+  NS_ASSIGN_OR_RETURN(std::string text, ManifestFields::Write([&](ManifestFields& root) {
+                        root.Format(kDriftFormat, &format);
+                        root.Section("stages", Presence::kRequired, describe_stages);
+                      }));
+  text += kEndOfText;
   NS_RETURN_IF_ERROR(ParseModelDrift(text).status());
   return text;
 }
 
 StatusOr<std::vector<StageDrift>> ReadModelDrift(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kDriftFileName;
-  const StatusOr<std::string> text = ReadRegularFile(path, kMaxDriftBytes);
-  if (absl::IsNotFound(text.status())) return std::vector<StageDrift>();
-  if (!text.ok()) return text.status();
-  StatusOr<std::vector<StageDrift>> drift = ParseModelDrift(*text);
-  if (!drift.ok()) return Annotate(drift.status(), path.string());
+  StatusOr<std::vector<StageDrift>> drift = ParseFile(path, kMaxDriftBytes, ParseModelDrift);
+  if (absl::IsNotFound(drift.status())) return std::vector<StageDrift>();
   return drift;
 }
 

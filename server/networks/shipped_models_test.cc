@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/networks/model_manifest.h"
-#include "server/networks/universal_cost_model.h"
+#include "server/networks/network_cost_model.h"
 
 namespace neuroshard {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "common/base/random.h"
-#include "server/networks/neural_cost_model.h"
+#include "server/networks/network_cost_model.h"
 #include "server/networks/testing/model_fixture.h"
 
 namespace neuroshard {
@@ -36,7 +36,7 @@ class SyntheticModelTest : public testing::Test {
   static std::shared_ptr<const CostModel> Load(const fs::path& directory) {
     const auto manifest = ReadModelManifest(directory);
     EXPECT_TRUE(manifest.ok()) << manifest.status();
-    const auto model = LoadNeuralCostModel(*manifest, directory);
+    const auto model = LoadCostModel(*manifest, directory);
     EXPECT_TRUE(model.ok()) << model.status();
     return *model;
   }

@@ -9,17 +9,16 @@
 #include <utility>
 
 #include "common/domain/shard_layout.h"
-#include "server/cost/comm_features.h"
 #include "server/cost/volume_equivalent.h"
-#include "server/networks/comm_network_member.h"
 
 namespace neuroshard {
 
 // What the model and all that were bound from it share.
 struct UniversalCommNetworks {
-  std::vector<CommNetworkMember> members;
+  Normalisation normalisation;
+  std::vector<CommNetworkMember> members = {};
   std::size_t num_pricing = 1;  // of them: their mean prices
-  std::array<std::optional<IntervalRule>, kCollectiveKinds> interval_rules;
+  std::array<std::optional<IntervalRule>, kCollectiveKinds> interval_rules = {};
   bool tells_hosts_apart = false;
   std::array<bool, kCollectiveKinds> known{};
 
@@ -34,6 +33,8 @@ struct UniversalCommNetworks {
 
 namespace {
 
+constexpr double kMinLogMs = -20;
+constexpr double kMaxLogMs = 12;
 constexpr double kWireElementBytes = 4;
 constexpr double kReferenceColumns = 128;
 
@@ -41,10 +42,12 @@ constexpr double kReferenceColumns = 128;
 struct Scratch {
   std::vector<double> bytes;
   std::vector<double> start_offsets_ms;
-  std::vector<CommFeatureRow> rows;
+  std::vector<CommFeatureRow> rows;  // of one placement
+  std::vector<float> inputs;         // normalised, of all
   std::vector<double> wait_ms;
   std::vector<double> cost_ms;
   std::vector<double> of_member_ms;
+  std::vector<float> log_ms;
 };
 thread_local Scratch scratch;
 
@@ -123,12 +126,12 @@ class BoundUniversalComm final : public CommModel {
       }
       const CollectiveKind kind =
           forward ? CollectiveKind::kAllToAllForward : CollectiveKind::kAllToAllBackward;
-      scratch.rows.clear();
+      scratch.inputs.clear();
       scratch.wait_ms.clear();
       AddRows(kind);
       std::vector<std::vector<double>> by_member;
       for (const CommNetworkMember& member : networks_->members) {
-        member.Costs(kind, scratch.rows, scratch.wait_ms, by_member.emplace_back(ranks.size()));
+        member.Costs(kind, scratch.inputs, scratch.wait_ms, by_member.emplace_back(ranks.size()));
       }
       const std::vector<IntervalRule> rules = RulesOf(kind, ranks);
       std::vector<double> said(by_member.size());
@@ -170,12 +173,16 @@ class BoundUniversalComm final : public CommModel {
 
   // Adds the features of one placement, whose bytes and offsets scratch has.
   void AddRows(CollectiveKind kind) const {
-    const std::size_t begin = scratch.rows.size();
-    scratch.rows.resize(begin + layout_.num_ranks());
+    const std::size_t begin = scratch.wait_ms.size();
+    scratch.rows.resize(layout_.num_ranks());
     scratch.wait_ms.resize(begin + layout_.num_ranks());
-    CommFeaturesOf(layout_, kind, scratch.bytes, scratch.start_offsets_ms,
-                   std::span(scratch.rows).subspan(begin),
+    CommFeaturesOf(layout_, kind, scratch.bytes, scratch.start_offsets_ms, scratch.rows,
                    std::span(scratch.wait_ms).subspan(begin));
+    for (const CommFeatureRow& row : scratch.rows) {
+      for (std::size_t k = 0; k < kCommFeatures; ++k) {
+        scratch.inputs.push_back(networks_->normalisation.Apply(k, row[k]));
+      }
+    }
   }
 
   // The networks run on the rows of many placements at once.
@@ -187,7 +194,7 @@ class BoundUniversalComm final : public CommModel {
     const std::size_t block = ranks * std::max<std::size_t>(1, kBlockRows / ranks);
     for (std::size_t begin = 0; begin < loads.size(); begin += block) {
       const std::size_t rows = std::min(block, loads.size() - begin);
-      scratch.rows.clear();
+      scratch.inputs.clear();
       scratch.wait_ms.clear();
       for (std::size_t first = begin; first < begin + rows; first += ranks) {
         scratch.bytes.resize(ranks);
@@ -205,7 +212,7 @@ class BoundUniversalComm final : public CommModel {
       scratch.of_member_ms.resize(rows);
       const std::size_t members = networks_->num_pricing;
       for (std::size_t m = 0; m < members; ++m) {
-        networks_->members[m].Costs(kind, scratch.rows, scratch.wait_ms, scratch.of_member_ms);
+        networks_->members[m].Costs(kind, scratch.inputs, scratch.wait_ms, scratch.of_member_ms);
         for (std::size_t r = 0; r < rows; ++r) {
           scratch.cost_ms[r] += scratch.of_member_ms[r] / static_cast<double>(members);
         }
@@ -253,9 +260,30 @@ class BoundUniversalComm final : public CommModel {
 
 }  // namespace
 
+CommNetworkMember::CommNetworkMember(const TensorFile& file, const std::string& prefix,
+                                     const std::vector<std::int64_t>& layers)
+    : net_(file, prefix + ".layer", layers, DenseActivation::kNone, HiddenUnits::kHalves),
+      wait_scale_(file.tensors.at(prefix + ".wait_scale").values),
+      floor_ms_(file.tensors.at(prefix + ".floor_ms").values) {}
+
+void CommNetworkMember::Costs(CollectiveKind kind, std::span<const float> rows,
+                              std::span<const double> wait_ms, std::span<double> cost_ms) const {
+  scratch.log_ms.resize(cost_ms.size());
+  net_.Run(std::ssize(cost_ms), rows, scratch.log_ms);
+  const std::size_t c = static_cast<std::size_t>(kind);
+  const double wait_scale = wait_scale_[c];
+  const double floor_ms = floor_ms_[c];
+  for (std::size_t r = 0; r < cost_ms.size(); ++r) {
+    const double value = scratch.log_ms[r];
+    // NaN is the largest, as what overflows is.
+    const double log_ms = value < kMinLogMs ? kMinLogMs : (value < kMaxLogMs ? value : kMaxLogMs);
+    cost_ms[r] = wait_scale * wait_ms[r] + floor_ms + std::exp(log_ms);
+  }
+}
+
 UniversalComm::UniversalComm(const UniversalCommManifest& manifest,
                              const TrainedOnManifest& trained_on, const TensorFile& file) {
-  UniversalCommNetworks networks;
+  UniversalCommNetworks networks{Normalisation(file)};
   networks.num_pricing = static_cast<std::size_t>(manifest.pricing_members());
   for (int m = 0; m < manifest.members; ++m) {
     networks.members.emplace_back(file, fmt::format("member.{}", m), manifest.layers);

@@ -2,16 +2,44 @@
 // ranks, any host layout and four collectives.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "common/base/status.h"
+#include "server/cost/comm_features.h"
 #include "server/cost/comm_model.h"
 #include "server/cost/interval_rule.h"
 #include "server/cost/pricing_conditions.h"
+#include "server/networks/mlp_network.h"
 #include "server/networks/model_manifest.h"
 #include "server/networks/safetensors.h"
 
 namespace neuroshard {
+
+// One member. cost = wait_scale[c] x wait + floor_ms[c] + exp(clamp(net(z), -20, 12)) of a rank in
+// collective c, net with HiddenUnits::kHalves: with weights that are not negative behind the rising
+// features the cost rises with bytes, and is neither convex nor concave in them. Immutable; any
+// thread; asks for no memory once a thread has called it with as many rows.
+class CommNetworkMember {
+ public:
+  // Tensors "<prefix>.layer.<i>.weight" ... of a file that CheckNetworkTensors has passed with
+  // UniversalCommTensors.
+  CommNetworkMember(const TensorFile& file, const std::string& prefix,
+                    const std::vector<std::int64_t>& layers);
+
+  // A row of normalised features and a wait for each rank, as CommFeaturesOf gives them, of any
+  // number of collectives of one kind.
+  void Costs(CollectiveKind kind, std::span<const float> rows, std::span<const double> wait_ms,
+             std::span<double> cost_ms) const;
+
+ private:
+  MlpNetwork net_;
+  std::vector<float> wait_scale_;
+  std::vector<float> floor_ms_;
+};
 
 struct UniversalCommNetworks;
 

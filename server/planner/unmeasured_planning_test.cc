@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/networks/model_manifest.h"
-#include "server/networks/universal_cost_model.h"
+#include "server/networks/network_cost_model.h"
 #include "server/planner/planner.h"
 #include "server/search/run_search.h"
 #include "tests/support/fake_clock.h"

@@ -20,8 +20,8 @@ namespace neuroshard {
 enum class NetworkKind {
   kTableSum,           // NeuroShard's compute network: head(sum over shards of table layers)
   kMlp,                // NeuroShard's communication network
-  kUniversalTableSum,  // server/networks/universal_compute.h
-  kUniversalComm,      // server/networks/comm_network_member.h, of one rank
+  kUniversalTableSum,  // server/networks/network_compute.h
+  kUniversalComm,      // server/networks/universal_comm.h, of one rank
 };
 
 // The tensors of one network, or of one member of an ensemble, in the order of its file and without

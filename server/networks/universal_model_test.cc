@@ -1,5 +1,3 @@
-#include "server/networks/universal_cost_model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "common/base/random.h"
 #include "server/cost/compute_features.h"
 #include "server/networks/model_directory.h"
+#include "server/networks/network_cost_model.h"
 #include "server/networks/testing/universal_fixture.h"
 
 namespace neuroshard {

@@ -1,4 +1,4 @@
-#include "server/networks/universal_compute.h"
+#include "server/networks/network_compute.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/positions.h"
 #include "server/cost/compute_features.h"
+#include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
 namespace {
@@ -18,12 +20,6 @@ constexpr double kMaxExponent = 10;
 float BoundedExp(double x) {
   const double bounded = x < kMinExponent ? kMinExponent : (x < kMaxExponent ? x : kMaxExponent);
   return static_cast<float>(std::exp(bounded));
-}
-
-float FiniteCost(double value) {
-  const float rounded = static_cast<float>(value);
-  if (!std::isfinite(rounded) && !(rounded < 0)) return std::numeric_limits<float>::max();
-  return std::max(rounded, 0.0F);
 }
 
 // The member's head as layers "head.0" and "head.1".
@@ -57,14 +53,25 @@ TensorFile HeadLayers(const TensorFile& file, const std::string& member, std::si
 
 }  // namespace
 
-UniversalCompute::UniversalCompute(const UniversalComputeManifest& manifest, const TensorFile& file)
-    : normalisation_(file),
-      cache_bytes_(static_cast<double>(manifest.cache_bytes)),
+float FiniteCost(double value) {
+  const float rounded = static_cast<float>(value);
+  if (!std::isfinite(rounded) && !(rounded < 0)) return std::numeric_limits<float>::max();
+  return std::max(rounded, 0.0F);
+}
+
+NetworkCompute::NetworkCompute(const UniversalComputeManifest& manifest, const TensorFile& file)
+    : fill_row_(
+          [cache_bytes = static_cast<double>(manifest.cache_bytes)](
+              const PricingConditions& conditions, const ShardFeatures& shard,
+              std::span<double> row) { ComputeFeaturesOf(conditions, shard, cache_bytes, row); }),
+      row_width_(ComputeFeatureNames().size()),
+      normalisation_(file),
+      exponential_(true),
       width_(static_cast<std::size_t>(manifest.table_layers.back())),
       num_outputs_(manifest.outputs.size()),
       num_pricing_(static_cast<std::size_t>(manifest.pricing_members())) {
   for (const std::string& feature : manifest.features) {
-    features_.push_back(ComputeFeatureIndex(feature).value());
+    columns_.push_back(ComputeFeatureIndex(feature).value());
   }
   const std::size_t hidden = static_cast<std::size_t>(manifest.head_width);
   const std::vector<std::int64_t> head_widths = {static_cast<std::int64_t>(width_),
@@ -80,29 +87,46 @@ UniversalCompute::UniversalCompute(const UniversalComputeManifest& manifest, con
   if (manifest.interval) interval_rule_.emplace(*manifest.interval);
 }
 
-std::vector<float> UniversalCompute::Inputs(const PricingConditions& conditions,
-                                            std::span<const ShardFeatures> shards) const {
-  std::vector<double> row(ComputeFeatureNames().size());
+NetworkCompute::NetworkCompute(const ComputeNetworkManifest& manifest,
+                               const FeatureColumns& columns, const TensorFile& file)
+    : fill_row_([columns](const PricingConditions& conditions, ShardFeatures shard,
+                          std::span<double> row) {
+        shard.pooling_factor = ShardPoolingFactor(conditions, shard);
+        columns.Fill(shard, row);
+      }),
+      row_width_(manifest.features.size()),
+      columns_(Positions(row_width_)),
+      normalisation_(file),
+      exponential_(false),
+      width_(static_cast<std::size_t>(manifest.table_layers.back())),
+      num_outputs_(manifest.outputs.size()),
+      num_pricing_(1) {
+  members_.push_back({MlpNetwork(file, "table", manifest.table_layers, DenseActivation::kRelu),
+                      MlpNetwork(file, "head", manifest.head_layers, DenseActivation::kNone)});
+}
+
+std::vector<float> NetworkCompute::Inputs(const PricingConditions& conditions,
+                                          std::span<const ShardFeatures> shards) const {
+  std::vector<double> row(row_width_);
   std::vector<float> inputs;
-  inputs.reserve(shards.size() * features_.size());
+  inputs.reserve(shards.size() * columns_.size());
   for (const ShardFeatures& shard : shards) {
-    ComputeFeaturesOf(conditions, shard, cache_bytes_, row);
-    for (std::size_t column = 0; column < features_.size(); ++column) {
-      inputs.push_back(normalisation_.Apply(column, row[features_[column]]));
+    fill_row_(conditions, shard, row);
+    for (std::size_t column = 0; column < columns_.size(); ++column) {
+      inputs.push_back(normalisation_.Apply(column, row[columns_[column]]));
     }
   }
   return inputs;
 }
 
-void UniversalCompute::Represent(const PricingConditions& conditions,
-                                 std::span<const ShardFeatures> shards,
-                                 std::span<float> phi) const {
+void NetworkCompute::Represent(const PricingConditions& conditions,
+                               std::span<const ShardFeatures> shards, std::span<float> phi) const {
   RepresentBy(num_pricing_, conditions, shards, phi);
 }
 
-void UniversalCompute::RepresentBy(std::size_t members, const PricingConditions& conditions,
-                                   std::span<const ShardFeatures> shards,
-                                   std::span<float> phi) const {
+void NetworkCompute::RepresentBy(std::size_t members, const PricingConditions& conditions,
+                                 std::span<const ShardFeatures> shards,
+                                 std::span<float> phi) const {
   const std::size_t stride = members * width_;
   assert(phi.size() == shards.size() * stride);
   const std::vector<float> inputs = Inputs(conditions, shards);
@@ -111,22 +135,23 @@ void UniversalCompute::RepresentBy(std::size_t members, const PricingConditions&
     members_[m].phi.Run(static_cast<std::int64_t>(shards.size()), inputs, of_member);
     for (std::size_t i = 0; i < shards.size(); ++i) {
       for (std::size_t w = 0; w < width_; ++w) {
+        const float value = of_member[i * width_ + w];
         // What has no rows is not looked up.
         phi[i * stride + m * width_ + w] =
-            shards[i].rows == 0 ? 0.0F : BoundedExp(of_member[i * width_ + w]);
+            shards[i].rows == 0 ? 0.0F : (exponential_ ? BoundedExp(value) : value);
       }
     }
   }
 }
 
-ComputeCost UniversalCompute::CostOf(const double* values) const {
+ComputeCost NetworkCompute::CostOf(const double* values) const {
   if (!splits()) return {.total_ms = FiniteCost(values[0])};
   const float forward_ms = FiniteCost(values[0]);
   const float backward_ms = FiniteCost(values[1]);
   return {FiniteCost(forward_ms + backward_ms), forward_ms, backward_ms};
 }
 
-void UniversalCompute::Costs(std::span<const float> sums, std::span<ComputeCost> out) const {
+void NetworkCompute::Costs(std::span<const float> sums, std::span<ComputeCost> out) const {
   constexpr std::size_t kBlockRows = 128;
   const std::size_t stride = representation_width();
   assert(sums.size() == out.size() * stride);
@@ -147,7 +172,7 @@ void UniversalCompute::Costs(std::span<const float> sums, std::span<ComputeCost>
   }
 }
 
-std::vector<ComputeInterval> UniversalCompute::Intervals(
+std::vector<ComputeInterval> NetworkCompute::Intervals(
     const PricingConditions& conditions,
     std::span<const std::vector<ShardFeatures>> shards_of_ranks,
     std::span<const ComputeCost> costs) const {
@@ -185,7 +210,7 @@ std::vector<ComputeInterval> UniversalCompute::Intervals(
   return intervals;
 }
 
-double UniversalCompute::TrialRun() const {
+double NetworkCompute::TrialRun() const {
   ShardFeatures shard;
   shard.rows = shard.table_rows = 1'000'000;
   shard.cols = 64;

@@ -1,5 +1,3 @@
-#include "server/networks/neural_cost_model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "common/base/random.h"
 #include "server/cost/feature_columns.h"
 #include "server/networks/model_directory.h"
+#include "server/networks/network_cost_model.h"
 #include "server/networks/testing/model_fixture.h"
 
 namespace neuroshard {
@@ -128,7 +127,7 @@ StatusOr<std::shared_ptr<const CostModel>> Load(const ModelFixture& fixture) {
   const fs::path directory =
       FreshRoot() / fixture.manifest.name / std::to_string(fixture.manifest.version);
   NS_RETURN_IF_ERROR(WriteModelDirectory(directory, fixture.manifest, fixture.files));
-  return LoadNeuralCostModel(fixture.manifest, directory);
+  return LoadCostModel(fixture.manifest, directory);
 }
 
 void ExpectNear(double actual, double expected) {
@@ -362,7 +361,7 @@ class NeuralCostModelRefusalTest : public testing::Test {
   // What loading says once `file` has these contents.
   std::string RefusalWith(const std::string& file, const TensorFile& contents) {
     EXPECT_TRUE(WriteTensorFile(directory_ / file, contents).ok());
-    const auto model = LoadNeuralCostModel(fixture_.manifest, directory_);
+    const auto model = LoadCostModel(fixture_.manifest, directory_);
     EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
     return Message(model.status());
   }
@@ -406,7 +405,7 @@ TEST_F(NeuralCostModelRefusalTest, AnOverflowInTheTrialRun) {
 
 TEST_F(NeuralCostModelRefusalTest, AMissingFile) {
   fs::remove(directory_ / "compute.safetensors");
-  const auto model = LoadNeuralCostModel(fixture_.manifest, directory_);
+  const auto model = LoadCostModel(fixture_.manifest, directory_);
   EXPECT_TRUE(absl::IsNotFound(model.status()));
   EXPECT_THAT(Message(model.status()), HasSubstr("compute.safetensors"));
 }
