@@ -8,8 +8,8 @@
 #include "common/base/bytes.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/task_file.h"
-#include "server/cost/universal/universal_cost_model.h"
-#include "server/models/model_manifest.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/network_cost_model.h"
 
 namespace neuroshard {
 namespace {

@@ -26,7 +26,7 @@
 #include "bench/benchmark_tasks.h"
 #include "common/base/random.h"
 #include "server/cost/pricing_conditions.h"
-#include "server/models/model_manifest.h"
+#include "server/networks/model_manifest.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/run_search.h"

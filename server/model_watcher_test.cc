@@ -13,8 +13,8 @@
 #include <string>
 #include <thread>
 
-#include "server/models/model_drift.h"
-#include "server/models/testing/model_fixture.h"
+#include "server/networks/model_drift.h"
+#include "server/networks/testing/model_fixture.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/status_matchers.h"
 

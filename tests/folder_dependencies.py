@@ -4,7 +4,8 @@
   folder_dependencies.py            exit status 1 where the sources include what the table does not have, or no longer include what it has
   folder_dependencies.py --write    writes the table anew, for a reviewer to see what changed
 
-Whatever the table says, folders may not include each other in a circle, nor against the direction of the layers.
+Whatever the table says, folders may not include each other in a circle, nor against the direction of the layers; and folders of a layer may not, each taken
+with all that is below it (server/cost, server/models, ...).
 """
 
 import graphlib
@@ -52,6 +53,17 @@ def floors(graph):
     return order
 
 
+def rooms(found):
+    """The same of folders of a layer, each with all below it."""
+    whole = {}
+    for folder, uses in found.items():
+        room = whole.setdefault("/".join(folder.split("/")[:2]), {})
+        for other, where in uses.items():
+            if "/".join(other.split("/")[:2]) != "/".join(folder.split("/")[:2]):
+                room.setdefault("/".join(other.split("/")[:2]), where)
+    return whole
+
+
 def main():
     write = sys.argv[1:] == ["--write"]
     if sys.argv[1:] and not write:
@@ -61,12 +73,14 @@ def main():
         layer = folder.split("/")[0]
         faults += [f"against the direction of layers: {where}" for other, where in uses.items()
                    if other.split("/")[0] not in (layer, *LAYER_MAY_USE[layer])]
-    try:
-        order = floors(found)
-    except graphlib.CycleError as circle:
-        path = list(reversed(circle.args[1]))
-        order = []
-        faults.append("folders include each other in a circle: " + "; ".join(found[a][b] for a, b in zip(path, path[1:])))
+    order = []
+    for graph in (rooms(found), found):
+        try:
+            order = floors(graph)
+        except graphlib.CycleError as circle:
+            path = list(reversed(circle.args[1]))
+            order = []
+            faults.append("folders include each other in a circle: " + "; ".join(graph[a][b] for a, b in zip(path, path[1:])))
     if write and order:
         TABLE.write_text(HEAD + "".join(f"{folder}: {' '.join(sorted(found[folder]))}".rstrip() + "\n" for folder in order))
     table = read_table()

@@ -2,15 +2,18 @@
 
 #include <limits>
 
-#include "common/text/config_reader.h"
-#include "server/models/manifest_fields.h"
-#include "server/models/regular_file.h"
+#include "server/networks/manifest_fields.h"
 
 namespace neuroshard {
 namespace {
 
 constexpr std::int64_t kMaxChannelBytes = 1 << 16;
 constexpr IntegerRange kVersion{1, std::numeric_limits<int>::max()};
+
+void Describe(ManifestFields& fields, StagedVersion& staged) {
+  fields.Number("version", &staged.version, kVersion);
+  fields.Number("share", &staged.share, {0, 1});
+}
 
 }  // namespace
 
@@ -26,29 +29,21 @@ std::string ModelChannel::ToText() const {
 StatusOr<ModelChannel> ParseModelChannel(std::string_view yaml) {
   NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
   ModelChannel channel;
-  RequireEnd(root, ReadFormat(root, kChannelFormat), yaml);
-  root.Require({"version"});
-  root.Read("version", &channel.version, kVersion);
-  if (auto rollout = root.SectionIfGiven("rollout")) {
-    rollout->Require({"version", "share"});
-    StagedVersion staged;
-    rollout->Read("version", &staged.version, kVersion);
-    rollout->Read("share", &staged.share, {0, 1});
-    if (staged.version == channel.version) {
-      rollout->AddViolation("version", "serves all requests already");
-    }
-    channel.rollout = staged;
+  ManifestFields fields(root);
+  int format = 0;
+  fields.Format(kChannelFormat, &format);
+  RequireEnd(root, format, yaml);
+  fields.Number("version", &channel.version, kVersion);
+  fields.Section("rollout", &channel.rollout, Describe);
+  if (channel.rollout && channel.rollout->version == channel.version) {
+    root.AddViolation("rollout.version", "serves all requests already");
   }
   NS_RETURN_IF_ERROR(root.Finish());
   return channel;
 }
 
 StatusOr<ModelChannel> ReadModelChannel(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kChannelFileName;
-  NS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxChannelBytes));
-  StatusOr<ModelChannel> channel = ParseModelChannel(text);
-  if (!channel.ok()) return Annotate(channel.status(), path.string());
-  return channel;
+  return ParseFile(folder / kChannelFileName, kMaxChannelBytes, ParseModelChannel);
 }
 
 StatusOr<ModelChannel> ChannelFor(const std::filesystem::path& folder, int version,

@@ -20,7 +20,7 @@
 #include "common/base/similar_word.h"
 #include "common/codec/fingerprint.h"
 #include "common/devices/device_table.h"
-#include "server/models/model_files.h"
+#include "server/networks/model_files.h"
 
 namespace neuroshard {
 namespace {

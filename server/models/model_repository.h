@@ -15,7 +15,7 @@
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
 #include "server/models/model_channel.h"
-#include "server/models/model_manifest.h"
+#include "server/networks/model_manifest.h"
 
 namespace neuroshard {
 

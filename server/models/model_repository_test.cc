@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
-#include "server/models/model_drift.h"
-#include "server/models/model_files.h"
-#include "server/models/testing/model_fixture.h"
+#include "server/networks/model_drift.h"
+#include "server/networks/model_files.h"
+#include "server/networks/testing/model_fixture.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"

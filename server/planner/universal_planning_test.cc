@@ -7,8 +7,8 @@
 #include <string>
 
 #include "common/base/random.h"
-#include "server/cost/universal/universal_cost_model.h"
-#include "server/models/testing/universal_fixture.h"
+#include "server/networks/network_cost_model.h"
+#include "server/networks/testing/universal_fixture.h"
 #include "server/planner/planner.h"
 #include "server/search/run_search.h"
 #include "tests/support/fake_clock.h"

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "server/cost/universal/universal_cost_model.h"
-#include "server/models/model_manifest.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/network_cost_model.h"
 #include "server/planner/planner.h"
 #include "server/search/run_search.h"
 #include "tests/support/fake_clock.h"

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "server/models/model_channel.h"
-#include "server/models/model_directory.h"
-#include "server/models/testing/model_fixture.h"
+#include "server/networks/model_directory.h"
+#include "server/networks/testing/model_fixture.h"
 #include "server/pretrain/testing/pretrain_fixture.h"
 
 namespace neuroshard {

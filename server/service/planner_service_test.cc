@@ -25,7 +25,7 @@
 #include "common/devices/device_table.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status_mapping.h"
-#include "server/models/testing/model_fixture.h"
+#include "server/networks/testing/model_fixture.h"
 #include "server/search/run_search.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/faulty_fields.h"

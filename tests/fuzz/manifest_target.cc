@@ -2,12 +2,12 @@
 #include <array>
 
 #include "common/devices/device_table.h"
-#include "server/models/fabric_file.h"
-#include "server/models/model_drift.h"
-#include "server/models/model_manifest.h"
-#include "server/models/network_tensors.h"
-#include "server/models/testing/model_fixture.h"
-#include "server/models/testing/universal_fixture.h"
+#include "server/networks/fabric_file.h"
+#include "server/networks/model_drift.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/network_tensors.h"
+#include "server/networks/testing/model_fixture.h"
+#include "server/networks/testing/universal_fixture.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace neuroshard::fuzz {

@@ -1,7 +1,7 @@
 // safetensors, and what a model's files have to be.
-#include "server/models/network_tensors.h"
-#include "server/models/safetensors.h"
-#include "server/models/testing/model_fixture.h"
+#include "server/networks/network_tensors.h"
+#include "server/networks/safetensors.h"
+#include "server/networks/testing/model_fixture.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace neuroshard::fuzz {

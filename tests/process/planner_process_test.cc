@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "server/models/testing/model_fixture.h"
+#include "server/networks/testing/model_fixture.h"
 #include "tests/process/servers.h"
 #include "tests/process/subprocess.h"
 #include "tests/process/temp_dir.h"

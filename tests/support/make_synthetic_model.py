@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a cost model that nobody measured, in the format neuroshard-cost-model/1 (server/models/README.md).
+"""Writes a cost model that nobody measured, in the format neuroshard-cost-model/1 (server/networks/README.md).
 
 Its networks are built by hand, not trained, so that what they compute is known exactly:
 

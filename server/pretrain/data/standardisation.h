@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/models/safetensors.h"
+#include "server/networks/safetensors.h"
 
 namespace neuroshard {
 

@@ -114,6 +114,15 @@ SampleSplit CollectiveRanks::RanksOf(const SampleSplit& records) const {
   return {RanksOf(records.train), RanksOf(records.validation), RanksOf(records.test)};
 }
 
+std::vector<int> CollectiveRanks::CountsOf(const std::vector<std::int64_t>& records) const {
+  std::vector<int> counts;
+  for (const std::int64_t record : records) {
+    const auto ranks = static_cast<std::size_t>(first_rank[record + 1] - first_rank[record]);
+    counts.insert(counts.end(), ranks, static_cast<int>(ranks));
+  }
+  return counts;
+}
+
 UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records) {
   UniversalCommProblem result;
   TrainingProblem& problem = result.problem;

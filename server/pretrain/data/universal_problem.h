@@ -27,6 +27,8 @@ struct CollectiveRanks {
   // The samples of records, in their order.
   std::vector<std::int64_t> RanksOf(const std::vector<std::int64_t>& records) const;
   SampleSplit RanksOf(const SampleSplit& records) const;
+  // Of each of those samples, how many ranks its record has.
+  std::vector<int> CountsOf(const std::vector<std::int64_t>& records) const;
 };
 
 // A sample is a rank of a collective, and one row. Its sample columns are the wait (in units) in

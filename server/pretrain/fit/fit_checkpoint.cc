@@ -5,8 +5,8 @@
 #include <system_error>
 
 #include "common/base/sha256.h"
-#include "server/models/regular_file.h"
-#include "server/models/safetensors.h"
+#include "server/networks/regular_file.h"
+#include "server/networks/safetensors.h"
 
 namespace neuroshard {
 namespace {

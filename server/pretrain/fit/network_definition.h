@@ -1,5 +1,5 @@
 // The networks of the model format, as training sees them: their tensors, and how a trained number
-// becomes the weight that is used. The tensors are those of server/models/network_tensors.h, which
+// becomes the weight that is used. The tensors are those of server/networks/network_tensors.h, which
 // serving reads; fit/torch_network.cc computes with them in libtorch.
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "server/models/model_manifest.h"
-#include "server/models/network_tensors.h"
-#include "server/models/safetensors.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/network_tensors.h"
+#include "server/networks/safetensors.h"
 #include "server/pretrain/data/standardisation.h"
 
 namespace neuroshard {
@@ -20,8 +20,8 @@ namespace neuroshard {
 enum class NetworkKind {
   kTableSum,           // NeuroShard's compute network: head(sum over shards of table layers)
   kMlp,                // NeuroShard's communication network
-  kUniversalTableSum,  // server/cost/universal/universal_compute.h
-  kUniversalComm,      // server/cost/universal/comm_network_member.h, of one rank
+  kUniversalTableSum,  // server/networks/network_compute.h
+  kUniversalComm,      // server/networks/universal_comm.h, of one rank
 };
 
 // The tensors of one network, or of one member of an ensemble, in the order of its file and without

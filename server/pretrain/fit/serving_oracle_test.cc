@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "server/cost/neural/mlp_network.h"
-#include "server/cost/universal/comm_network_member.h"
+#include "server/networks/mlp_network.h"
+#include "server/networks/universal_comm.h"
 #include "server/pretrain/fit/cost_prediction.h"
 #include "server/pretrain/fit/torch_network.h"
 
@@ -81,7 +81,14 @@ TEST(ServingOracleTest, CommNetworkMemberIsWhatTrainingFitted) {
   TensorFile file = problem.standardisation.File();
   AddNetwork(network, weights, problem.scale, problem.standardisation, "member.0.", file);
   std::vector<double> served_ms(kRanks);
-  CommNetworkMember(file, "member.0", manifest.layers).Costs(kKind, rows, wait_ms, served_ms);
+  const Normalisation normalisation(file);
+  std::vector<float> inputs;
+  for (const CommFeatureRow& row : rows) {
+    for (std::size_t k = 0; k < kCommFeatures; ++k) {
+      inputs.push_back(normalisation.Apply(k, row[k]));
+    }
+  }
+  CommNetworkMember(file, "member.0", manifest.layers).Costs(kKind, inputs, wait_ms, served_ms);
   const std::vector<double> trained_ms = PredictCosts(problem, network, weights, samples);
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_NEAR(served_ms[rank], trained_ms[rank], 1e-5 * trained_ms[rank]);

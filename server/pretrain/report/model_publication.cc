@@ -14,10 +14,10 @@
 #include <system_error>
 #include <utility>
 
-#include "server/models/model_directory.h"
-#include "server/models/model_files.h"
-#include "server/models/model_manifest.h"
-#include "server/models/regular_file.h"
+#include "server/networks/model_directory.h"
+#include "server/networks/model_files.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/regular_file.h"
 #include "server/pretrain/report/model_drift_measurement.h"
 #include "server/pretrain/report/training_report.h"
 

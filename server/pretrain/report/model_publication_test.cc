@@ -8,9 +8,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "server/cost/neural/neural_cost_model.h"
 #include "server/cost/shard_features.h"
-#include "server/models/model_manifest.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/network_cost_model.h"
 #include "server/pretrain/data/training_set.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/train/cost_model_training.h"
@@ -90,7 +90,7 @@ TEST_F(ModelPublicationTest, AServerPredictsWhatTrainingReported) {
   ASSERT_TRUE(Publish(trained, 1, ExistingVersion::kRefuse).ok());
   const auto manifest = ReadModelManifest(Path(1));
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  const auto loaded = LoadNeuralCostModel(*manifest, Path(1));
+  const auto loaded = LoadCostModel(*manifest, Path(1));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const CostModel& model = **loaded;
 

@@ -1,16 +1,49 @@
 // Outcome of a training: the model, before it has a name, and the reports on it.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "server/models/model_manifest.h"
-#include "server/models/safetensors.h"
-#include "server/pretrain/report/learning_curve.h"
-#include "server/pretrain/report/network_report.h"
+#include "server/networks/model_manifest.h"
+#include "server/networks/safetensors.h"
+#include "server/pretrain/report/regression_metrics.h"
 
 namespace neuroshard {
+
+// Accuracy of one network on samples that it has not learned from.
+struct NetworkReport {
+  std::string name;  // "compute", "forward_comm x4"; for people
+  std::string key;   // of its values in model.yaml's metrics: "compute", "forward_comm.ranks_4"
+  std::int64_t train_samples = 0;
+  std::int64_t validation_samples = 0;
+  std::int64_t epochs = 0;
+  std::int64_t best_epoch = 0;
+  // On the held-out samples. Compute: the total cost. Communication: pooled over ranks, and
+  // `samples` counts collectives.
+  RegressionMetrics held_out;
+  std::vector<double> predicted_ms;  // what held_out is computed from
+  std::vector<double> measured_ms;
+  // The share of measured_ms inside the model's interval, where it gives one.
+  std::optional<double> coverage = {};
+  // A part of another report's samples.
+  bool is_part = false;
+};
+
+// The error of a network by the number of samples that it learned from. Trainings with the same
+// configuration on growing shares of them, on the same held-out samples.
+struct LearningPoint {
+  std::int64_t train_samples = 0;
+  double mape_percent = 0;
+  double kendall_tau = 0;
+};
+
+struct LearningCurve {
+  std::string name;                   // of the report whose held-out samples it is about
+  std::vector<LearningPoint> points;  // the last one is of all training samples
+};
 
 struct TrainingOutcome {
   ModelManifest manifest;  // without name, version, metrics and provenance

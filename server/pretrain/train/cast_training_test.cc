@@ -4,7 +4,7 @@
 #include "server/pretrain/data/cast_records.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/train/cast_fit.h"
-#include "server/pretrain/train/universal_stages.h"
+#include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {

@@ -1,62 +1,15 @@
 #include "server/pretrain/train/cost_model_training.h"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "server/cost/feature_columns.h"
 #include "server/pretrain/data/repeated_samples.h"
 #include "server/pretrain/data/training_set.h"
-#include "server/pretrain/fit/cost_prediction.h"
 #include "server/pretrain/train/network_trainer.h"
 
 namespace neuroshard {
 namespace {
-
-// Sums each sample's outputs: forward + backward of compute.
-std::vector<double> Totals(const std::vector<double>& values, int outputs) {
-  std::vector<double> totals(values.size() / outputs, 0);
-  for (std::size_t i = 0; i < values.size(); ++i) totals[i / outputs] += values[i];
-  return totals;
-}
-
-// What the network puts below 0 becomes 0, as the server has it.
-std::vector<double> Predict(const EnsembleFit& fit, const std::vector<std::int64_t>& samples) {
-  std::vector<double> costs = PredictCosts(fit.problem, fit.network, fit.members.front(), samples);
-  for (double& cost : costs) cost = std::max(0.0, cost);
-  return costs;
-}
-
-TensorFile FileOf(const EnsembleFit& fit) {
-  TensorFile file = fit.problem.standardisation.File();
-  AddNetwork(fit.network, fit.members.front(), fit.problem.scale, fit.problem.standardisation, "",
-             file);
-  return file;
-}
-
-NetworkReport ReportOn(const EnsembleFit& fit, const SampleSplit& split, std::string key) {
-  const TrainingProblem& problem = fit.problem;
-  NetworkReport report;
-  report.name = problem.name;
-  report.key = std::move(key);
-  report.train_samples = static_cast<std::int64_t>(split.train.size());
-  report.validation_samples = static_cast<std::int64_t>(split.validation.size());
-  report.epochs = fit.epochs;
-  report.best_epoch = fit.best_epoch;
-  report.predicted_ms = Predict(fit, split.test);
-  for (const auto sample : split.test) {
-    for (int o = 0; o < problem.outputs; ++o) {
-      report.measured_ms.push_back(problem.targets[sample * problem.outputs + o]);
-    }
-  }
-  if (problem.total_counts) {
-    report.predicted_ms = Totals(report.predicted_ms, problem.outputs);
-    report.measured_ms = Totals(report.measured_ms, problem.outputs);
-  }
-  report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
-  report.held_out.samples = static_cast<std::int64_t>(split.test.size());
-  return report;
-}
 
 // Trains the network that a manifest's section describes, and adds its file and report.
 template <typename NetworkManifest>
@@ -67,8 +20,8 @@ Status AddTrained(TrainingProblem problem, const NetworkManifest& manifest, std:
   NS_ASSIGN_OR_RETURN(
       const EnsembleFit fit,
       TrainNetwork(std::move(problem), DefinitionOf(manifest), split, config, context));
-  outcome.files[manifest.file] = FileOf(fit);
-  outcome.reports.push_back(ReportOn(fit, split, std::move(key)));
+  outcome.files[manifest.file] = fit.File();
+  AddReports(fit, nullptr, split, {{fit.problem.name, std::move(key), split.test}}, outcome);
   return absl::OkStatus();
 }
 

@@ -20,7 +20,15 @@ constexpr std::int64_t kMinEpochs = 60;
 constexpr std::int64_t kStepsPerEpoch = 40;
 constexpr std::int64_t kMinBatch = 8;
 
-std::string MemberPrefix(std::size_t member) { return fmt::format("member.{}.", member); }
+// The training records are divided by these; all of them follow.
+constexpr std::int64_t kLearningCurveDivisors[] = {8, 4, 2};
+
+// Of the tensors of a member; the paper's networks have none.
+std::string MemberPrefix(const NetworkDefinition& network, std::size_t member) {
+  const bool several = network.kind == NetworkKind::kUniversalTableSum ||
+                       network.kind == NetworkKind::kUniversalComm;
+  return several ? fmt::format("member.{}.", member) : "";
+}
 
 // The old model's standardisation; columns that it has never seen vary get that of the new samples,
 // which changes nothing as long as their weights are 0.
@@ -50,8 +58,9 @@ void StandardiseProblem(const SampleSplit& split, const NetworkDefinition& netwo
   } else {
     TrainingProblem fresh = problem;
     fresh.Standardise(split.train);
-    const Standardisation continued = Continued(
-        *options.start, MemberPrefix(0) + network.tensors.front().name, fresh.standardisation);
+    const Standardisation continued =
+        Continued(*options.start, MemberPrefix(network, 0) + network.tensors.front().name,
+                  fresh.standardisation);
     problem.Standardise(split.train, &continued);
   }
   if (options.purpose == FitPurpose::kModel) WarnOfConstantColumns(problem, observer);
@@ -62,7 +71,7 @@ StatusOr<std::vector<std::vector<float>>> ReadStarts(const TrainingProblem& prob
                                                      const EnsembleOptions& options) {
   std::vector<std::vector<float>> starts;
   for (int m = 0; m < options.start_members; ++m) {
-    starts.push_back(ReadNetwork(network, *options.start, MemberPrefix(m), problem.scale));
+    starts.push_back(ReadNetwork(network, *options.start, MemberPrefix(network, m), problem.scale));
     if (starts.back().empty()) {
       return FailedPrecondition(
           "{}: the model to go on from has other layers than the configuration", problem.name);
@@ -85,6 +94,20 @@ StatusOr<std::vector<MemberState>> FitMembers(const std::string& name, const Ens
                        : ParametersOf(ensemble.network, starts[m % starts.size()]));
   }
   return RunFit(fit, context);
+}
+
+// One in `divisor` of `train`, at random by seed, ascending; a larger share has all of a smaller.
+std::vector<std::int64_t> ShareOfTraining(std::vector<std::int64_t> train, std::int64_t divisor,
+                                          std::uint64_t seed) {
+  Random(seed).Shuffle(train);
+  train.resize(train.size() / static_cast<std::size_t>(divisor));
+  std::sort(train.begin(), train.end());
+  return train;
+}
+
+std::int64_t Counted(const HeldOutPart& part, const std::vector<std::int64_t>& records) {
+  if (!part.counts) return std::ssize(records);
+  return std::count_if(records.begin(), records.end(), part.counts);
 }
 
 std::vector<std::vector<float>> BestWeights(const std::vector<MemberState>& states,
@@ -118,7 +141,8 @@ EnsemblePredictions EnsembleFit::PredictBefore(const std::vector<std::int64_t>& 
 TensorFile EnsembleFit::File() const {
   TensorFile file = problem.standardisation.File();
   for (std::size_t m = 0; m < members.size(); ++m) {
-    AddNetwork(network, members[m], problem.scale, problem.standardisation, MemberPrefix(m), file);
+    AddNetwork(network, members[m], problem.scale, problem.standardisation,
+               MemberPrefix(network, m), file);
   }
   return file;
 }
@@ -159,43 +183,85 @@ EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
                                     const NetworkDefinition& network,
                                     const std::vector<std::vector<float>>& members,
                                     const std::vector<std::int64_t>& samples) {
+  const auto outputs = static_cast<std::size_t>(problem.outputs);
+  const std::size_t values = problem.total_counts ? 1 : outputs;
   EnsemblePredictions predictions;
-  predictions.members_ms.resize(samples.size());
-  const std::ptrdiff_t outputs = problem.outputs;
+  predictions.members_ms.resize(samples.size() * values);
+  predictions.measured_ms.resize(samples.size() * values);
   for (const auto& weights : members) {
     const auto costs = PredictCosts(problem, network, weights, samples);
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const auto begin = costs.begin() + static_cast<std::ptrdiff_t>(i) * outputs;
-      predictions.members_ms[i].push_back(std::accumulate(begin, begin + outputs, 0.0));
+    for (std::vector<double>& by_member : predictions.members_ms) by_member.push_back(0);
+    for (std::size_t at = 0; at < costs.size(); ++at) {
+      predictions.members_ms[at * values / outputs].back() += std::max(0.0, costs[at]);
     }
   }
-  for (const std::int64_t sample : samples) {
-    const auto begin = problem.targets.begin() + sample * outputs;
-    predictions.measured_ms.push_back(std::accumulate(begin, begin + outputs, 0.0));
+  for (std::size_t at = 0; at < samples.size() * outputs; ++at) {
+    const std::size_t target = static_cast<std::size_t>(samples[at / outputs]) * outputs;
+    predictions.measured_ms[at * values / outputs] += problem.targets[target + at % outputs];
   }
   return predictions;
 }
 
-NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& predictions,
-                       const std::optional<IntervalManifest>& interval, std::int64_t samples,
-                       const std::vector<int>& num_ranks) {
-  NetworkReport report;
-  report.name = std::move(name);
-  report.key = std::move(key);
-  report.predicted_ms = predictions.Model();
-  report.measured_ms = predictions.measured_ms;
-  report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
-  report.held_out.samples = samples;
-  if (interval && samples > 0)
-    report.coverage = IntervalCoverage(*interval, predictions, num_ranks);
-  return report;
+void AddReports(const EnsembleFit& fit, const CollectiveRanks* ranks, const SampleSplit& by_record,
+                const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome) {
+  for (const HeldOutPart& part : parts) {
+    const std::vector<std::int64_t> samples = ranks ? ranks->RanksOf(part.records) : part.records;
+    const auto report = [&](std::string name, std::string key, const EnsemblePredictions& said) {
+      NetworkReport result;
+      result.name = std::move(name);
+      result.key = std::move(key);
+      result.predicted_ms = said.Model();
+      result.measured_ms = said.measured_ms;
+      result.held_out = MeasureRegression(result.predicted_ms, result.measured_ms);
+      result.held_out.samples = std::ssize(part.records);
+      return result;
+    };
+    const EnsemblePredictions said = fit.Predict(samples);
+    NetworkReport result = report(part.name, part.key, said);
+    if (part.interval != nullptr && !part.records.empty()) {
+      result.coverage = IntervalCoverage(
+          *part.interval, said, ranks ? ranks->CountsOf(part.records) : std::vector<int>());
+    }
+    result.train_samples = Counted(part, by_record.train);
+    result.validation_samples = Counted(part, by_record.validation);
+    result.epochs = fit.epochs;
+    result.best_epoch = fit.best_epoch;
+    result.is_part = part.is_part;
+    outcome.reports.push_back(std::move(result));
+    if (fit.starts.empty() || !part.says_before) continue;
+    outcome.reports.push_back(
+        report(part.name + ", before", part.key + ".before", fit.PredictBefore(samples)));
+    outcome.reports.back().is_part = true;
+  }
 }
 
-NetworkReport ReportBefore(const NetworkReport& now, const EnsemblePredictions& before) {
-  NetworkReport report = ReportOn(now.name + ", before", now.key + ".before", before, std::nullopt,
-                                  now.held_out.samples);
-  report.is_part = true;
-  return report;
+Status AddLearningCurves(const std::string& network, const EnsembleFit& whole,
+                         const CollectiveRanks* ranks, const SampleSplit& by_record,
+                         std::uint64_t seed, const std::vector<HeldOutPart>& parts,
+                         const FitTo& fit_to, TrainingOutcome& outcome) {
+  std::vector<LearningCurve> curves;
+  const auto add_points = [&](const EnsembleFit& fit, const std::vector<std::int64_t>& train) {
+    std::size_t curve = 0;
+    for (const HeldOutPart& part : parts) {
+      if (part.is_part || part.records.empty()) continue;
+      if (curve == curves.size()) curves.push_back({part.name, {}});
+      const auto said = fit.Predict(ranks ? ranks->RanksOf(part.records) : part.records);
+      const RegressionMetrics metrics = MeasureRegression(said.Model(), said.measured_ms);
+      curves[curve++].points.push_back(
+          {Counted(part, train), metrics.mape_percent, metrics.kendall_tau});
+    }
+  };
+  for (const std::int64_t divisor : kLearningCurveDivisors) {
+    SampleSplit share = by_record;
+    share.train = ShareOfTraining(std::move(share.train), divisor, seed);
+    if (share.train.empty()) continue;
+    NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
+                        fit_to(fmt::format("{}, learning curve 1/{}", network, divisor), share));
+    add_points(fit, share.train);
+  }
+  add_points(whole, by_record.train);
+  outcome.learning_curves.insert(outcome.learning_curves.end(), curves.begin(), curves.end());
+  return absl::OkStatus();
 }
 
 }  // namespace neuroshard

@@ -3,16 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/models/safetensors.h"
+#include "server/networks/safetensors.h"
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
+#include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/fit/fit_run.h"
-#include "server/pretrain/report/network_report.h"
+#include "server/pretrain/report/training_outcome.h"
 #include "server/pretrain/train/interval_calibration.h"
 
 namespace neuroshard {
@@ -66,19 +67,39 @@ StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
                                                        const std::vector<SampleSplit>& splits,
                                                        const FitContext& context);
 
-// Total costs of samples in ms by each of `members` (weights), and as measured.
+// Costs of samples in ms by each of `members` (weights), and as measured: the total of a sample
+// where that counts (TrainingProblem::total_counts), else every output. What is below 0 becomes 0, as
+// in serving.
 EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
                                     const NetworkDefinition& network,
                                     const std::vector<std::vector<float>>& members,
                                     const std::vector<std::int64_t>& samples);
 
-// `samples`: how many the predictions are of. `num_ranks` of each prediction, where they are of
-// collectives.
-NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& predictions,
-                       const std::optional<IntervalManifest>& interval, std::int64_t samples,
-                       const std::vector<int>& num_ranks = {});
+// Held-out records that are reported on together.
+struct HeldOutPart {
+  std::string name;  // as in NetworkReport
+  std::string key;
+  std::vector<std::int64_t> records;
+  const IntervalManifest* interval = nullptr;  // null: the model gives none
+  bool is_part = false;
+  // Also as the model to go on from says, where there is one.
+  bool says_before = true;
+  // Which records counted as learned from; empty: all.
+  std::function<bool(std::int64_t record)> counts = {};
+};
 
-// The report on the model to go on from, on the samples of `now`.
-NetworkReport ReportBefore(const NetworkReport& now, const EnsemblePredictions& before);
+// Adds a report on each part. `ranks`: where the problem's samples are ranks of the records; null:
+// they are the records.
+void AddReports(const EnsembleFit& fit, const CollectiveRanks* ranks, const SampleSplit& by_record,
+                const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome);
+
+// Adds the learning curve of each part that is no part of another: fits of 1/8, 1/4 and 1/2 of the
+// training records by `fit_to`, then `whole`, which was fitted to all. Errors of `fit_to`.
+using FitTo =
+    std::function<StatusOr<EnsembleFit>(const std::string& name, const SampleSplit& by_record)>;
+Status AddLearningCurves(const std::string& network, const EnsembleFit& whole,
+                         const CollectiveRanks* ranks, const SampleSplit& by_record,
+                         std::uint64_t seed, const std::vector<HeldOutPart>& parts,
+                         const FitTo& fit_to, TrainingOutcome& outcome);
 
 }  // namespace neuroshard

@@ -7,7 +7,7 @@
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/train/input_dist_fit.h"
-#include "server/pretrain/train/universal_stages.h"
+#include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {

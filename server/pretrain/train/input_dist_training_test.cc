@@ -3,7 +3,7 @@
 
 #include "server/pretrain/data/input_dist_observation.h"
 #include "server/pretrain/testing/synthetic_records.h"
-#include "server/pretrain/train/universal_stages.h"
+#include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {

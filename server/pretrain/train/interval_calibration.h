@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/models/universal_manifest.h"
+#include "server/networks/model_manifest.h"
 
 namespace neuroshard {
 

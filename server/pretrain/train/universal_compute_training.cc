@@ -11,7 +11,7 @@
 #include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/report/measurement_drift.h"
 #include "server/pretrain/train/ensemble.h"
-#include "server/pretrain/train/universal_stages.h"
+#include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {
@@ -145,32 +145,6 @@ void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSpli
   outcome.remarks.push_back(remark + ".");
 }
 
-Status AddLearningCurve(const std::vector<ComputeRecord>& records, const ComputeSplit& split,
-                        double cache_bytes, const TrainingConfig& config, const EnsembleFit& whole,
-                        const FitContext& context, TrainingOutcome& outcome) {
-  const auto add = [&](const EnsembleFit& fit, std::size_t train_samples) {
-    const auto point = [&](const char* name, const std::vector<std::int64_t>& samples) {
-      if (samples.empty()) return;
-      const EnsemblePredictions said = fit.Predict(samples);
-      AddLearningPoint(name, static_cast<std::int64_t>(train_samples),
-                       MeasureRegression(said.Model(), said.measured_ms), outcome.learning_curves);
-    };
-    point("compute", split.samples.test);
-    point("compute, unseen tables", split.unseen_tables);
-  };
-  for (const std::int64_t divisor : kLearningCurveDivisors) {
-    SampleSplit part = split.samples;
-    part.train = ShareOfTraining(part.train, divisor, config.optimization.seed);
-    if (part.train.empty()) continue;
-    NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
-                        FitCompute(LearningFitName("compute", divisor), records, part, cache_bytes,
-                                   config, nullptr, FitPurpose::kLearningCurve, context));
-    add(fit, part.train.size());
-  }
-  add(whole, split.samples.train.size());
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
@@ -182,41 +156,37 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
   const double cache_bytes = start != nullptr
                                  ? static_cast<double>(start->manifest.universal->cache_bytes)
                                  : static_cast<double>(config.cache_bytes);
-  NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
-                      FitCompute("compute", records, split.samples, cache_bytes, config, start,
-                                 FitPurpose::kModel, context));
+  const auto fit_to = [&](FitPurpose purpose) {
+    return [&, purpose](const std::string& name, const SampleSplit& samples) {
+      return FitCompute(name, records, samples, cache_bytes, config, start, purpose, context);
+    };
+  };
+  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to(FitPurpose::kModel)("compute", split.samples));
   UniversalComputeManifest manifest = ManifestOf(fit.problem, cache_bytes, config);
   manifest.interval = CalibrateInterval(fit.Predict(split.samples.validation), kIntervalCoverage);
 
-  const auto report = [&](const std::string& name, const std::string& key,
-                          const std::vector<std::int64_t>& samples, bool is_part) {
-    NetworkReport result =
-        ReportOn(name, key, fit.Predict(samples), manifest.interval, std::ssize(samples));
-    result.train_samples = std::ssize(split.samples.train);
-    result.validation_samples = std::ssize(split.samples.validation);
-    result.epochs = fit.epochs;
-    result.best_epoch = fit.best_epoch;
-    result.is_part = is_part;
-    outcome.reports.push_back(result);
-    if (start != nullptr) {
-      outcome.reports.push_back(ReportBefore(result, fit.PredictBefore(samples)));
-    }
+  std::vector<HeldOutPart> parts;
+  const auto add = [&](const std::string& name, const std::string& key,
+                       const std::vector<std::int64_t>& samples, bool is_part) {
+    parts.push_back(
+        {name, key, samples, manifest.interval ? &*manifest.interval : nullptr, is_part});
   };
-  report("compute", "compute", split.samples.test, false);
+  add("compute", "compute", split.samples.test, false);
   if (!split.unseen_tables.empty()) {
-    report("compute, unseen tables", "compute.unseen_tables", split.unseen_tables, false);
+    add("compute, unseen tables", "compute.unseen_tables", split.unseen_tables, false);
   }
   for (const auto& [name, samples] : HeldOutByCondition(records, split)) {
-    report("compute, " + name, "compute." + name, samples, true);
+    add("compute, " + name, "compute." + name, samples, true);
   }
   if (merged.new_ones < std::ssize(records)) {
     std::vector<std::int64_t> fresh = split.samples.test;
     std::erase_if(fresh, [&](std::int64_t at) { return at >= merged.new_ones; });
     std::vector<std::int64_t> replayed = split.samples.test;
     std::erase_if(replayed, [&](std::int64_t at) { return at < merged.new_ones; });
-    report("compute, new samples", "compute.new_samples", fresh, true);
-    report("compute, replayed samples", "compute.replayed_samples", replayed, true);
+    add("compute, new samples", "compute.new_samples", fresh, true);
+    add("compute, replayed samples", "compute.replayed_samples", replayed, true);
   }
+  AddReports(fit, nullptr, split.samples, parts, outcome);
   outcome.remarks.push_back(fmt::format(
       "{} of {} tables are held out: the {} samples that have one of them are only reported on.",
       split.held_out_tables, split.tables, split.unseen_tables.size()));
@@ -224,7 +194,8 @@ Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
   outcome.manifest.universal = std::move(manifest);
   outcome.files[outcome.manifest.universal->file] = fit.File();
   if (!config.learning_curve || start != nullptr) return absl::OkStatus();
-  return AddLearningCurve(records, split, cache_bytes, config, fit, context, outcome);
+  return AddLearningCurves("compute", fit, nullptr, split.samples, config.optimization.seed, parts,
+                           fit_to(FitPurpose::kLearningCurve), outcome);
 }
 
 }  // namespace neuroshard

@@ -8,7 +8,6 @@
 #include "server/pretrain/data/cast_records.h"
 #include "server/pretrain/data/repeated_samples.h"
 #include "server/pretrain/data/universal_problem.h"
-#include "server/pretrain/train/universal_stages.h"
 
 namespace neuroshard {
 namespace {

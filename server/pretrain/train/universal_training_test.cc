@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "server/cost/universal/universal_cost_model.h"
+#include "server/networks/network_cost_model.h"
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/report/model_comparison.h"
 #include "server/pretrain/report/model_publication.h"
@@ -103,7 +103,7 @@ TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
   ASSERT_TRUE(PublishModel(*outcome, *location, {}, ExistingVersion::kRefuse).ok());
   const auto manifest = ReadModelManifest(directory);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  const auto model = LoadUniversalCostModel(*manifest, directory);
+  const auto model = LoadCostModel(*manifest, directory);
   ASSERT_TRUE(model.ok()) << model.status();
   const ModelComparison served = CompareModel(**model, records.compute, records.comm);
   fs::remove_all(root);

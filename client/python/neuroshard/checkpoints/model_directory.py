@@ -1,4 +1,4 @@
-"""Writes a cost model's directory (server/models/README.md): tensors in safetensors files, model.yaml, all published in one rename."""
+"""Writes a cost model's directory (server/networks/README.md): tensors in safetensors files, model.yaml, all published in one rename."""
 
 import array
 import hashlib

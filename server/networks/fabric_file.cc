@@ -1,0 +1,47 @@
+#include "server/networks/fabric_file.h"
+
+#include <cstdint>
+#include <string>
+
+#include "common/devices/fabric_fields.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kMaxFabricFileBytes = 1 << 16;
+
+// Name and links, the keys that are the same in both places.
+void DescribeLinks(ManifestFields& fields, Fabric& fabric) {
+  fields.Name("name", &fabric.name);
+  if (fields.reads()) return ReadFabricLinks(fields.reader(), &fabric);
+  for (const auto& [key, link] :
+       {std::pair("intra_host", &fabric.intra_host), std::pair("inter_host", &fabric.inter_host)}) {
+    fields.FlowSection(key, [&](ManifestFields& of_link) {
+      of_link.Number("latency_us", &link->latency_us, {});
+      of_link.Number("bytes_per_s", &link->bytes_per_s, {});
+    });
+  }
+}
+
+}  // namespace
+
+StatusOr<Fabric> ParseFabric(std::string_view yaml) {
+  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
+  Fabric fabric;
+  ManifestFields fields(root);
+  fields.Constant("format", kFabricFormat);
+  DescribeLinks(fields, fabric);
+  NS_RETURN_IF_ERROR(root.Finish());
+  return fabric;
+}
+
+StatusOr<Fabric> ReadFabricFile(const std::filesystem::path& path) {
+  return ParseFile(path, kMaxFabricFileBytes, ParseFabric);
+}
+
+void DescribeFabric(ManifestFields& fields, Fabric& fabric) {
+  fields.Constant("kind", kFabricKind);
+  DescribeLinks(fields, fabric);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,533 @@
+#include "server/networks/model_manifest.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/base/printable_text.h"
+#include "common/domain/backend_names.h"
+#include "common/domain/vocabulary.h"
+#include "server/cost/comm_features.h"
+#include "server/cost/compute_features.h"
+#include "server/cost/feature_columns.h"
+#include "server/networks/fabric_file.h"
+#include "server/networks/manifest_fields.h"
+#include "server/networks/model_drift.h"
+#include "server/networks/model_files.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr std::int64_t kMaxManifestBytes = 1 << 20;
+constexpr std::int64_t kMaxVersion = 1'000'000'000;
+constexpr std::int64_t kMaxRanks = 16384;
+constexpr std::int64_t kMaxMembers = 64;
+constexpr std::int64_t kMaxBatchSize = std::int64_t{1} << 40;
+constexpr std::size_t kMaxNoisePoints = 8;
+constexpr std::size_t kMaxRankCounts = 64;
+constexpr IntegerRange kAtLeastTwoRanks{2, kMaxRanks};
+constexpr RealRange kCostMs{1e-12, 1e12};
+constexpr RealRange kFactor{1e-6, 1e6};
+constexpr RealRange kNsPerUnit{0, 1e6};
+
+// Names of all collectives, in the order of the letters.
+std::vector<std::string_view> CollectiveNames() {
+  std::vector<std::string_view> names;
+  for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
+    names.push_back(CollectiveName(static_cast<CollectiveKind>(kind)));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+template <typename E>
+std::vector<std::string_view> WordsIn() {
+  std::vector<std::string_view> words;
+  for (const auto& word : kWords<E>) words.push_back(word.text);
+  return words;
+}
+
+std::vector<std::string_view> MeasurableKernels() {
+  std::vector<std::string_view> words;
+  for (const auto& word : kWords<ComputeKernel>) {
+    if (IsMeasurable(word.value)) words.push_back(word.text);
+  }
+  return words;
+}
+
+// The width at a position of a list of layers that could be read.
+void CheckWidth(ManifestFields& fields, std::string_view key, std::size_t position,
+                const std::vector<std::int64_t>& widths, std::size_t expected,
+                std::string_view what, std::string_view more = "") {
+  if (widths.empty() || widths[position] == static_cast<std::int64_t>(expected)) return;
+  fields.reader().AddViolation(
+      fmt::format("{}[{}]", key, position),
+      fmt::format("must be {}{}{}, got {}", what, expected, more, widths[position]));
+}
+
+// 1 to `most` rising values, and as many in the list beside them.
+template <typename T>
+void CheckPoints(ConfigReader& section, std::string_view key, const std::vector<T>& points,
+                 std::size_t most, std::string_view beside_key, std::size_t beside) {
+  if (points.empty() || points.size() > most) {
+    section.AddViolation(key, fmt::format("must list 1 to {} values, got {}", most, points.size()));
+  }
+  if (std::adjacent_find(points.begin(), points.end(), std::greater_equal<>()) != points.end()) {
+    section.AddViolation(key, "must rise from entry to entry");
+  }
+  if (beside != points.size()) {
+    section.AddViolation(beside_key, fmt::format("must have an entry for each of {}, {}, got {}",
+                                                 key, points.size(), beside));
+  }
+}
+
+void Describe(ManifestFields& fields, IntervalManifest& interval) {
+  fields.Number("coverage", &interval.coverage, {0.01, 0.9999});
+  fields.Number("factor", &interval.factor, kFactor);
+  fields.List("noise_cost_ms", &interval.noise_cost_ms, kCostMs, Presence::kRequired);
+  fields.List("noise", &interval.noise, {0, 100}, Presence::kRequired);
+  fields.List("ranks", &interval.ranks, kAtLeastTwoRanks, Presence::kOptional);
+  fields.List("rank_factors", &interval.rank_factors, kFactor, Presence::kOptional);
+  if (!fields.reads()) return;
+  CheckPoints(fields.reader(), "noise_cost_ms", interval.noise_cost_ms, kMaxNoisePoints, "noise",
+              interval.noise.size());
+  if (fields.reader().Has("ranks") || fields.reader().Has("rank_factors")) {
+    CheckPoints(fields.reader(), "ranks", interval.ranks, kMaxRankCounts, "rank_factors",
+                interval.rank_factors.size());
+  }
+}
+
+void Describe(ManifestFields& fields, ComputeNetworkManifest& compute) {
+  fields.FileName("file", &compute.file);
+  fields.Constant("kind", "table_sum_mlp");
+  fields.List("features", &compute.features, Presence::kRequired);
+  fields.Map("transforms", &compute.transforms);
+  fields.Layers("table_layers", &compute.table_layers);
+  fields.Layers("head_layers", &compute.head_layers);
+  fields.Outputs(&compute.outputs);
+  if (!fields.reads()) return;
+  if (fields.reader().Has("features")) {
+    const auto columns = FeatureColumns::Create(compute.features, compute.transforms);
+    if (!columns.ok()) fields.reader().AddViolation("features", Message(columns.status()));
+  }
+  const auto& table = compute.table_layers;
+  const auto& head = compute.head_layers;
+  if (!compute.features.empty()) {
+    CheckWidth(fields, "table_layers", 0, table, compute.features.size(),
+               "the number of features, ");
+  }
+  if (!table.empty()) {
+    CheckWidth(fields, "head_layers", 0, head, static_cast<std::size_t>(table.back()),
+               "the last width of table_layers, ");
+  }
+  CheckWidth(fields, "head_layers", head.size() - 1, head, compute.outputs.size(),
+             "the number of outputs, ");
+}
+
+// Adds the networks of one direction, which may be a mapping, or a list of them for several rank
+// counts; they are ascending.
+void DescribeCommNetworks(ManifestFields& fields, std::string_view key, CommDirection direction,
+                          std::vector<CommNetworkManifest>* networks) {
+  std::set<int> counts;
+  const auto describe = [&](ManifestFields& of_count, CommNetworkManifest& network) {
+    of_count.FileName("file", &network.file);
+    of_count.Constant("kind", "device_count_mlp");
+    of_count.Number("num_devices", &network.num_devices, kAtLeastTwoRanks);
+    of_count.Layers("layers", &network.layers);
+    if (!of_count.reads() || network.num_devices == 0) return;
+    const auto ranks = static_cast<std::size_t>(network.num_devices);
+    const bool forward = direction == CommDirection::kForward;
+    CheckWidth(of_count, "layers", 0, network.layers, forward ? 2 * ranks : ranks, "",
+               fmt::format(" ({} of {} devices)",
+                           forward ? "dim sums and start offsets" : "dim sums", ranks));
+    CheckWidth(of_count, "layers", network.layers.size() - 1, network.layers, ranks,
+               "the number of devices, ");
+    if (counts.insert(network.num_devices).second) return;
+    of_count.reader().AddViolation("num_devices", fmt::format("{} has a network already", ranks));
+  };
+  if (fields.reads() && !fields.reader().IsList(key)) {
+    fields.Section(key, [&](ManifestFields& one) { describe(one, networks->emplace_back()); });
+  } else {
+    fields.Sections<CommNetworkManifest>(key, networks, describe);
+  }
+  if (!fields.reads()) return;
+  std::sort(networks->begin(), networks->end(),
+            [](const auto& a, const auto& b) { return a.num_devices < b.num_devices; });
+}
+
+void DescribeFeatures(ManifestFields& fields, std::vector<std::string>& features,
+                      std::span<const std::string_view> known) {
+  fields.KnownTexts("features", &features, known, Presence::kRequired);
+  std::set<std::string_view> seen;
+  for (std::size_t i = 0; fields.reads() && i < features.size(); ++i) {
+    if (seen.insert(features[i]).second) continue;
+    fields.reader().AddViolation(fmt::format("features[{}]", i),
+                                 fmt::format("{} is given twice", Quoted(features[i])));
+  }
+}
+
+void Describe(ManifestFields& fields, UniversalComputeManifest& compute) {
+  fields.FileName("file", &compute.file);
+  fields.Constant("kind", kUniversalComputeKind);
+  DescribeFeatures(fields, compute.features, ComputeFeatureNames());
+  fields.Number("cache_bytes", &compute.cache_bytes, {0, std::int64_t{1} << 50},
+                Presence::kOptional);
+  fields.Layers("table_layers", &compute.table_layers);
+  fields.Number("head_width", &compute.head_width, {1, kMaxLayerWidth});
+  fields.Outputs(&compute.outputs);
+  fields.Number("members", &compute.members, {1, kMaxMembers}, Presence::kOptional);
+  fields.Section("interval", &compute.interval, Describe);
+  if (!fields.reads()) return;
+  CheckWidth(fields, "table_layers", 0, compute.table_layers, compute.features.size(),
+             "the number of features, ");
+}
+
+void Describe(ManifestFields& fields, UniversalCommManifest& comm) {
+  fields.FileName("file", &comm.file);
+  fields.Constant("kind", kUniversalCommKind);
+  DescribeFeatures(fields, comm.features, CommFeatureNames());
+  fields.Layers("layers", &comm.layers);
+  fields.Number("members", &comm.members, {1, kMaxMembers}, Presence::kOptional);
+  fields.Section("interval", &comm.interval, Describe);
+  fields.Section("intervals", [&](ManifestFields& intervals) {
+    for (const std::string_view name : CollectiveNames()) {
+      const auto found = comm.intervals.find(std::string(name));
+      std::optional<IntervalManifest> interval;
+      if (found != comm.intervals.end()) interval = found->second;
+      intervals.Section(name, &interval, Describe);
+      if (interval) comm.intervals[std::string(name)] = *std::move(interval);
+    }
+  });
+  if (!fields.reads()) return;
+  // Which weights have to be at least 0 goes by position.
+  if (!std::equal(comm.features.begin(), comm.features.end(), CommFeatureNames().begin(),
+                  CommFeatureNames().end())) {
+    fields.reader().AddViolation("features",
+                                 fmt::format("must be [{}]", fmt::join(CommFeatureNames(), ", ")));
+  }
+  CheckWidth(fields, "layers", 0, comm.layers, kCommFeatures, "the number of features, ");
+  CheckWidth(fields, "layers", comm.layers.size() - 1, comm.layers, 1, "one cost, ");
+  for (std::size_t i = 0; i < comm.layers.size(); ++i) {
+    if (comm.layers[i] <= kMaxCommLayerWidth) continue;
+    fields.reader().AddViolation(
+        fmt::format("layers[{}]", i),
+        fmt::format("must be at most {}, got {}", kMaxCommLayerWidth, comm.layers[i]));
+  }
+}
+
+void Describe(ManifestFields& fields, TrainedOnManifest& trained_on) {
+  const auto known = [&](std::string_view key, std::vector<std::string>& texts,
+                         const std::vector<std::string_view>& words) {
+    fields.KnownTexts(key, &texts, words, Presence::kOptional);
+  };
+  fields.MinMax("global_batch_size", kMaxBatchSize, &trained_on.min_batch_size,
+                &trained_on.max_batch_size);
+  known("weight_dtypes", trained_on.weight_dtypes, WordsIn<DataType>());
+  known("optimizers", trained_on.optimizers, WordsIn<Optimizer>());
+  known("weighted", trained_on.weighted, {"true", "false"});
+  known("pooling_modes", trained_on.pooling_modes, WordsIn<PoolingMode>());
+  known("compute_kernels", trained_on.compute_kernels, MeasurableKernels());
+  fields.MinMax("num_ranks", kMaxRanks, &trained_on.min_ranks, &trained_on.max_ranks);
+  fields.Number("max_hosts", &trained_on.max_hosts, {1, kMaxRanks}, Presence::kOptional);
+  known("collectives", trained_on.collectives, CollectiveNames());
+}
+
+void Describe(ManifestFields& fields, InputDistManifest& input_dist) {
+  MeasuredInputDist& measured = input_dist.measured;
+  fields.Number("max_hosts", &measured.max_hosts, {1, kMaxRanks}, Presence::kOptional);
+  if (fields.reads()) fields.reader().Require({"rates"});
+  int before = 0;
+  fields.Sections<InputDistRates>(
+      "rates", &measured.rates, [&](ManifestFields& of_ranks, InputDistRates& rates) {
+        of_ranks.Number("num_ranks", &rates.num_ranks, kAtLeastTwoRanks);
+        of_ranks.Number("fixed_ms", &rates.fixed_ms, {0, 1e6});
+        of_ranks.Number("whole_ns_per_byte", &rates.whole_ns_per_byte, kNsPerUnit);
+        of_ranks.Number("cut_ns_per_byte", &rates.cut_ns_per_byte, kNsPerUnit);
+        of_ranks.Number("lengths_ns_per_byte", &rates.lengths_ns_per_byte, kNsPerUnit);
+        if (of_ranks.reads() && rates.num_ranks <= before) {
+          of_ranks.reader().AddViolation(
+              "num_ranks", fmt::format("must rise from entry to entry, got {} after {}",
+                                       rates.num_ranks, before));
+        }
+        before = rates.num_ranks;
+      });
+  if (fields.reads() && measured.rates.empty()) {
+    fields.reader().AddViolation("rates", "must have at least one entry");
+  }
+  fields.Section("interval", &input_dist.interval, Describe);
+}
+
+void Describe(ManifestFields& fields, CastRates& rates) {
+  fields.Number("ns_per_value", &rates.ns_per_value, kNsPerUnit);
+  fields.Number("cached_values", &rates.cached_values, {0, 1e15});
+  // Where it cannot be read, that alone is the fault.
+  if (fields.reads()) rates.ns_per_value_beyond = rates.ns_per_value;
+  fields.Number("ns_per_value_beyond", &rates.ns_per_value_beyond, kNsPerUnit);
+  if (!fields.reads() || rates.ns_per_value_beyond >= rates.ns_per_value) return;
+  fields.reader().AddViolation("ns_per_value_beyond",
+                               fmt::format("must be at least ns_per_value, {}, got {}",
+                                           rates.ns_per_value, rates.ns_per_value_beyond));
+}
+
+void Describe(ManifestFields& fields, MeasuredCasts& casts) {
+  fields.Section("fp16", &casts.fp16, Describe);
+  fields.Section("bf16", &casts.bf16, Describe);
+  if (fields.reads() && casts == MeasuredCasts()) {
+    fields.reader().AddViolation("fp16", "or bf16 is required");
+  }
+}
+
+// A plan's intervals have one coverage.
+void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
+  std::vector<std::pair<std::string, double>> coverages;
+  if (manifest.universal->interval) {
+    coverages.emplace_back("compute.interval", manifest.universal->interval->coverage);
+  }
+  if (manifest.comm && manifest.comm->interval) {
+    coverages.emplace_back("comm.interval", manifest.comm->interval->coverage);
+  }
+  if (manifest.input_dist && manifest.input_dist->interval) {
+    coverages.emplace_back("input_dist.interval", manifest.input_dist->interval->coverage);
+  }
+  if (manifest.comm) {
+    for (const auto& [collective, interval] : manifest.comm->intervals) {
+      coverages.emplace_back("comm.intervals." + collective, interval.coverage);
+    }
+  }
+  for (const auto& [path, coverage] : coverages) {
+    const auto& [first_path, first] = coverages.front();
+    if (coverage == first) continue;
+    root.AddViolation(path + ".coverage",
+                      fmt::format("must be that of {}, {}, got {}", first_path, first, coverage));
+  }
+}
+
+// A network that was trained on rows in host memory has to be told of them: which kernel it is, and
+// what a batch misses, without which all caches cost the same.
+void CheckKernels(const ModelManifest& manifest, ConfigReader& root) {
+  if (!manifest.trained_on) return;
+  const std::vector<std::string>& kernels = manifest.trained_on->compute_kernels;
+  const std::vector<std::string>& features = manifest.universal->features;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    const auto kernel = FromText<ComputeKernel>(kernels[i]);
+    if (!kernel || !IsInHostMemory(*kernel) || !IsMeasurable(*kernel)) continue;
+    for (const std::string& feature : {kernels[i], std::string("log_missed_rows")}) {
+      if (std::find(features.begin(), features.end(), feature) != features.end()) continue;
+      root.AddViolation(fmt::format("trained_on.compute_kernels[{}]", i),
+                        fmt::format("{} needs feature {} in compute.features, which lacks it: "
+                                    "the network cannot tell its lookups from others",
+                                    kernels[i], feature));
+    }
+  }
+}
+
+// What is written of a model that is of no use; others state nothing.
+void DescribeQuality(ManifestFields& fields, std::string& unusable_reason) {
+  bool usable = unusable_reason.empty();
+  if (!fields.reads() && usable) return;
+  fields.Flag("usable", &usable);
+  fields.Text("reason", &unusable_reason, usable ? Presence::kOptional : Presence::kRequired);
+  if (usable) unusable_reason.clear();
+}
+
+// The sections that the kind of compute decides about. Reading, the kind comes first.
+void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
+  const auto refuse = [&](const char* key, const std::string& why) {
+    root.reader().AddViolation(key, why);
+  };
+  const auto of_universal = [&](const char* key, const std::function<void()>& describe) {
+    if (!root.reads() || manifest.universal) return describe();
+    root.Section(key, [&](ManifestFields&) {
+      refuse(key, fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
+    });
+  };
+  const auto describe_compute = [&](ManifestFields& fields) {
+    if (!fields.IsKind(kUniversalComputeKind, manifest.universal.has_value())) {
+      Describe(fields, manifest.compute);
+    } else {
+      if (fields.reads()) manifest.universal.emplace();
+      Describe(fields, *manifest.universal);
+    }
+  };
+  const auto compute = [&] { root.Section("compute", Presence::kRequired, describe_compute); };
+  if (root.reads()) compute();
+  of_universal("trained_on", [&] { root.Section("trained_on", &manifest.trained_on, Describe); });
+  root.Section("quality", [&](ManifestFields& quality) {
+    DescribeQuality(quality, manifest.unusable_reason);
+  });
+  if (!root.reads()) compute();
+  if (!root.reads()) {
+    root.Section("comm", &manifest.comm, Describe);
+  } else {
+    root.Section("comm", [&](ManifestFields& fields) {
+      if (fields.IsKind(kFabricKind, false)) {
+        DescribeFabric(fields, manifest.fabric.emplace());
+      } else if (manifest.universal) {
+        Describe(fields, manifest.comm.emplace());
+      } else {
+        refuse("comm", fmt::format("goes with compute.kind {}, unless it is of kind {}",
+                                   kUniversalComputeKind, kFabricKind));
+      }
+    });
+  }
+  of_universal("input_dist", [&] { root.Section("input_dist", &manifest.input_dist, Describe); });
+  of_universal("casts", [&] {
+    root.Section("casts", [&](ManifestFields& fields) { Describe(fields, manifest.casts); });
+  });
+  if (!root.reads()) root.Section("comm", &manifest.fabric, DescribeFabric);
+  for (const char* key : {"forward_comm", "backward_comm"}) {
+    if (!root.reads() || !root.reader().Has(key)) continue;
+    if (manifest.universal) {
+      refuse(key, fmt::format("does not go with compute.kind {}; such a model has comm",
+                              kUniversalComputeKind));
+    } else if (manifest.fabric) {
+      refuse(key, fmt::format("does not go with comm.kind {}", kFabricKind));
+    }
+  }
+  if (manifest.universal) return;
+  DescribeCommNetworks(root, "forward_comm", CommDirection::kForward, &manifest.forward_comm);
+  DescribeCommNetworks(root, "backward_comm", CommDirection::kBackward, &manifest.backward_comm);
+}
+
+void Describe(ManifestFields& root, ModelManifest& manifest) {
+  int format = manifest.files_listed ? 2 : 1;
+  root.Format(kModelFormat, &format);
+  manifest.files_listed = format != 1;
+  root.Name("name", &manifest.name);
+  root.Number("version", &manifest.version, {1, kMaxVersion});
+  root.Section("hardware", [&](ManifestFields& hardware) {
+    hardware.Text("device", &manifest.device);
+    hardware.Text("backend", &manifest.backend);
+    hardware.Text("collective_backend", &manifest.collective_backend);
+    hardware.WordText<Cadence>("collective_cadence", &manifest.collective_cadence);
+  });
+  root.Section("conditions", [&](ManifestFields& conditions) {
+    conditions.Number("global_batch_size", &manifest.global_batch_size, {1, INT64_MAX},
+                      Presence::kOptional);
+    conditions.WordText<DataType>("weight_dtype", &manifest.weight_dtype);
+    conditions.WordText<Optimizer>("optimizer", &manifest.optimizer);
+  });
+  DescribeNetworks(root, manifest);
+  root.Details("provenance", &manifest.provenance);
+  root.Details("metrics", &manifest.metrics);
+  if (!root.reads() || !manifest.universal) return;
+  CheckCoverages(manifest, root.reader());
+  CheckKernels(manifest, root.reader());
+}
+
+// Models that were trained on workers' records before 2026-11-22 have the records' old names, and
+// do not name the collectives. Elsewhere "cuda" may be anybody's kernels and stays.
+void UseBackendNamesOfToday(ModelManifest& manifest) {
+  const auto trainer = manifest.provenance.find("trained_by");
+  if (trainer == manifest.provenance.end() || trainer->second != "neuroshard-pretrain") return;
+  const bool measured_comm = manifest.comm || !manifest.forward_comm.empty();
+  if (manifest.collective_backend.empty() && measured_comm) {
+    if (manifest.backend == "cpu") manifest.collective_backend = kNeuroshardTcp;
+    if (manifest.backend == "cuda") manifest.collective_backend = kNccl;
+  }
+  manifest.backend = BackendNameToday(manifest.backend);
+}
+
+}  // namespace
+
+std::string CadenceOf(const ModelManifest& manifest) {
+  const bool measured =
+      manifest.comm || !manifest.forward_comm.empty() || !manifest.backward_comm.empty();
+  if (!measured) return "";
+  return manifest.collective_cadence.empty() ? std::string(ToText(Cadence::kBarrier))
+                                             : manifest.collective_cadence;
+}
+
+CostModelInfo InfoOfManifest(const ModelManifest& manifest) {
+  CostModelInfo info;
+  info.name = manifest.name;
+  info.version = manifest.version;
+  info.digest = manifest.digest;
+  info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend,
+                        CadenceOf(manifest)};
+  info.coverage.global_batch_size = manifest.global_batch_size;
+  info.coverage.weight_dtype = manifest.weight_dtype;
+  info.coverage.optimizer = manifest.optimizer;
+  info.unusable_reason = manifest.unusable_reason;
+  info.drift = manifest.drift;
+  for (const auto& [key, value] : manifest.metrics) info.details["metrics." + key] = value;
+  for (const auto& [key, value] : manifest.provenance) info.details["provenance." + key] = value;
+  if (!manifest.universal) return info;
+  info.kind = kUniversalKind;
+  const auto state = [&](const char* stage, const std::optional<IntervalManifest>& interval) {
+    if (!interval) return;
+    info.properties.interval_coverage = interval->coverage;
+    info.typical_errors[stage] = IntervalRule(*interval).TypicalError();
+  };
+  state("compute", manifest.universal->interval);
+  if (manifest.input_dist) state("input_dist", manifest.input_dist->interval);
+  if (manifest.comm) {
+    for (const auto& [stage, collective] : {std::pair("forward_comm", "all_to_all_forward"),
+                                            std::pair("backward_comm", "all_to_all_backward")}) {
+      const IntervalManifest* const interval = manifest.comm->IntervalOf(collective);
+      state(stage, interval == nullptr ? std::nullopt : std::optional(*interval));
+    }
+  }
+  return info;
+}
+
+StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml) {
+  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
+  ModelManifest manifest;
+  ManifestFields fields(root);
+  Describe(fields, manifest);
+  NS_RETURN_IF_ERROR(root.Finish());
+  UseBackendNamesOfToday(manifest);
+  return manifest;
+}
+
+StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest) {
+  ModelManifest written = manifest;
+  NS_ASSIGN_OR_RETURN(const std::string text, ManifestFields::Write([&](ManifestFields& fields) {
+                        Describe(fields, written);
+                      }));
+  StatusOr<ModelManifest> read_back = ParseModelManifest(text);
+  if (!read_back.ok()) return read_back.status();
+  read_back->drift = manifest.drift;
+  read_back->digest = manifest.digest;
+  if (*read_back != manifest) {
+    return InvalidArgument(
+        "model {}/{}: the manifest does not read back as it was; networks have "
+        "to be in ascending order of num_devices and texts free of NUL",
+        manifest.name, manifest.version);
+  }
+  return text;
+}
+
+StatusOr<ModelManifest> ReadModelManifest(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kManifestFileName;
+  NS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxManifestBytes));
+  StatusOr<ModelManifest> manifest = ParseModelManifest(text);
+  if (!manifest.ok()) return Annotate(manifest.status(), path.string());
+  if (!text.ends_with('\n')) {
+    return InvalidArgument("{}: it is cut: its last line has no end", path.string());
+  }
+  NS_RETURN_IF_ERROR(CheckModelDirectory(directory, *manifest));
+  NS_ASSIGN_OR_RETURN(manifest->digest, CheckModelFiles(directory, manifest->files_listed));
+  NS_ASSIGN_OR_RETURN(manifest->drift, ReadModelDrift(directory));
+  return manifest;
+}
+
+Status CheckModelDirectory(const std::filesystem::path& directory, const ModelManifest& manifest) {
+  const std::filesystem::path whole =
+      (std::filesystem::absolute(directory) / "").lexically_normal().parent_path();
+  const std::string version = whole.filename().string();
+  const std::string name = whole.parent_path().filename().string();
+  if (name != manifest.name || version != std::to_string(manifest.version)) {
+    return InvalidArgument("{}: name and version are {}/{}, the directory is {}/{}",
+                           (directory / kManifestFileName).string(), manifest.name,
+                           manifest.version, name, version);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,82 @@
+// The compute half of a model of networks: kinds table_sum_mlp and universal_table_sum.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "server/cost/compute_model.h"
+#include "server/cost/feature_columns.h"
+#include "server/cost/interval_rule.h"
+#include "server/networks/mlp_network.h"
+#include "server/networks/model_manifest.h"
+
+namespace neuroshard {
+
+// At least 0; what is not finite and not below 0 becomes the largest float: what an overflowing
+// network says is no reason to pick it.
+float FiniteCost(double value);
+
+// cost = head(S), S the sum of phi(z) over the shards. A shard without rows has phi 0.
+//
+// Kind table_sum_mlp: phi and head are networks as they are. Kind universal_table_sum: phi =
+// exp(clamp(MLP(z), -20, 10)), cost = linear . S + output . relu(hidden S + bias) + bias, with no
+// negative linear, output and last bias: positive, and convex in S. The mean of the first members
+// prices (pricing_members of the manifest), which is a network of the same kind with their phi side
+// by side; intervals come from the differences between all members. Every cost is at least 0 and
+// finite: what overflows becomes the largest float, so that a search avoids it. Immutable; any
+// thread.
+class NetworkCompute final : public ComputeModel {
+ public:
+  // `file` has passed CheckNetworkTensors with UniversalComputeTensors.
+  NetworkCompute(const UniversalComputeManifest& manifest, const TensorFile& file);
+  // `columns` are the manifest's; `file` has passed it with ComputeNetworkTensors.
+  NetworkCompute(const ComputeNetworkManifest& manifest, const FeatureColumns& columns,
+                 const TensorFile& file);
+
+  int representation_width() const override { return static_cast<int>(num_pricing_ * width_); }
+  bool splits() const { return num_outputs_ == 2; }
+
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi) const override;
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override;
+  std::vector<ComputeInterval> Intervals(
+      const PricingConditions& conditions,
+      std::span<const std::vector<ShardFeatures>> shards_of_ranks,
+      std::span<const ComputeCost> costs) const override;
+
+  // The compute of one plausible shard, by the head. Not finite: the network is of no use.
+  double TrialRun() const;
+
+ private:
+  struct Member {
+    MlpNetwork phi;
+    // The head of a universal network is one network of two layers: relu(hidden S + bias) beside S
+    // itself (S is not negative, so relu keeps it), then output and linear side by side.
+    MlpNetwork head;
+  };
+
+  // z of the shards, [shards, features].
+  std::vector<float> Inputs(const PricingConditions& conditions,
+                            std::span<const ShardFeatures> shards) const;
+  // phi of the first `members`, side by side: [shards, members * width_].
+  void RepresentBy(std::size_t members, const PricingConditions& conditions,
+                   std::span<const ShardFeatures> shards, std::span<float> phi) const;
+  // Of a row of outputs.
+  ComputeCost CostOf(const double* values) const;
+
+  // Fills a row of `row_width_` features of a shard, of which the network has `columns_`.
+  std::function<void(const PricingConditions&, const ShardFeatures&, std::span<double>)> fill_row_;
+  std::size_t row_width_;
+  std::vector<std::size_t> columns_;
+  Normalisation normalisation_;
+  bool exponential_;   // phi
+  std::size_t width_;  // of one member's phi
+  std::size_t num_outputs_;
+  std::size_t num_pricing_;
+  std::vector<Member> members_;
+  std::optional<IntervalRule> interval_rule_;
+};
+
+}  // namespace neuroshard

@@ -1,0 +1,202 @@
+#include "server/networks/network_cost_model.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "server/cost/fabric/fabric_cost_model.h"
+#include "server/cost/feature_columns.h"
+#include "server/cost/unmeasured_compute.h"
+#include "server/networks/network_compute.h"
+#include "server/networks/network_tensors.h"
+#include "server/networks/neural_comm.h"
+#include "server/networks/universal_comm.h"
+
+namespace neuroshard {
+namespace {
+
+bool Lists(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Types whose collectives the samples had.
+std::vector<ShardingType> MeasuredTypes(const TrainedOnManifest& trained_on) {
+  std::vector<ShardingType> types = {ShardingType::kTableWise, ShardingType::kColumnWise,
+                                     ShardingType::kTableColumnWise};
+  if (Lists(trained_on.collectives, "reduce_scatter") &&
+      Lists(trained_on.collectives, "all_gather")) {
+    types.insert(types.end(), {ShardingType::kRowWise, ShardingType::kTableRowWise,
+                               ShardingType::kGridShard, ShardingType::kRowWiseSubset});
+  }
+  if (Lists(trained_on.collectives, "all_reduce")) types.push_back(ShardingType::kDataParallel);
+  return types;
+}
+
+// What a search tries unasked: what was measured and TorchRec can run.
+std::vector<ShardingType> DefaultTypes(std::vector<ShardingType> measured) {
+  std::erase(measured, ShardingType::kRowWiseSubset);
+  return measured;
+}
+
+// Whether the samples had collectives of so many ranks on so many hosts.
+bool Measured(const ConditionRanges& ranges, const PricingConditions& conditions) {
+  return conditions.num_ranks >= ranges.min_ranks && conditions.num_ranks <= ranges.max_ranks &&
+         std::ssize(conditions.hosts) <= std::max(1, ranges.max_hosts);
+}
+
+CostModelInfo UniversalInfo(const ModelManifest& manifest) {
+  const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
+  CostModelInfo info = InfoOfManifest(manifest);
+  ModelCoverage& coverage = info.coverage;
+  coverage.ranges = {
+      trained_on.min_batch_size, trained_on.max_batch_size, trained_on.weight_dtypes,
+      trained_on.optimizers,     trained_on.min_ranks,      trained_on.max_ranks,
+      trained_on.max_hosts,      trained_on.pooling_modes,  trained_on.compute_kernels};
+  coverage.features = manifest.universal->features;
+  coverage.max_ranks = manifest.comm ? UniversalComm::kMaxRanks : 1;
+  coverage.measured_types = MeasuredTypes(trained_on);
+  if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
+  info.properties.comm_run_a_rank = true;
+  if (manifest.input_dist) {
+    info.properties.measured_input_dist = manifest.input_dist->measured;
+    info.properties.input_dist_interval = manifest.input_dist->interval;
+  }
+  info.properties.measured_casts = manifest.casts;
+  info.properties.convex_compute = true;  // no negative weight behind the head's relu
+  return info;
+}
+
+CostModelInfo NeuralInfo(const ModelManifest& manifest, const NeuralComm& comm) {
+  CostModelInfo info = InfoOfManifest(manifest);
+  info.kind = "neural";
+  info.coverage.features = manifest.compute.features;
+  info.coverage.num_devices = comm.NumRanks();
+  return info;
+}
+
+// The communication of so many ranks as the conditions have, two or more; FAILED_PRECONDITION for a
+// number that the model does not know.
+using BindComm = std::function<StatusOr<std::shared_ptr<const CommModel>>(
+    const CostModelInfo&, const PricingConditions&)>;
+
+class NetworkCostModel final : public CostModel {
+ public:
+  NetworkCostModel(CostModelInfo info, std::shared_ptr<const NetworkCompute> compute,
+                   BindComm bind_comm)
+      : CostModel(std::move(info)),
+        compute_(std::move(compute)),
+        bind_comm_(std::move(bind_comm)) {}
+
+  StatusOr<BoundCostModel> Bind(const PricingConditions& conditions) const override {
+    const bool one_rank = conditions.num_ranks == 1;
+    std::shared_ptr<const CommModel> comm = CommOfOneRank();
+    if (!one_rank) {
+      NS_ASSIGN_OR_RETURN(comm, bind_comm_(info(), conditions));
+    }
+    const ModelCoverage& coverage = info().coverage;
+    return BoundCostModel(conditions, info().properties,
+                          one_rank || Measured(coverage.ranges, conditions)
+                              ? coverage.sharding_types
+                              : ModelCoverage().sharding_types,
+                          WithUnmeasured(compute_, info(), conditions), std::move(comm));
+  }
+
+ private:
+  const std::shared_ptr<const NetworkCompute> compute_;
+  const BindComm bind_comm_;
+};
+
+// The first caller pays for no page faults, and what is not finite here never will be.
+Status TryComm(const UniversalComm& universal) {
+  PricingConditions conditions;
+  conditions.num_ranks = 2;
+  NS_ASSIGN_OR_RETURN(const auto comm, universal.Bind(conditions));
+  const float loads[] = {512, 512};
+  const float start_offsets_ms[] = {0, 1};
+  float cost_ms[2];
+  comm->ForwardCosts(loads, start_offsets_ms, cost_ms);
+  for (const float value : cost_ms) {
+    if (std::isfinite(value)) continue;
+    return InvalidArgument("communication network: a trial run gives {}, must be finite", value);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::shared_ptr<const CostModel>> MakeModel(const std::filesystem::path& directory,
+                                                     CostModelInfo info,
+                                                     std::shared_ptr<const NetworkCompute> compute,
+                                                     BindComm bind_comm) {
+  const double compute_ms = compute->TrialRun();
+  if (!std::isfinite(compute_ms)) {
+    return InvalidArgument("{}: compute network: a trial run gives {}, must be finite",
+                           directory.string(), compute_ms);
+  }
+  info.properties.splits_compute = compute->splits();
+  return std::make_shared<const NetworkCostModel>(std::move(info), std::move(compute),
+                                                  std::move(bind_comm));
+}
+
+StatusOr<std::shared_ptr<const CostModel>> LoadUniversal(const ModelManifest& manifest,
+                                                         const std::filesystem::path& directory) {
+  const UniversalComputeManifest& compute = manifest.universal.value();
+  NS_ASSIGN_OR_RETURN(const TensorFile file,
+                      ReadNetworkFile(directory / compute.file, UniversalComputeTensors(compute)));
+  BindComm bind_comm = [](const CostModelInfo& info, const PricingConditions& conditions) {
+    return FailedPrecondition(
+        "cost model {} version {} has no communication network: it prices 1 device, got {}",
+        info.name, info.version, conditions.num_ranks);
+  };
+  if (manifest.comm) {
+    NS_ASSIGN_OR_RETURN(
+        const TensorFile comm_file,
+        ReadNetworkFile(directory / manifest.comm->file, UniversalCommTensors(*manifest.comm)));
+    const UniversalComm comm(*manifest.comm, manifest.trained_on.value_or(TrainedOnManifest()),
+                             comm_file);
+    NS_RETURN_IF_ERROR(Annotate(TryComm(comm), directory.string()));
+    bind_comm = [comm](const CostModelInfo& /*info*/, const PricingConditions& conditions) {
+      return comm.Bind(conditions);
+    };
+  }
+  return MakeModel(directory, UniversalInfo(manifest),
+                   std::make_shared<const NetworkCompute>(compute, file), std::move(bind_comm));
+}
+
+StatusOr<std::shared_ptr<const CostModel>> LoadNeural(const ModelManifest& manifest,
+                                                      const std::filesystem::path& directory) {
+  const ComputeNetworkManifest& compute = manifest.compute;
+  NS_ASSIGN_OR_RETURN(const FeatureColumns columns,
+                      FeatureColumns::Create(compute.features, compute.transforms));
+  NS_ASSIGN_OR_RETURN(const TensorFile file,
+                      ReadNetworkFile(directory / compute.file, ComputeNetworkTensors(compute)));
+  NS_ASSIGN_OR_RETURN(const NeuralComm comm, NeuralComm::Load(manifest, directory));
+  return MakeModel(
+      directory, NeuralInfo(manifest, comm),
+      std::make_shared<const NetworkCompute>(compute, columns, file),
+      [comm](const CostModelInfo& info,
+             const PricingConditions& conditions) -> StatusOr<std::shared_ptr<const CommModel>> {
+        if (auto bound = comm.Bind(conditions)) return bound;
+        const std::vector<int>& counts = info.coverage.num_devices;
+        return FailedPrecondition(
+            "cost model {} version {} has no communication networks for {} devices; it has them "
+            "for {}",
+            info.name, info.version, conditions.num_ranks,
+            counts.empty() ? "none (1 device needs no communication)"
+                           : fmt::format("{}", fmt::join(counts, ", ")));
+      });
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& manifest,
+                                                         const std::filesystem::path& directory) {
+  NS_ASSIGN_OR_RETURN(
+      std::shared_ptr<const CostModel> model,
+      manifest.universal ? LoadUniversal(manifest, directory) : LoadNeural(manifest, directory));
+  if (!manifest.fabric) return model;
+  return MakeFabricCostModel(std::move(model), *manifest.fabric);
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,139 @@
+#include "server/networks/network_tensors.h"
+
+#include <cmath>
+
+#include "common/base/violations.h"
+#include "server/cost/comm_features.h"
+
+namespace neuroshard {
+namespace {
+
+void AddNormalisation(std::int64_t inputs, std::vector<TensorSpec>& specs) {
+  specs.push_back({"feature_mean", {inputs}});
+  specs.push_back({"feature_std", {inputs}});
+}
+
+void AddLayers(std::string_view prefix, const std::vector<std::int64_t>& widths,
+               std::vector<TensorSpec>& specs) {
+  for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
+    specs.push_back({fmt::format("{}.{}.weight", prefix, i), {widths[i + 1], widths[i]}});
+    specs.push_back({fmt::format("{}.{}.bias", prefix, i), {widths[i + 1]}});
+  }
+}
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+void CheckValues(const std::string& field, bool positive, std::int64_t non_negative_columns,
+                 const Tensor& tensor, Violations& violations) {
+  const std::size_t columns =
+      tensor.shape.empty() ? 1 : static_cast<std::size_t>(tensor.shape.back());
+  for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+    const float value = tensor.values[i];
+    if (!std::isfinite(value)) {
+      violations.Add(field, fmt::format("value {} is {}, must be finite", i, value));
+      return;
+    }
+    if (positive && value <= 0) {
+      violations.Add(field, fmt::format("value {} is {}, must be above 0", i, value));
+      return;
+    }
+    if (value < 0 && i % columns < static_cast<std::size_t>(non_negative_columns)) {
+      violations.Add(field, fmt::format("value {} is {}, must not be negative", i, value));
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<TensorSpec> ComputeNetworkTensors(const ComputeNetworkManifest& network) {
+  std::vector<TensorSpec> specs;
+  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
+  AddLayers("table", network.table_layers, specs);
+  AddLayers("head", network.head_layers, specs);
+  return specs;
+}
+
+std::vector<TensorSpec> CommNetworkTensors(const CommNetworkManifest& network) {
+  std::vector<TensorSpec> specs;
+  AddNormalisation(network.layers.empty() ? 0 : network.layers.front(), specs);
+  AddLayers("layer", network.layers, specs);
+  return specs;
+}
+
+std::vector<TensorSpec> UniversalComputeTensors(const UniversalComputeManifest& network) {
+  std::vector<TensorSpec> specs;
+  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
+  const std::int64_t width = network.table_layers.empty() ? 0 : network.table_layers.back();
+  const std::int64_t hidden = network.head_width;
+  const std::int64_t outputs = static_cast<std::int64_t>(network.outputs.size());
+  for (int member = 0; member < network.members; ++member) {
+    const std::string prefix = fmt::format("member.{}", member);
+    AddLayers(prefix + ".table", network.table_layers, specs);
+    specs.push_back({prefix + ".hidden.weight", {hidden, width}});
+    specs.push_back({prefix + ".hidden.bias", {hidden}});
+    // Not negative: costs are convex in the sum of phi, and positive.
+    specs.push_back({prefix + ".output.weight", {outputs, hidden}, hidden});
+    specs.push_back({prefix + ".linear.weight", {outputs, width}, width});
+    specs.push_back({prefix + ".linear.bias", {outputs}, outputs});
+  }
+  return specs;
+}
+
+std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& network) {
+  constexpr auto kKinds = static_cast<std::int64_t>(kCollectiveKinds);
+  std::vector<TensorSpec> specs;
+  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
+  for (int member = 0; member < network.members; ++member) {
+    const std::string prefix = fmt::format("member.{}", member);
+    for (std::size_t i = 0; i + 1 < network.layers.size(); ++i) {
+      const std::int64_t in = network.layers[i];
+      const std::int64_t out = network.layers[i + 1];
+      // Not negative on the way of bytes: costs rise with them.
+      const std::int64_t rising = i == 0 ? static_cast<std::int64_t>(kMonotoneCommFeatures) : in;
+      specs.push_back({fmt::format("{}.layer.{}.weight", prefix, i), {out, in}, rising});
+      specs.push_back({fmt::format("{}.layer.{}.bias", prefix, i), {out}});
+    }
+    specs.push_back({prefix + ".wait_scale", {kKinds}, kKinds});
+    specs.push_back({prefix + ".floor_ms", {kKinds}, kKinds});
+  }
+  return specs;
+}
+
+Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const TensorFile& file,
+                           std::string_view file_name) {
+  Violations violations;
+  std::map<std::string, bool> known;
+  for (const TensorSpec& spec : expected) {
+    known[spec.name] = true;
+    const std::string field = fmt::format("{}: {}", file_name, spec.name);
+    const auto found = file.tensors.find(spec.name);
+    if (found == file.tensors.end()) {
+      violations.Add(field, "missing");
+    } else if (found->second.shape != spec.shape) {
+      violations.Add(field, fmt::format("shape {}, the manifest's layers ask for {}",
+                                        ShapeText(found->second.shape), ShapeText(spec.shape)));
+    } else {
+      CheckValues(field, spec.name == "feature_std", spec.non_negative_columns, found->second,
+                  violations);
+    }
+  }
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!known.contains(name)) {
+      violations.Add(fmt::format("{}: {}", file_name, name),
+                     "unexpected tensor: no layer of the manifest has it");
+    }
+  }
+  return violations.ToStatus();
+}
+
+StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& path,
+                                     const std::vector<TensorSpec>& expected) {
+  NS_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
+  NS_RETURN_IF_ERROR(CheckNetworkTensors(expected, file, path.string()));
+  return file;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,52 @@
+// Names and shapes of the tensors in a network's safetensors file: one list for writers and
+// readers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/networks/model_manifest.h"
+#include "server/networks/safetensors.h"
+
+namespace neuroshard {
+
+// Name and shape that a tensor must have.
+struct TensorSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  // Values may not be negative: in how many leading columns of a matrix, or at all.
+  std::int64_t non_negative_columns = 0;
+
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// feature_mean [F], feature_std [F], table.<i>.weight [out, in], table.<i>.bias [out],
+// head.<i>.weight, head.<i>.bias.
+std::vector<TensorSpec> ComputeNetworkTensors(const ComputeNetworkManifest& network);
+
+// feature_mean, feature_std, layer.<i>.weight [out, in], layer.<i>.bias [out].
+std::vector<TensorSpec> CommNetworkTensors(const CommNetworkManifest& network);
+
+// feature_mean, feature_std; for each member m: member.<m>.table.<i>.weight and .bias,
+// member.<m>.hidden.weight [H, K] and .bias [H], member.<m>.output.weight [O, H],
+// member.<m>.linear.weight [O, K] and .bias [O].
+std::vector<TensorSpec> UniversalComputeTensors(const UniversalComputeManifest& network);
+
+// feature_mean, feature_std; for each member m: member.<m>.layer.<i>.weight and .bias,
+// member.<m>.wait_scale and member.<m>.floor_ms [5].
+std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& network);
+
+// All faults at once (INVALID_ARGUMENT, each with `file_name` and the tensor): a tensor missing,
+// unexpected, of another shape, with NaN or infinite values, negative ones where that may not be,
+// or a feature_std that is not positive.
+Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const TensorFile& file,
+                           std::string_view file_name);
+
+// A file of such tensors. The errors of ReadTensorFile and CheckNetworkTensors.
+StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& path,
+                                     const std::vector<TensorSpec>& expected);
+
+}  // namespace neuroshard
