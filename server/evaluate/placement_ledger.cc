@@ -8,7 +8,11 @@
 namespace neuroshard {
 
 PlacementLedger::PlacementLedger(const PlanRequest& request, const CompiledRules& rules)
-    : request_(request), rules_(rules), state_(rules), pools_(request) {
+    : request_(request),
+      rules_(rules),
+      placed_(request.tables.size()),
+      state_(rules),
+      pools_(request) {
   if (request.migration.has_value() && request.migration->budget_bytes.has_value()) {
     previous_.emplace(request);
     left_budget_bytes_ = *request.migration->budget_bytes;
@@ -29,6 +33,9 @@ void PlacementLedger::Add(int table, const ShardLayout& layout, const Shard& sha
   pools_.Add(shard.rank, amounts.bytes);
   left_budget_bytes_ -= amounts.moved_bytes;
   state_.Add(table, shard.rank);
+  PlacedTable& placed = placed_[static_cast<std::size_t>(table)];
+  placed.layout = layout;
+  placed.shards.push_back(shard);
 }
 
 PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& layout,
@@ -78,7 +85,26 @@ void PlacementLedger::Take(int table, const ShardLayout& layout, std::span<const
     if (TraitsOf(layout.kernel).keeps_apart) apart_.erase({table, shards[s].rank});
     left_budget_bytes_ += amounts.moved_bytes;
     state_.Remove(table, shards[s].rank);
+    placed_[static_cast<std::size_t>(table)].shards.pop_back();
   }
+}
+
+PlacedTable PlacementLedger::Take(int table) {
+  PlacedTable taken = of(table);
+  Take(table, taken.layout, taken.shards);
+  return taken;
+}
+
+Plan PlacementLedger::MakePlan() const {
+  Plan plan = UnplacedTables(request_);
+  for (std::size_t t = 0; t < placed_.size(); ++t) {
+    const auto& [layout, shards] = placed_[t];
+    plan.tables[t].sharding_type = layout.type;
+    plan.tables[t].compute_kernel = layout.kernel;
+    plan.tables[t].cache_load_factor = layout.cache_load_factor;
+    plan.tables[t].shards = shards;
+  }
+  return plan;
 }
 
 }  // namespace neuroshard

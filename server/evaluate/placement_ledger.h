@@ -1,4 +1,4 @@
-// Placement ledger: shards placed so far, against rules on ranks, memory and the migration budget.
+// Placement ledger: a part of a plan that keeps every rule so far, and the tables without a place.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,18 @@
 
 namespace neuroshard {
 
+// How a table is laid out; without shards: it has no place.
+struct PlacedTable {
+  ShardLayout layout = {};
+  std::vector<Shard> shards = {};
+
+  bool placed() const { return !shards.empty(); }
+  bool operator==(const PlacedTable&) const = default;
+};
+
 // Rules on ranks (RuleState), memory of each rank and host and the migration budget; whether
 // sharding type and shape of a layout are allowed is the caller's business. Shards are in range.
+// A table's shards may come one after the other and go in the opposite order. O(shards) a change.
 class PlacementLedger {
  public:
   // Nothing is placed. Both must outlive the ledger.
@@ -36,8 +46,14 @@ class PlacementLedger {
   MemoryTier full_tier() const { return full_tier_; }
   // Without any check, e.g. for a plan made elsewhere.
   void PutAnyway(int table, const ShardLayout& layout, std::span<const Shard> shards);
-  // What was put.
+  // What was put last of the table.
   void Take(int table, const ShardLayout& layout, std::span<const Shard> shards);
+  // All of the table, which has no place afterwards.
+  PlacedTable Take(int table);
+
+  const PlacedTable& of(int table) const { return placed_[static_cast<std::size_t>(table)]; }
+  // The request's tables as they are placed.
+  Plan MakePlan() const;
 
   // Bytes that are free on the rank; below 0 where the reserve is more than it has.
   std::int64_t left_bytes(int rank) const { return pools_.LeftOnDevice(rank); }
@@ -53,6 +69,7 @@ class PlacementLedger {
 
   const PlanRequest& request_;
   const CompiledRules& rules_;
+  std::vector<PlacedTable> placed_;  // by table
   RuleState state_;
   MemoryPools pools_;
   MemoryTier full_tier_ = MemoryTier::kDevice;

@@ -31,7 +31,6 @@ class Attempt {
         rules_(rules),
         types_(types),
         ledger_(request, rules),
-        plan_(UnplacedTables(request)),
         // Those with the fewest ranks first: their conflicts show early.
         order_(PositionsDescending<int>(
             types.size(), [&](int table) { return -std::ssize(rules.of(table).ranks->ranks()); })) {
@@ -41,7 +40,7 @@ class Attempt {
   EveryPlanResult Run() {
     EveryPlanResult result;
     if (PlaceFrom(0)) {
-      result.plan = std::move(plan_);
+      result.plan = ledger_.MakePlan();
     } else {
       result.all_tried = !IsTired();
     }
@@ -55,7 +54,7 @@ class Attempt {
 
   bool IsTired() const { return steps_ > kMaxPlanSteps; }
 
-  // Whether the tables order_[at] and later find places, which are in plan_ then.
+  // Whether the tables order_[at] and later find places, which they have then.
   bool PlaceFrom(std::size_t at) {
     if (at == order_.size()) return true;
     // In host memory and on SSD, what takes least device memory does wherever one with more does.
@@ -163,13 +162,7 @@ class Attempt {
     const ShardLayout layout =
         LayoutIn(rules_.residency(residency), type, row_shards, rules_.row_cut(table));
     if (ledger_.Put(table, layout, shards) != PlacementLedger::Answer::kYes) return false;
-    TablePlan& of = plan_.tables[static_cast<std::size_t>(table)];
-    of.sharding_type = type;
-    of.compute_kernel = layout.kernel;
-    of.cache_load_factor = layout.cache_load_factor;
-    of.shards.insert(of.shards.end(), shards.begin(), shards.end());
     if (rest()) return true;
-    of.shards.resize(of.shards.size() - shards.size());
     ledger_.Take(table, layout, shards);
     return false;
   }
@@ -178,7 +171,6 @@ class Attempt {
   const CompiledRules& rules_;
   const std::vector<TypeSet>& types_;
   PlacementLedger ledger_;
-  Plan plan_;
   const std::vector<int> order_;
   std::vector<int> residency_of_;  // by table
   int column_host_ = 0;            // of the table_column_wise table that is being placed

@@ -17,7 +17,6 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
-#include "server/search/conflict/flow_limits.h"
 #include "server/search/conflict/least_demand.h"
 #include "server/search/conflict/least_move.h"
 #include "server/search/conflict/overfull_ranks.h"

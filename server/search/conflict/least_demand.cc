@@ -8,7 +8,6 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
-#include "server/search/conflict/flow_limits.h"
 
 namespace neuroshard {
 namespace {

@@ -1,6 +1,7 @@
 // Least demand: what a table takes at the least in any plan that keeps the rules.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -8,6 +9,10 @@
 #include "server/evaluate/rules/compiled_rules.h"
 
 namespace neuroshard {
+
+// Sums of bytes in proofs stop here, at "more than anything": two of them add up inside int64.
+inline constexpr std::int64_t kMaxFlow = std::int64_t{1} << 61;
+inline std::int64_t CappedSum(std::int64_t a, std::int64_t b) { return std::min(kMaxFlow, a + b); }
 
 // Bounds over all layouts that are left to the table; each holds by itself, no one layout need meet
 // all of them.

@@ -10,7 +10,7 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
-#include "server/search/conflict/flow_limits.h"
+#include "server/search/conflict/least_demand.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {

@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "server/search/conflict/flow_limits.h"
 #include "server/search/conflict/transport.h"
 
 namespace neuroshard {

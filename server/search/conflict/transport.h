@@ -8,6 +8,9 @@
 
 namespace neuroshard {
 
+// Edges of a flow network: above, a proof would take seconds.
+inline constexpr std::size_t kMaxFlowEdges = 2'000'000;
+
 struct Supplier {
   std::int64_t supply = 0;
   // Whom it may send to; must outlive the call.

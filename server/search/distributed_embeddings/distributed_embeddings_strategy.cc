@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/base/positions.h"
 #include "common/base/violations.h"
 #include "common/domain/shard_layout.h"
+#include "server/evaluate/check_plan.h"
 #include "server/evaluate/lay_out.h"
 #include "server/search/placement/placement.h"
 
@@ -38,6 +40,24 @@ void LayOutOnAllRanks(const Table& table, SlicingGroup group, int num_ranks, Tab
   const Block columns = {0, table.embedding_dim};
   const auto all = Positions<int>(static_cast<std::size_t>(num_ranks));
   plan.shards = LayOut(table, plan.sharding_type, {&columns, 1}, all, {{0, num_ranks}}, {});
+}
+
+// FAILED_PRECONDITION where ranks or hosts lack room; another plan may fit.
+Status CheckRoom(const PlanRequest& request, const Plan& plan) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> faults;
+  for (const Violation& fault : CheckPlan(request, plan)) {
+    if (fault.field == "plan.tables") faults.push_back(fault.description);
+  }
+  if (faults.empty()) return absl::OkStatus();
+  if (faults.size() > kNamed) {
+    faults[kNamed] = fmt::format("and {} more", faults.size() - kNamed);
+    faults.resize(kNamed + 1);
+  }
+  return WithReason(
+      FailedPrecondition("no plan was found: the plan of '{}' does not fit: {}",
+                         request.search.strategy, fmt::format("{}", fmt::join(faults, "; "))),
+      FailureReason::kNoPlanFound);
 }
 
 }  // namespace
@@ -87,10 +107,9 @@ Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
                    "needs topology.hosts[].host_memory_bytes");
     return violations.ToStatus();
   }
-  const std::string whose = fmt::format("the plan of '{}'", request.search.strategy);
   std::optional<std::int64_t> threshold = options.column_slice_threshold_elements;
   Plan plan = LayOut(request, threshold);
-  Status fits = CheckFits(request, plan, whose);
+  Status fits = CheckRoom(request, plan);
   // The peer's automatic rule cuts nothing for want of memory. Where a table is larger than every
   // rank, the largest threshold of its size halved, and halved again, that fits is what a user of
   // the peer would state.
@@ -104,7 +123,7 @@ Status DistributedEmbeddingsStrategy::Search(SearchContext& context) const {
       Plan cut = LayOut(request, threshold);
       if (cut == plan) continue;
       plan = std::move(cut);
-      fits = CheckFits(request, plan, whose);
+      fits = CheckRoom(request, plan);
     }
   }
   NS_RETURN_IF_ERROR(fits);

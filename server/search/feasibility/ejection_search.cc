@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/positions.h"
 #include "common/domain/memory_use.h"
-#include "server/search/placement/placement.h"
 
 namespace neuroshard {
 namespace {
@@ -28,6 +28,14 @@ bool Contains(const std::vector<int>& values, int value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+// Those that have a shard, ascending.
+std::vector<int> RanksOf(const std::vector<Shard>& shards) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) ranks.push_back(shard.rank);
+  SortUnique(ranks);
+  return ranks;
+}
+
 }  // namespace
 
 EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& rules,
@@ -37,7 +45,8 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
       stop_(stop),
       places_(request, rules),
       previous_(request),
-      arrangement_(request, rules),
+      ledger_(request, rules),
+      tables_on_(request.topology.devices.size()),
       random_(request.search.seed.value_or(0)),
       homes_(request.tables.size()) {
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
@@ -69,13 +78,13 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
     Ways ways;
     std::int64_t bytes = 0;
     for (const int table : bundles_[b]) {
-      ways.push_back(ranks.empty() ? TableArrangement{} : places_.OnRank(table, ranks.front()));
+      ways.push_back(ranks.empty() ? PlacedTable{} : places_.OnRank(table, ranks.front()));
       if (!ways.back().placed()) {
         ways.clear();
         break;
       }
       for (const Shard& shard : ways.back().shards) {
-        bytes += ShardBytes(request, table, ways.back(), shard);
+        bytes += ShardBytes(table, ways.back(), shard);
       }
     }
     on_rank_.push_back(std::move(ways));
@@ -84,30 +93,51 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
 }
 
 bool EjectionSearch::placed(int bundle) const {
-  return arrangement_.of(tables_of(bundle).front()).placed();
+  return ledger_.of(tables_of(bundle).front()).placed();
 }
 
 bool EjectionSearch::Put(int bundle, const Ways& ways) {
   const std::vector<int>& tables = tables_of(bundle);
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    if (arrangement_.Put(tables[i], ways[i])) continue;
-    while (i-- > 0) arrangement_.Take(tables[i]);
+    const auto& [layout, shards] = ways[i];
+    if (ledger_.Put(tables[i], layout, shards) == PlacementLedger::Answer::kYes) {
+      for (const int rank : RanksOf(shards)) {
+        tables_on_[static_cast<std::size_t>(rank)].push_back(tables[i]);
+      }
+      continue;
+    }
+    while (i-- > 0) TakeTable(tables[i]);
     return false;
   }
   return true;
 }
 
+PlacedTable EjectionSearch::TakeTable(int table) {
+  PlacedTable laid = ledger_.Take(table);
+  for (const int rank : RanksOf(laid.shards)) {
+    std::erase(tables_on_[static_cast<std::size_t>(rank)], table);
+  }
+  return laid;
+}
+
 EjectionSearch::Ways EjectionSearch::Take(int bundle) {
   Ways ways;
-  for (const int table : tables_of(bundle)) ways.push_back(arrangement_.Take(table));
+  for (const int table : tables_of(bundle)) ways.push_back(TakeTable(table));
   return ways;
+}
+
+std::int64_t EjectionSearch::ShardBytes(int table, const PlacedTable& laid,
+                                        const Shard& shard) const {
+  return ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)], laid.layout,
+                     shard.rows, shard.cols)
+      .total_bytes();
 }
 
 std::int64_t EjectionSearch::MovedBytes(int bundle, const Ways& ways) const {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < ways.size(); ++i) {
     for (const Shard& shard : ways[i].shards) {
-      bytes += previous_.MovedBytes(tables_of(bundle)[i], ways[i].layout().kernel, shard);
+      bytes += previous_.MovedBytes(tables_of(bundle)[i], ways[i].layout.kernel, shard);
     }
   }
   return bytes;
@@ -115,7 +145,7 @@ std::int64_t EjectionSearch::MovedBytes(int bundle, const Ways& ways) const {
 
 EjectionSearch::Ways EjectionSearch::OnRank(int bundle, int rank) const {
   Ways ways = on_rank_[static_cast<std::size_t>(bundle)];
-  for (TableArrangement& laid : ways) {
+  for (PlacedTable& laid : ways) {
     for (Shard& shard : laid.shards) shard.rank = rank;
   }
   return ways;
@@ -125,15 +155,19 @@ std::int64_t EjectionSearch::BytesOn(int bundle, int rank) const {
   std::int64_t bytes = 0;
   bool on_one_rank = true;
   for (const int table : tables_of(bundle)) {
-    on_one_rank = on_one_rank && arrangement_.of(table).shards.size() == 1;
-    if (!on_one_rank) bytes += arrangement_.BytesOn(table, rank);
+    on_one_rank = on_one_rank && ledger_.of(table).shards.size() == 1;
+    if (on_one_rank) continue;
+    for (const Shard& shard : ledger_.of(table).shards) {
+      if (shard.rank == rank) bytes += ShardBytes(table, ledger_.of(table), shard);
+    }
   }
   return on_one_rank ? on_rank_bytes_[static_cast<std::size_t>(bundle)] : bytes;
 }
 
 std::vector<int> EjectionSearch::BundlesOn(int rank) const {
   std::vector<int> bundles;
-  for (const int table : arrangement_.tables_on(rank)) AddOnce(bundle_of(table), bundles);
+  for (const int table : tables_on_[static_cast<std::size_t>(rank)])
+    AddOnce(bundle_of(table), bundles);
   return bundles;
 }
 
@@ -148,7 +182,7 @@ void EjectionSearch::AddInTheWay(int table, int rank, std::vector<int>& bundles)
   const TableRules& of = rules_.of(table);
   const int host = rules_.host_of(rank);
   const auto add_if = [&](int other, const auto& is_in_the_way) {
-    const std::vector<Shard>& shards = arrangement_.of(other).shards;
+    const std::vector<Shard>& shards = ledger_.of(other).shards;
     if (other != table && std::any_of(shards.begin(), shards.end(), is_in_the_way)) {
       AddOnce(bundle_of(other), bundles);
     }
@@ -177,21 +211,21 @@ std::vector<EjectionSearch::Ways> EjectionSearch::WaysOf(int bundle, std::size_t
   const int table = tables_of(bundle).front();
   for (const int rank : rules_.of(table).ranks->ranks()) {
     if (Ways ways = OnRank(bundle, rank); !ways.empty()) {
-      add(std::move(ways), arrangement_.left_bytes(rank));
+      add(std::move(ways), ledger_.left_bytes(rank));
     }
   }
   if (tables_of(bundle).size() == 1) {
-    const auto add_arrangement = [&](const TableArrangement& laid) {
+    const auto add_placed = [&](const PlacedTable& laid) {
       std::int64_t left = std::numeric_limits<std::int64_t>::max();
       for (const Shard& shard : laid.shards) {
-        left = std::min(left, arrangement_.left_bytes(shard.rank));
+        left = std::min(left, ledger_.left_bytes(shard.rank));
       }
       add({laid}, left);
       return false;
     };
-    if (home(table).placed()) add_arrangement(home(table));
-    places_.ForEachShift(table, home(table), add_arrangement);
-    places_.ForEachOther(table, arrangement_, most, add_arrangement);
+    if (home(table).placed()) add_placed(home(table));
+    places_.ForEachShift(table, home(table), add_placed);
+    places_.ForEachOther(table, ledger_, most, add_placed);
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -215,7 +249,7 @@ bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
   if (!on_rank_[static_cast<std::size_t>(bundle)].empty()) {
     std::vector<std::pair<std::int64_t, int>> ranks;
     for (const int rank : rules_.of(tables.front()).ranks->ranks()) {
-      const std::int64_t left = arrangement_.left_bytes(rank);
+      const std::int64_t left = ledger_.left_bytes(rank);
       if (left >= on_rank_bytes_[static_cast<std::size_t>(bundle)]) ranks.push_back({left, rank});
     }
     std::sort(ranks.begin(), ranks.end());
@@ -225,8 +259,8 @@ bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
     }
   }
   return tables.size() == 1 &&
-         places_.ForEachOther(tables.front(), arrangement_, 1,
-                              [&](const TableArrangement& laid) { return put({laid}); });
+         places_.ForEachOther(tables.front(), ledger_, 1,
+                              [&](const PlacedTable& laid) { return put({laid}); });
 }
 
 bool EjectionSearch::WouldFit(int bundle, const Ways& ways, const std::vector<int>& ejected,
@@ -251,7 +285,7 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
   for (const int rank : rules_.of(tables_of(bundle).front()).ranks->ranks()) {
     std::vector<int> ejected = InTheWay(bundle, rank);
     std::int64_t penalty = 0;
-    std::int64_t room = arrangement_.left_bytes(rank);
+    std::int64_t room = ledger_.left_bytes(rank);
     for (const int other : ejected) {
       penalty += penalties_[static_cast<std::size_t>(other)];
       room += BytesOn(other, rank);
@@ -309,12 +343,12 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
   best.penalty = std::numeric_limits<std::int64_t>::max();
   if (tables_of(bundle).size() > 1) return best;
   const int table = tables_of(bundle).front();
-  places_.ForEachOther(table, arrangement_, kMaxWays, [&](const TableArrangement& laid) {
+  places_.ForEachOther(table, ledger_, kMaxWays, [&](const PlacedTable& laid) {
     Entry entry;
     entry.ways = {laid};
     std::vector<std::pair<int, std::int64_t>> needed;  // by rank
     for (const Shard& shard : laid.shards) {
-      const std::int64_t bytes = ShardBytes(request_, table, laid, shard);
+      const std::int64_t bytes = ShardBytes(table, laid, shard);
       const auto at = std::find_if(needed.begin(), needed.end(),
                                    [&](const auto& n) { return n.first == shard.rank; });
       if (at == needed.end()) {
@@ -326,7 +360,7 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
     }
     std::erase(entry.ejected, bundle);
     for (const auto& [rank, bytes] : needed) {
-      std::int64_t room = arrangement_.left_bytes(rank);
+      std::int64_t room = ledger_.left_bytes(rank);
       for (const int other : entry.ejected) room += BytesOn(other, rank);
       std::vector<int> others = BundlesOn(rank);
       random_.Shuffle(others);
@@ -359,7 +393,7 @@ void EjectionSearch::Shuffle(std::int64_t& steps_left) {
     const int rank =
         static_cast<int>(random_.Below(static_cast<std::uint64_t>(rules_.num_ranks())));
     if (on_rank_[b].empty() || !placed(bundle)) continue;
-    const std::vector<Shard>& shards = arrangement_.of(tables_of(bundle).front()).shards;
+    const std::vector<Shard>& shards = ledger_.of(tables_of(bundle).front()).shards;
     const int from = shards.front().rank;
     if (from == rank || shards.size() > 1) continue;
     --steps_left;
@@ -447,7 +481,7 @@ bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections,
     if (ejections == 0) break;
     std::vector<int> by_rule;
     std::vector<int> others;
-    for (const TableArrangement& laid : ways) {
+    for (const PlacedTable& laid : ways) {
       for (const Shard& shard : laid.shards) {
         AddInTheWay(table, shard.rank, by_rule);
         for (const int other : BundlesOn(shard.rank)) AddOnce(other, others);

@@ -10,8 +10,8 @@
 #include "common/base/stop_signal.h"
 #include "common/domain/plan_request.h"
 #include "server/evaluate/migration_report.h"
+#include "server/evaluate/placement_ledger.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/search/feasibility/arrangement.h"
 #include "server/search/feasibility/table_places.h"
 
 namespace neuroshard {
@@ -25,19 +25,19 @@ class EjectionSearch {
   // All must outlive it.
   EjectionSearch(const PlanRequest& request, const CompiledRules& rules, const StopSignal& stop);
 
-  const Arrangement& arrangement() const { return arrangement_; }
+  const PlacementLedger& ledger() const { return ledger_; }
   // Bundles, in descending bytes; the tables of each.
   const std::vector<std::vector<int>>& bundles() const { return bundles_; }
   int bundle_of(int table) const { return bundle_of_[static_cast<std::size_t>(table)]; }
 
   // Where the plan in place has the table, in a way that it may have by itself.
-  void SetHome(int table, TableArrangement laid) {
-    homes_[static_cast<std::size_t>(table)] = std::move(laid);
+  void SetHome(int table, const TablePlan& plan) {
+    homes_[static_cast<std::size_t>(table)] = places_.As(table, plan);
   }
-  const TableArrangement& home(int table) const { return homes_[static_cast<std::size_t>(table)]; }
+  const PlacedTable& home(int table) const { return homes_[static_cast<std::size_t>(table)]; }
 
   // A bundle's tables as they are to be; only what is legal is done. All have a place, or none.
-  using Ways = std::vector<TableArrangement>;  // of the bundle's tables
+  using Ways = std::vector<PlacedTable>;  // of the bundle's tables
   bool Put(int bundle, const Ways& ways);
   Ways Take(int bundle);
   bool placed(int bundle) const;
@@ -56,6 +56,9 @@ class EjectionSearch {
   // attempt to put a bundle somewhere.
   bool PlaceByEjecting(std::vector<int> waiting, std::int64_t& steps_left);
 
+  // Of a table laid out so: what one of its shards takes.
+  std::int64_t ShardBytes(int table, const PlacedTable& laid, const Shard& shard) const;
+
   // Bytes that the bundle moves in these ways; 0 without a migration.
   std::int64_t MovedBytes(int bundle, const Ways& ways) const;
 
@@ -65,6 +68,7 @@ class EjectionSearch {
   }
   std::int64_t BytesOn(int bundle, int rank) const;
   std::vector<int> BundlesOn(int rank) const;
+  PlacedTable TakeTable(int table);
   // Whom the rules do not let stay where they are if the bundle comes to the rank.
   std::vector<int> InTheWay(int bundle, int rank) const;
   void AddInTheWay(int table, int rank, std::vector<int>& bundles) const;
@@ -90,9 +94,10 @@ class EjectionSearch {
   const StopSignal& stop_;
   const TablePlaces places_;
   const PreviousPlacement previous_;
-  Arrangement arrangement_;
+  PlacementLedger ledger_;
+  std::vector<std::vector<int>> tables_on_;  // by rank, each once, in the order of their coming
   Random random_;
-  std::vector<TableArrangement> homes_;  // by table
+  std::vector<PlacedTable> homes_;  // by table
   std::vector<std::vector<int>> bundles_;
   std::vector<int> bundle_of_;  // by table
   std::vector<Ways> on_rank_;   // by bundle: on some rank

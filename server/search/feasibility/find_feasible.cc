@@ -46,7 +46,7 @@ std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRu
   task.most_shards = rules.max_shards_per_rank();
   task.allows.resize(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    task.room.push_back(search.arrangement().left_bytes(static_cast<int>(r)));
+    task.room.push_back(search.ledger().left_bytes(static_cast<int>(r)));
   }
   for (std::size_t b = 0; b < search.bundles().size(); ++b) {
     const std::vector<int>& tables = search.bundles()[b];
@@ -58,7 +58,7 @@ std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRu
     const EjectionSearch::Ways ways =
         search.OnRank(static_cast<int>(b), rules.of(tables.front()).ranks->ranks().front());
     if (ways.empty()) return std::nullopt;
-    for (const TableArrangement& laid : ways) thing.shards += static_cast<int>(laid.shards.size());
+    for (const PlacedTable& laid : ways) thing.shards += static_cast<int>(laid.shards.size());
     for (std::size_t r = 0; r < ranks; ++r) {
       task.allows[r].push_back(rules.of(tables.front()).ranks->contains(static_cast<int>(r)));
     }
@@ -112,7 +112,7 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
     const std::int64_t times = std::int64_t{1} << std::min(turn, kMaxDoublings);
     std::int64_t steps_left = steps * times;
     if (search.PlaceByEjecting(waiting(), steps_left)) {
-      return {.plan = search.arrangement().MakePlan(), .none = false};
+      return {.plan = search.ledger().MakePlan(), .none = false};
     }
     if (stop.ShouldStop()) break;
     if (!task.has_value()) continue;
@@ -121,7 +121,7 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
     }
     switch (BinCompletion(*task, filler, stop).Run(kEffort * times)) {
       case BinCompletion::Answer::kPacked:
-        return {.plan = search.arrangement().MakePlan(), .none = false};
+        return {.plan = search.ledger().MakePlan(), .none = false};
       case BinCompletion::Answer::kNone:
         if (whole_only && !rules.has_off_device()) return {.plan = std::nullopt, .none = true};
         break;

@@ -34,10 +34,7 @@ class Repair {
       : request_(request), rules_(rules), stop_(stop), search_(request, rules, stop) {
     const std::vector<const TablePlan*> stay = TablesThatCanStay(request, rules);
     for (std::size_t t = 0; t < stay.size(); ++t) {
-      if (stay[t] == nullptr) continue;
-      const int table = static_cast<int>(t);
-      search_.SetHome(table, {stay[t]->sharding_type, stay[t]->shards, ResidencyOf(*stay[t]),
-                              IsInProportion(stay[t]->sharding_type, rules.row_cut(table))});
+      if (stay[t] != nullptr) search_.SetHome(static_cast<int>(t), *stay[t]);
     }
   }
 
@@ -52,7 +49,7 @@ class Repair {
     for (int ejections = 0; ejections <= kMaxMoves && homeless_.size() <= kMaxMoves; ++ejections) {
       for (const std::vector<int>& leaving : all) {
         if (static_cast<int>(leaving.size()) + ejections > kMaxMoves) continue;
-        if (Tried(leaving, ejections, steps_left)) return search_.arrangement().MakePlan();
+        if (Tried(leaving, ejections, steps_left)) return search_.ledger().MakePlan();
       }
     }
     steps_left = steps;
@@ -63,7 +60,7 @@ class Repair {
       // Half of what is left each.
       std::int64_t share = steps_left / 2;
       steps_left -= share;
-      if (search_.PlaceByEjecting(waiting, share)) return search_.arrangement().MakePlan();
+      if (search_.PlaceByEjecting(waiting, share)) return search_.ledger().MakePlan();
     }
     return std::nullopt;
   }
@@ -74,7 +71,7 @@ class Repair {
   }
 
   std::int64_t Bytes(int table, const Shard& shard) const {
-    return ShardBytes(request_, table, search_.home(table), shard);
+    return search_.ShardBytes(table, search_.home(table), shard);
   }
 
   // Whether rules keep one of its tables in place, and so all on its rank.
@@ -88,7 +85,7 @@ class Repair {
   bool CanStay(int bundle, RuleState& state) const {
     std::vector<std::pair<int, int>> added;
     for (const int table : TablesOf(bundle)) {
-      const TableArrangement& home = search_.home(table);
+      const PlacedTable& home = search_.home(table);
       bool allowed = home.placed();
       for (const Shard& shard : home.shards) {
         allowed = allowed && state.Allows(table, shard.rank);
@@ -203,7 +200,7 @@ class Repair {
   bool IsAtHome(int bundle) const {
     const std::vector<int>& tables = TablesOf(bundle);
     return std::all_of(tables.begin(), tables.end(), [&](int table) {
-      return search_.arrangement().of(table) == search_.home(table);
+      return search_.ledger().of(table) == search_.home(table);
     });
   }
 

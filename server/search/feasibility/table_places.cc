@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <utility>
 
 #include "common/base/positions.h"
 #include "common/domain/memory_use.h"
@@ -107,26 +108,21 @@ void TablePlaces::ChooseResidencies() {
   }
 }
 
-TableArrangement TablePlaces::Arrange(int table, ShardingType type, std::span<const Block> columns,
-                                      std::span<const int> places) const {
+PlacedTable TablePlaces::Arrange(int table, ShardingType type, std::span<const Block> columns,
+                                 std::span<const int> places) const {
+  const RowCut& cut = rules_.row_cut(table);
+  std::vector<Shard> shards = LayOut(TableOf(table), type, columns, places, rules_.hosts(), cut);
+  const int row_shards = LayoutOf(type, KernelOf(type), shards).row_shards;
   const bool copies = type == ShardingType::kDataParallel;
-  return {type,
-          LayOut(TableOf(table), type, columns, places, rules_.hosts(), rules_.row_cut(table)),
-          copies ? Residency{} : residencies_[static_cast<std::size_t>(table)],
-          IsInProportion(type, rules_.row_cut(table))};
+  const Residency residency = copies ? Residency{} : residencies_[static_cast<std::size_t>(table)];
+  return {LayoutIn(residency, type, row_shards, cut), std::move(shards)};
 }
 
-TableArrangement TablePlaces::KeptOf(int table) const {
-  const TablePlan& kept = *rules_.of(table).kept;
-  return {kept.sharding_type, kept.shards, ResidencyOf(kept),
-          IsInProportion(kept.sharding_type, rules_.row_cut(table))};
-}
-
-TableArrangement TablePlaces::OnRank(int table, int rank) const {
+PlacedTable TablePlaces::OnRank(int table, int rank) const {
   if (!rules_.of(table).ranks->contains(rank)) return {};
   if (rules_.of(table).kept != nullptr) {
     if (rules_.of(table).ranks->ranks().size() > 1) return {};
-    return KeptOf(table);
+    return As(table, *rules_.of(table).kept);
   }
   for (const TableLayout& layout : layouts_[static_cast<std::size_t>(table)]) {
     // What takes every rank is on one where there is no other.
@@ -142,13 +138,13 @@ TableArrangement TablePlaces::OnRank(int table, int rank) const {
 
 bool TablePlaces::Offer(int table, ShardingType type, std::span<const Block> columns,
                         std::span<const int> places, const Visit& visit) const {
-  const TableArrangement laid = Arrange(table, type, columns, places);
+  const PlacedTable laid = Arrange(table, type, columns, places);
   return static_cast<int>(laid.shards.size()) <= rules_.of(table).max_shards && visit(laid);
 }
 
 // Blocks of one host's or of all ranks, or blocks of hosts.
 bool TablePlaces::BlocksOn(int table, ShardingType type, std::span<const Block> columns,
-                           const std::vector<int>& among, const Arrangement& arrangement,
+                           const std::vector<int>& among, const PlacementLedger& placed,
                            std::size_t most, const Visit& visit) const {
   if (among.empty()) return false;
   std::vector<int> places;
@@ -163,9 +159,9 @@ bool TablePlaces::BlocksOn(int table, ShardingType type, std::span<const Block> 
   std::vector<std::int64_t> left;
   for (const int place : among) {
     const HostRanks ranks = ranks_at(place);
-    left.push_back(arrangement.left_bytes(ranks.first));
+    left.push_back(placed.left_bytes(ranks.first));
     for (int r = ranks.first + 1; r < ranks.first + ranks.count; ++r) {
-      left.back() = std::min(left.back(), arrangement.left_bytes(r));
+      left.back() = std::min(left.back(), placed.left_bytes(r));
     }
   }
   for (const Block& block : columns) {
@@ -182,7 +178,7 @@ bool TablePlaces::BlocksOn(int table, ShardingType type, std::span<const Block> 
 }
 
 bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
-                                  const Arrangement& arrangement, std::size_t most,
+                                  const PlacementLedger& placed, std::size_t most,
                                   const Visit& visit) const {
   const RankSet& ranks = *rules_.of(table).ranks;
   const std::vector<Block> columns = BlocksOf(table_layouts_.Widths(table, layout.blocks));
@@ -193,7 +189,7 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
       std::vector<int> of_key;
       std::copy_if(places.begin(), places.end(), std::back_inserter(of_key),
                    [&](int place) { return key_of(place) == key; });
-      return BlocksOn(table, layout.type, columns, of_key, arrangement, most, visit);
+      return BlocksOn(table, layout.type, columns, of_key, placed, most, visit);
     });
   };
   if (layout.type == ShardingType::kTableColumnWise) {
@@ -201,7 +197,7 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
   }
   const Spread spread = SpreadOf(layout.type);
   if (spread == Spread::kRank) {
-    return BlocksOn(table, layout.type, columns, ranks.ranks(), arrangement, most, visit);
+    return BlocksOn(table, layout.type, columns, ranks.ranks(), placed, most, visit);
   }
   if (spread == Spread::kOneHost) {
     return on_places(ranks.whole_hosts(), ranks.whole_host_sizes(), [&](int host) {
@@ -219,37 +215,37 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
     });
   }
   places = ranks.ranks();
-  std::stable_sort(places.begin(), places.end(), [&](int a, int b) {
-    return arrangement.left_bytes(a) > arrangement.left_bytes(b);
-  });
+  std::stable_sort(places.begin(), places.end(),
+                   [&](int a, int b) { return placed.left_bytes(a) > placed.left_bytes(b); });
   places.resize(holders);
   std::sort(places.begin(), places.end());
   return Offer(table, layout.type, columns, places, visit);
 }
 
-bool TablePlaces::ForEachOther(int table, const Arrangement& arrangement, std::size_t most,
+bool TablePlaces::ForEachOther(int table, const PlacementLedger& placed, std::size_t most,
                                const Visit& visit) const {
-  if (rules_.of(table).kept != nullptr) return visit(KeptOf(table));
+  if (rules_.of(table).kept != nullptr) return visit(As(table, *rules_.of(table).kept));
   const auto& layouts = layouts_[static_cast<std::size_t>(table)];
   return std::any_of(layouts.begin(), layouts.end(), [&](const TableLayout& layout) {
     const bool on_one_rank = SpreadOf(layout.type) == Spread::kRank && layout.blocks == 1;
-    return !on_one_rank && ForEachPlacesOf(table, layout, arrangement, most, visit);
+    return !on_one_rank && ForEachPlacesOf(table, layout, placed, most, visit);
   });
 }
 
-bool TablePlaces::ForEachShift(int table, const TableArrangement& laid, const Visit& visit) const {
+bool TablePlaces::ForEachShift(int table, const PlacedTable& laid, const Visit& visit) const {
   const TableRules& rules = rules_.of(table);
-  if (rules.kept != nullptr || SpreadOf(laid.type) != Spread::kRank || laid.shards.size() < 2)
+  if (rules.kept != nullptr || SpreadOf(laid.layout.type) != Spread::kRank ||
+      laid.shards.size() < 2)
     return false;
   for (std::size_t s = 0; s < laid.shards.size(); ++s) {
     for (const int rank : rules.ranks->ranks()) {
       if (rank == laid.shards[s].rank) continue;
-      TableArrangement shifted = laid;
+      PlacedTable shifted = laid;
       shifted.shards[s].rank = rank;
-      if (laid.type == ShardingType::kTableColumnWise &&
+      if (laid.layout.type == ShardingType::kTableColumnWise &&
           rules_.host_of(rank) != rules_.host_of(laid.shards[s].rank)) {
         if (!rules.types.contains(ShardingType::kColumnWise)) continue;
-        shifted.type = ShardingType::kColumnWise;
+        shifted.layout.type = ShardingType::kColumnWise;
       }
       if (visit(shifted)) return true;
     }

@@ -1,10 +1,9 @@
-#include "server/search/packing/best_fit.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <limits>
 
 #include "common/base/positions.h"
+#include "server/search/packing/packers.h"
 
 namespace neuroshard {
 namespace {

@@ -1,11 +1,10 @@
-#include "server/search/packing/exact_packing.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "common/base/positions.h"
+#include "server/search/packing/packers.h"
 
 namespace neuroshard {
 namespace {
@@ -18,16 +17,17 @@ constexpr std::size_t kMaxPackingDepth = 4096;  // of the recursion: tables x ra
 // and which piece has it matters for the bytes.
 class ExactPacker {
  public:
-  ExactPacker(const PlanRequest& request, Cutting cutting)
-      : request_(request), cutting_(cutting), free_(AvailableBytes(request)) {
+  explicit ExactPacker(const PlanRequest& request)
+      : request_(request), free_(AvailableBytes(request)) {
     const std::size_t num_tables = request.tables.size();
+    std::vector<std::int64_t> whole;
     for (std::size_t t = 0; t < num_tables; ++t) {
-      bytes_.push_back(PieceBytes(request, static_cast<int>(t), request.tables[t].embedding_dim));
+      whole.push_back(PieceBytes(request, static_cast<int>(t), request.tables[t].embedding_dim));
     }
-    order_ = PositionsDescending(num_tables, [&](std::size_t t) { return bytes_[t]; });
+    order_ = PositionsDescending(num_tables, [&](std::size_t t) { return whole[t]; });
     remaining_bytes_.resize(num_tables + 1, 0);
     for (std::size_t i = num_tables; i-- > 0;) {
-      remaining_bytes_[i] = std::min(remaining_bytes_[i + 1] + bytes_[order_[i]], kMaxSum);
+      remaining_bytes_[i] = std::min(remaining_bytes_[i + 1] + whole[order_[i]], kMaxSum);
     }
     for (const std::int64_t bytes : free_) total_free_ += std::max<std::int64_t>(bytes, 0);
   }
@@ -54,18 +54,7 @@ class ExactPacker {
   bool PlaceFrom(std::size_t position) {
     if (position == order_.size()) return true;
     if (++nodes_ > kMaxNodes || remaining_bytes_[position] > total_free_) return false;
-    const std::size_t table = order_[position];
-    if (cutting_ != Cutting::kWholeTables) {
-      return PlaceColumns(position, request_.tables[table].embedding_dim, false, 0);
-    }
-    for (std::size_t rank = 0; rank < free_.size(); ++rank) {
-      if (free_[rank] < bytes_[table] || SameFreeBefore(rank)) continue;
-      if (Try(position, request_.tables[table].embedding_dim, rank,
-              [&] { return PlaceFrom(position + 1); })) {
-        return true;
-      }
-    }
-    return false;
+    return PlaceColumns(position, request_.tables[order_[position]].embedding_dim, false, 0);
   }
 
   // Distributes `cols` columns of the table over `rank` and the ranks after it; the tail is among
@@ -89,29 +78,17 @@ class ExactPacker {
 
   bool TakeColumns(std::size_t position, std::int64_t cols, std::int64_t taken, bool tail_placed,
                    std::size_t rank) {
-    if (PieceBytes(request_, static_cast<int>(order_[position]), taken) > free_[rank]) return false;
-    return Try(position, taken, rank,
-               [&] { return PlaceColumns(position, cols - taken, tail_placed, rank + 1); });
-  }
-
-  template <typename Next>
-  bool Try(std::size_t position, std::int64_t cols, std::size_t rank, Next next) {
     const int table = static_cast<int>(order_[position]);
-    const std::int64_t bytes = PieceBytes(request_, table, cols);
+    const std::int64_t bytes = PieceBytes(request_, table, taken);
+    if (bytes > free_[rank]) return false;
     free_[rank] -= bytes;
     total_free_ -= bytes;
-    placed_.push_back({table, cols, rank});
-    if (next()) return true;
+    placed_.push_back({table, taken, rank});
+    if (PlaceColumns(position, cols - taken, tail_placed, rank + 1)) return true;
     placed_.pop_back();
     free_[rank] += bytes;
     total_free_ += bytes;
     return false;
-  }
-
-  // Ranks with the same room are the same to whole tables.
-  bool SameFreeBefore(std::size_t rank) const {
-    return std::find(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(rank),
-                     free_[rank]) != free_.begin() + static_cast<std::ptrdiff_t>(rank);
   }
 
   Placement Build() {
@@ -132,10 +109,8 @@ class ExactPacker {
   }
 
   const PlanRequest& request_;
-  const Cutting cutting_;
   std::vector<std::int64_t> free_;
   std::int64_t total_free_ = 0;
-  std::vector<std::int64_t> bytes_;            // of whole tables
   std::vector<std::size_t> order_;             // tables
   std::vector<std::int64_t> remaining_bytes_;  // of order_[i..], uncut
   std::vector<PlacedPiece> placed_;
@@ -144,10 +119,10 @@ class ExactPacker {
 
 }  // namespace
 
-ExactPacking PackExactly(const PlanRequest& request, Cutting cutting) {
+ExactPacking PackColumnsExactly(const PlanRequest& request) {
   // Also keeps the sum of all capacities, each up to 2^50, within int64.
   if (request.tables.size() * request.topology.devices.size() > kMaxPackingDepth) return {};
-  return ExactPacker(request, cutting).Run();
+  return ExactPacker(request).Run();
 }
 
 }  // namespace neuroshard

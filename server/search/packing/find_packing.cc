@@ -6,9 +6,7 @@
 #include "common/base/failure_reason.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/feasibility/find_feasible.h"
-#include "server/search/packing/best_fit.h"
-#include "server/search/packing/exact_packing.h"
-#include "server/search/packing/packing_bounds.h"
+#include "server/search/packing/packers.h"
 
 namespace neuroshard {
 namespace {
@@ -38,7 +36,8 @@ StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
       if (std::optional<Placement> cut = PackCuttingColumns(request, order)) return *std::move(cut);
     }
   }
-  ExactPacking exact = PackExactly(request, cutting);
+  ExactPacking exact;
+  if (cutting != Cutting::kWholeTables) exact = PackColumnsExactly(request);
   if (!exact.placement.has_value() && !exact.exhausted) {
     ExactPacking whole = PackWholeTablesFeasibly(request, stop);
     if (whole.placement.has_value() || cutting == Cutting::kWholeTables) exact = std::move(whole);

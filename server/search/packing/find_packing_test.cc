@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "server/evaluate/check_plan.h"
-#include "server/search/packing/best_fit.h"
-#include "server/search/packing/exact_packing.h"
+#include "server/search/packing/packers.h"
 #include "server/search/testing/exhaustive_search.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_plan_request.h"
@@ -96,7 +95,7 @@ TEST(FindPackingTest, TheExhaustiveSearchAgreesWithTheOracle) {
                                                            .dims = {3, 4, 7, 8, 11, 12},
                                                            .min_slack = 0.95,
                                                            .max_slack = 1.3});
-    const ExactPacking exact = PackExactly(request, Cutting::kColumns);
+    const ExactPacking exact = PackColumnsExactly(request);
     ASSERT_EQ(exact.placement.has_value(), AnyColumnPackingFits(request)) << "instance " << i;
     ASSERT_TRUE(exact.placement.has_value() || exact.exhausted);
     if (exact.placement) {
@@ -165,7 +164,7 @@ TEST(FindPackingTest, ManyLargeRanksDoNotOverflow) {
   const PlanRequest request =
       WeightsOnly({{rows, 1}, {rows, 1}}, std::vector<std::int64_t>(10'000, std::int64_t{1} << 50));
   EXPECT_THAT(FindPacking(request, Cutting::kWholeTables), IsOk());
-  EXPECT_FALSE(PackExactly(request, Cutting::kWholeTables).placement.has_value());
+  EXPECT_FALSE(PackColumnsExactly(request).placement.has_value());
 }
 
 TEST(FindPackingTest, TablesOfSaturatedSizeAreOutOfReach) {

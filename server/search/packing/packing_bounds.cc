@@ -1,5 +1,3 @@
-#include "server/search/packing/packing_bounds.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "common/base/bytes.h"
 #include "common/base/failure_reason.h"
 #include "common/domain/table_names.h"
+#include "server/search/packing/packers.h"
 
 namespace neuroshard {
 namespace {

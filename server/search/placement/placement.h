@@ -1,12 +1,9 @@
-// An assignment under construction: pieces of tables and the ranks they go to; and whether a plan
-// that was made without looking at memory fits.
+// An assignment under construction: pieces of tables and the ranks they go to.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "common/base/status.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
@@ -55,11 +52,5 @@ std::vector<std::int64_t> AvailableBytes(const PlanRequest& request);
 // table_wise where a table has one shard. Two adjacent shards of a table on one rank stay two: the
 // search chose and priced them so, and merged they would cost what nobody looked at.
 Plan BuildPlan(const PlanRequest& request, const Placement& placement);
-
-// OK when every rank has room for its shards and the reserve (CheckPlan's rule; an empty rank is
-// within any capacity), and every host for what is in its memory. Otherwise FAILED_PRECONDITION "no
-// plan was found: `whose` does not fit: ..." with the rank that lacks most: another plan may fit,
-// so nothing is proven. `plan` has the tables of the request in the request's order.
-Status CheckFits(const PlanRequest& request, const Plan& plan, const std::string& whose);
 
 }  // namespace neuroshard
