@@ -132,8 +132,10 @@ struct OffDevice {
 // The constraints of a request by table and by group. Immutable.
 class CompiledRules {
  public:
-  // For a request that was decoded: indices exist. O(tables + what the constraints list).
-  CompiledRules(const PlanRequest& request, TypeSet default_types);
+  // For a request that was decoded: indices exist. O(tables + what the constraints list). `slowest`:
+  // as if no host had slower memories than this one.
+  CompiledRules(const PlanRequest& request, TypeSet default_types,
+                MemoryTier slowest = kWords<MemoryTier>.back().value);
 
   const TableRules& of(int table) const { return tables_[static_cast<std::size_t>(table)]; }
   const std::vector<TableRules>& tables() const { return tables_; }
@@ -181,7 +183,7 @@ class CompiledRules {
  private:
   void CollectDemands(const PlanRequest& request, TypeSet default_types);
   // Fills residencies, and device_types of kernels alone.
-  void FindResidencies(const PlanRequest& request);
+  void FindResidencies(const PlanRequest& request, MemoryTier slowest);
   // Takes device memory from the residencies of tables that have no type left there.
   void KeepOffDevice();
   void FindColumnBlocks(const PlanRequest& request);
