@@ -244,9 +244,8 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     auto operator<=>(const Demand&) const = default;
   };
   const std::vector<std::int64_t>& host_bytes = request.topology.host_memory_bytes;
-  const bool host =
-      slowest >= MemoryTier::kHost && std::any_of(host_bytes.begin(), host_bytes.end(),
-                                                  [](std::int64_t bytes) { return bytes > 0; });
+  const bool host = slowest >= MemoryTier::kHost &&
+                    std::count(host_bytes.begin(), host_bytes.end(), 0) < std::ssize(host_bytes);
   if (host) slowest_tier_ = MemoryTier::kHost;
   const bool ssd = slowest >= MemoryTier::kSsd && !request.topology.ssd_bytes.empty();
   std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
