@@ -198,7 +198,7 @@ RankSet::RankSet(const std::vector<HostRanks>& hosts, std::vector<bool> has)
   SortUnique(whole_host_sizes_);
 }
 
-CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
+CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types, MemoryTier slowest)
     : tables_(request.tables.size()),
       row_cuts_(request),
       separate_groups_(request.constraints.separate),
@@ -210,7 +210,7 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
     std::fill_n(host_of_rank_.begin() + hosts_[host].first, hosts_[host].count,
                 static_cast<int>(host));
   }
-  FindResidencies(request);
+  FindResidencies(request, slowest);
   CollectDemands(request, default_types);
   CollectGroups(request.constraints);
   for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -229,7 +229,7 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types)
   }
 }
 
-void CompiledRules::FindResidencies(const PlanRequest& request) {
+void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowest) {
   struct Demand {
     bool fused = true, dense = true, uvm = true, caching = true;
     // Listed wherever kernels are, or in place where none are.
@@ -244,10 +244,10 @@ void CompiledRules::FindResidencies(const PlanRequest& request) {
     auto operator<=>(const Demand&) const = default;
   };
   const std::vector<std::int64_t>& host_bytes = request.topology.host_memory_bytes;
-  const bool host = std::any_of(host_bytes.begin(), host_bytes.end(),
-                                [](std::int64_t bytes) { return bytes > 0; });
+  const bool host = slowest >= MemoryTier::kHost &&
+                    std::count(host_bytes.begin(), host_bytes.end(), 0) < std::ssize(host_bytes);
   if (host) slowest_tier_ = MemoryTier::kHost;
-  const bool ssd = !request.topology.ssd_bytes.empty();
+  const bool ssd = slowest >= MemoryTier::kSsd && !request.topology.ssd_bytes.empty();
   std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
   for (const TableRule& rule : request.constraints.tables) {
     const auto lists = [&](ComputeKernel kernel) {

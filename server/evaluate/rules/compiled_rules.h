@@ -132,8 +132,9 @@ struct OffDevice {
 // The constraints of a request by table and by group. Immutable.
 class CompiledRules {
  public:
-  // For a request that was decoded: indices exist. O(tables + what the constraints list).
-  CompiledRules(const PlanRequest& request, TypeSet default_types);
+  // Of a decoded request (indices exist), as if no memory were slower than `slowest`. O(its size).
+  CompiledRules(const PlanRequest& request, TypeSet default_types,
+                MemoryTier slowest = kWords<MemoryTier>.back().value);
 
   const TableRules& of(int table) const { return tables_[static_cast<std::size_t>(table)]; }
   const std::vector<TableRules>& tables() const { return tables_; }
@@ -159,8 +160,7 @@ class CompiledRules {
   }
   // `residency` must be in residencies(); that of a plan in place is, where the rules allow it.
   int PositionOf(const Residency& residency) const;
-  // Whether tables may be anywhere but in device memory: hosts have memory, or may have rows of some
-  // table on their SSDs.
+  // Whether tables may be anywhere but in device memory.
   bool has_off_device() const { return slowest_tier_ != MemoryTier::kDevice; }
   // The slowest memory that some table may be in.
   MemoryTier slowest_tier() const { return slowest_tier_; }
@@ -181,7 +181,7 @@ class CompiledRules {
  private:
   void CollectDemands(const PlanRequest& request, TypeSet default_types);
   // Fills residencies, and device_types of kernels alone.
-  void FindResidencies(const PlanRequest& request);
+  void FindResidencies(const PlanRequest& request, MemoryTier slowest);
   // Takes device memory from the residencies of tables that have no type left there.
   void KeepOffDevice();
   void FindColumnBlocks(const PlanRequest& request);

@@ -53,7 +53,10 @@ std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request,
   std::vector<const TablePlan*> stay = TablesInPlace(request);
   for (std::size_t t = 0; t < stay.size(); ++t) {
     if (stay[t] == nullptr) continue;
-    if (!rules.of(static_cast<int>(t)).types.contains(stay[t]->sharding_type)) stay[t] = nullptr;
+    if (!rules.of(static_cast<int>(t)).types.contains(stay[t]->sharding_type) ||
+        TierOf(stay[t]->compute_kernel) > rules.slowest_tier()) {
+      stay[t] = nullptr;
+    }
   }
   for (int round = 0; round < kRounds; ++round) {
     Plan plan;

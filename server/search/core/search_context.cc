@@ -31,13 +31,15 @@ constexpr double kWorkNsARankWithHostMemory = 4e6;
 constexpr double kMinWorkNs = 1e8;
 constexpr double kMinWorkNsWithHostMemory = 5e7;
 
-double MostWorkNs(const PlanRequest& request) {
+double MostWorkNs(const PlanRequest& request, const SearchStage& stage) {
   const SearchOptions& search = request.search;
-  if (search.time_budget.has_value() || search.refine_steps.has_value()) {
+  if ((search.time_budget.has_value() && stage.is_last) || search.refine_steps.has_value()) {
     return std::numeric_limits<double>::infinity();
   }
   const double of_tables = kWorkNsATable * static_cast<double>(request.tables.size());
-  if (request.topology.host_memory_bytes.empty() && !request.may_use_ssd()) {
+  const bool has_host_memory =
+      stage.slowest >= MemoryTier::kHost && !request.topology.host_memory_bytes.empty();
+  if (!has_host_memory && (stage.slowest < MemoryTier::kSsd || !request.may_use_ssd())) {
     return std::max(kMinWorkNs, of_tables);
   }
   return std::max({kMinWorkNsWithHostMemory, of_tables,
@@ -76,7 +78,7 @@ SearchContext::SearchContext(const PlanRequest& request, const BoundCostModel& m
       stop_(stop),
       observer_(observer),
       runner_(runner),
-      most_work_ns_(MostWorkNs(request)) {
+      most_work_ns_(MostWorkNs(request, stage_)) {
   for (std::size_t kind = 0; kind < work_item_ns_.size(); ++kind) {
     work_item_ns_[kind] = NanosecondsOf(static_cast<Work>(kind), model.properties(),
                                         static_cast<double>(request.topology.num_ranks()));
@@ -95,6 +97,11 @@ void SearchContext::RunJobs(int count, const std::function<void(int)>& job) cons
 bool SearchContext::ShouldStop() {
   stopped_ = stopped_ || stop_.ShouldStop();
   return stopped_;
+}
+
+void SearchContext::Begin(const SearchStage& stage) {
+  stage_ = stage;
+  most_work_ns_ = MostWorkNs(request_, stage);
 }
 
 void SearchContext::CountInside(const SearchContext& inner) {

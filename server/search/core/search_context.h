@@ -28,6 +28,14 @@ enum class Work {
   kKinds          // their number
 };
 
+// What a part of a search looks at, and when it ends.
+struct SearchStage {
+  MemoryTier slowest = kWords<MemoryTier>.back().value;  // memory that tables may be in
+  // Whether its plan is the answer. Then it goes on until the request's time budget is used up,
+  // where there is one; otherwise it ends after the default amount of work, as if there were none.
+  bool is_last = true;
+};
+
 // One search on one thread.
 class SearchContext {
  public:
@@ -55,13 +63,20 @@ class SearchContext {
   void AddWork(Work kind, std::size_t count) {
     work_ns_ += work_item_ns_[static_cast<std::size_t>(kind)] * static_cast<double>(count);
   }
-  // Whether the request's default amount of work is done. Never where the request says otherwise
-  // when to end (time_budget, refine_steps). A search asks once it has a plan.
+  // Whether the default amount of work of the stage is done. Never where the request says otherwise
+  // when to end (time budget, refine_steps). A search asks once it has a plan.
   bool WorkSpent() const { return work_ns_ >= most_work_ns_; }
 
   // Counts what a search inside this one did, or did beside it.
   void CountInside(const SearchContext& inner);
   void CountBeside(const SearchContext& other);
+  // The whole search is one stage, unless its strategy begins others. Work goes on counting.
+  void Begin(const SearchStage& stage);
+  const SearchStage& stage() const { return stage_; }
+  // Whether this stage ends when the time budget does.
+  bool uses_time_budget() const {
+    return stage_.is_last && request_.search.time_budget.has_value();
+  }
   // Work done so far; a search beside another one starts with what that has done.
   double work_ns() const { return work_ns_; }
   void StartWithWork(double work_ns) { work_ns_ = work_ns; }
@@ -101,7 +116,8 @@ class SearchContext {
   std::optional<SearchResult> best_;
   std::array<double, static_cast<std::size_t>(Work::kKinds)> work_item_ns_{};
   double work_ns_ = 0;
-  const double most_work_ns_;
+  SearchStage stage_;
+  double most_work_ns_;
   double progress_ = 0;
   bool stopped_ = false;
 };

@@ -28,8 +28,9 @@ constexpr std::size_t kPriced = 4;
 constexpr double kErrorWeight = 0.05;
 
 // Where a budget of time was asked for, it is used.
-std::int64_t MaxFruitlessRounds(const PlanRequest& request) {
-  if (request.search.time_budget.has_value()) return std::numeric_limits<std::int64_t>::max();
+std::int64_t MaxFruitlessRounds(const SearchContext& context) {
+  if (context.uses_time_budget()) return std::numeric_limits<std::int64_t>::max();
+  const PlanRequest& request = context.request();
   return kMinFruitlessRounds + std::ssize(request.tables) * std::ssize(request.topology.devices);
 }
 
@@ -47,7 +48,7 @@ LocalSearch::LocalSearch(Workbench& bench, int start)
               kGoldenGamma * static_cast<std::uint64_t>(start)),
       steps_left_(context_.request().search.refine_steps.value_or(
           std::numeric_limits<std::int64_t>::max())),
-      max_fruitless_rounds_(MaxFruitlessRounds(context_.request())),
+      max_fruitless_rounds_(MaxFruitlessRounds(context_)),
       start_(start) {
   if (bench.rules.has_off_device()) {
     residency_moves_.emplace(context_, bench.rules, bench.layouts, bench.shard_table);

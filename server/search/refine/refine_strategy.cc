@@ -39,28 +39,28 @@ constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColu
 // Of the device memory, what all tables take there at most where host memory and SSDs are left alone.
 constexpr double kPlentyOfDeviceMemory = 0.5;
 
-// Passes on what a strategy inside this one finds, where it is cheaper. `progress`: its share of
-// the search.
+// Passes on what a strategy inside this one finds, where it is cheaper.
 class Relay final : public SearchObserver {
  public:
-  Relay(SearchContext& context, double progress) : context_(context), progress_(progress) {}
+  explicit Relay(SearchContext& context) : context_(context) {}
 
   void OnImprovement(const SearchResult& result) override {
     if (context_.has_plan() && result.cost.embedding_cost_ms >= context_.best_cost_ms()) return;
     if (status_.ok()) status_ = context_.ImproveIfCheaper(result.plan).status();
   }
-  void OnProgress(double share) override { context_.ReportProgress(progress_ * share); }
+  void OnProgress(double share) override { context_.ReportProgress(kShareOfSearch * share); }
 
   const Status& status() const { return status_; }
 
  private:
+  static constexpr double kShareOfSearch = 0.3;
+
   SearchContext& context_;
-  const double progress_;
   Status status_;
 };
 
 Status RunInside(const Strategy& strategy, SearchContext& context) {
-  Relay relay(context, 0.3);
+  Relay relay(context);
   SearchContext inner(context.request(), context.model(), context.stop(), &relay);
   const Status status = strategy.Search(inner);
   context.CountInside(inner);
@@ -82,6 +82,7 @@ struct Companion {
             const TableLayouts& layouts)
       : context(main.request(), main.model(), main.stop(), nullptr),
         bench(context, rules, layouts) {
+    context.Begin(main.stage());
     context.StartWithWork(work_ns);
   }
 
@@ -90,101 +91,49 @@ struct Companion {
   Status status;
 };
 
-// Jobs of a search inside another one run where those of the outer one do.
-class OuterJobs final : public JobRunner {
- public:
-  explicit OuterJobs(const SearchContext& context) : context_(context) {}
-
-  void Run(int count, const std::function<void(int)>& job) const override {
-    context_.RunJobs(count, job);
+// Whether there is so much device memory that no table has a reason to leave it.
+bool HasPlentyOfDeviceMemory(const PlanRequest& request, const CompiledRules& rules) {
+  if (!rules.has_off_device() || request.migration.has_value()) return false;
+  double bytes = 0;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const std::vector<int>& residencies = *rules.of(static_cast<int>(t)).residencies;
+    if (std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) return false;
+    const Table& table = request.tables[t];
+    const ShardLayout whole = LayoutIn({}, ShardingType::kTableWise, 1);
+    bytes += static_cast<double>(
+        ShardMemory(request, table, whole, table.num_embeddings, table.embedding_dim)
+            .total_bytes());
   }
-
- private:
-  const SearchContext& context_;
-};
-
-void ClearMemory(const SharedMemory& memory, Topology& topology) {
-  (topology.*memory.of_hosts).clear();
-  for (Device& device : topology.devices) device.*memory.most = 0;
+  double room = 0;
+  for (const std::int64_t of_rank : AvailableBytes(request)) {
+    room += static_cast<double>(std::max<std::int64_t>(0, of_rank));
+  }
+  return bytes <= kPlentyOfDeviceMemory * room;
 }
 
-// The strategy for one request: initial solutions, `neuroshard` where it is quick, local searches
-// side by side, and for a plan in place more and more tables that may move.
+// One stage of the strategy, in the memories that its rules know: initial solutions, `neuroshard`
+// where it is quick, local searches side by side, and for a plan in place more and more tables that
+// may move.
 class RefineSearch {
  public:
   // Where no construction finds a plan: whether any is looked for, and proofs that there is none.
   enum class IfNoneIsFound { kLookFurther, kGiveUp };
 
-  explicit RefineSearch(SearchContext& context, IfNoneIsFound if_none = IfNoneIsFound::kLookFurther)
+  RefineSearch(SearchContext& context, const CompiledRules& rules, IfNoneIsFound if_none)
       : context_(context),
         if_none_(if_none),
         request_(context.request()),
-        rules_(request_, TypeSet(context.model().sharding_types())),
+        rules_(rules),
         layouts_(request_, rules_),
         bench_(context, rules_, layouts_) {}
 
   Status Run() {
-    if (HasPlentyOfDeviceMemory()) {
-      const Status status = SearchOnDevices();
-      if (context_.has_plan() || context_.ShouldStop()) return status;
-    }
-    if (rules_.slowest_tier() == MemoryTier::kSsd) {
-      NS_RETURN_IF_ERROR(SearchWithoutSsd());
-      if (context_.ShouldStop()) return absl::OkStatus();
-    }
     NS_RETURN_IF_ERROR(FindBest());
     NS_RETURN_IF_ERROR(PromoteWhatFits());
     return UseRoomBesideSsd();
   }
 
  private:
-  // Whether there is so much device memory that no table has a reason to leave it.
-  bool HasPlentyOfDeviceMemory() const {
-    if (!rules_.has_off_device() || request_.migration.has_value()) return false;
-    double bytes = 0;
-    for (std::size_t t = 0; t < request_.tables.size(); ++t) {
-      const std::vector<int>& residencies = *rules_.of(static_cast<int>(t)).residencies;
-      if (std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) return false;
-      const Table& table = request_.tables[t];
-      const ShardLayout whole = LayoutIn({}, ShardingType::kTableWise, 1);
-      bytes += static_cast<double>(
-          ShardMemory(request_, table, whole, table.num_embeddings, table.embedding_dim)
-              .total_bytes());
-    }
-    double room = 0;
-    for (const std::int64_t of_rank : AvailableBytes(request_)) {
-      room += static_cast<double>(std::max<std::int64_t>(0, of_rank));
-    }
-    return bytes <= kPlentyOfDeviceMemory * room;
-  }
-
-  // As if hosts had no memory for tables, and no SSDs. No plan: it takes those.
-  Status SearchOnDevices() {
-    PlanRequest request = request_;
-    for (const SharedMemory& memory : kSharedMemories) ClearMemory(memory, request.topology);
-    Relay relay(context_, 1);
-    const OuterJobs jobs(context_);
-    SearchContext inner(request, context_.model(), context_.stop(), &relay, &jobs);
-    const Status status = RefineSearch(inner).Run();
-    context_.CountInside(inner);
-    NS_RETURN_IF_ERROR(relay.status());
-    return status;
-  }
-
-  // As if hosts had no SSDs, with an amount of work of its own, so that leave to use them makes no
-  // plan dearer than the one that the same request finds without. No plan is no fault.
-  Status SearchWithoutSsd() {
-    PlanRequest request = request_;
-    ClearMemory(kSharedMemories.back(), request.topology);
-    request.search.time_budget.reset();  // it would leave no time
-    Relay relay(context_, 0.5);
-    const OuterJobs jobs(context_);
-    SearchContext inner(request, context_.model(), context_.stop(), &relay, &jobs);
-    RefineSearch(inner, IfNoneIsFound::kGiveUp).Run().IgnoreError();
-    context_.CountBeside(inner);
-    return relay.status();
-  }
-
   Status FindBest() {
     if (request_.migration.has_value()) return RunFromPrevious();
     NS_RETURN_IF_ERROR(FindFirst());
@@ -307,6 +256,9 @@ class RefineSearch {
     if (!promoted) return false;
     NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(request_, plan, context_.model()));
     if (cost.embedding_cost_ms > context_.best_cost_ms()) return false;
+    // What follows needs the room more than a plan that is no cheaper for it.
+    const bool is_cheaper = cost.embedding_cost_ms < context_.best_cost_ms();
+    if (!is_cheaper && !context_.stage().is_last) return false;
     NS_RETURN_IF_ERROR(context_.Improve(std::move(plan)));
     return true;
   }
@@ -434,38 +386,55 @@ class RefineSearch {
   SearchContext& context_;
   const IfNoneIsFound if_none_;
   const PlanRequest& request_;
-  const CompiledRules rules_;
+  const CompiledRules& rules_;
   const TableLayouts layouts_;
   Workbench bench_;
   Plan base_;          // that fixed_ points into
   FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
 };
 
-// First the plan for the mean batch, as if nothing else were asked; then what the batches change.
-Status SearchForMeanOfMax(SearchContext& context) {
-  PlanRequest request = context.request();
-  request.search.objective = PlanObjective::kMaxOfMeans;
-  // The first search would leave no time.
-  request.search.time_budget.reset();
-  Relay relay(context, 0.5);
-  const OuterJobs jobs(context);
-  SearchContext inner(request, context.model(), context.stop(), &relay, &jobs);
-  const Status status = RefineSearch(inner).Run();
-  context.CountBeside(inner);  // the descent has an amount of work of its own
-  NS_RETURN_IF_ERROR(relay.status());
-  NS_RETURN_IF_ERROR(status);
-  if (!context.has_plan() || context.ShouldStop()) return absl::OkStatus();
-  return DescendByBatches(context);
+// The plan in fewer memories is where the search in more of them begins, so that leave to use a
+// memory makes no plan dearer. `is_last`: whether the plan of all stages is the answer.
+Status SearchByStages(SearchContext& context, bool is_last) {
+  using enum RefineSearch::IfNoneIsFound;
+  const PlanRequest& request = context.request();
+  const TypeSet types(context.model().sharding_types());
+  const CompiledRules rules(request, types);
+  const auto search_without_slower = [&](const SearchStage& stage) {
+    context.Begin(stage);
+    const CompiledRules fewer(request, types, stage.slowest);
+    const Status status = RefineSearch(context, fewer, kGiveUp).Run();
+    return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
+  };
+  if (HasPlentyOfDeviceMemory(request, rules)) {
+    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}));
+    if (context.has_plan() || context.ShouldStop()) return absl::OkStatus();
+  }
+  if (rules.slowest_tier() == MemoryTier::kSsd) {
+    const double work_ns = context.work_ns();
+    // The time budget would leave no time for the next stage.
+    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kHost, false}));
+    if (context.ShouldStop()) return absl::OkStatus();
+    context.StartWithWork(work_ns);
+  }
+  context.Begin({.is_last = is_last});
+  return RefineSearch(context, rules, kLookFurther).Run();
 }
 
 }  // namespace
 
 Status RefineStrategy::Search(SearchContext& context) const {
-  if (context.request().search.objective == PlanObjective::kMeanOfMax) {
-    return SearchForMeanOfMax(context);
+  if (context.request().search.objective != PlanObjective::kMeanOfMax) {
+    NS_RETURN_IF_ERROR(SearchByStages(context, true));
+    return MergeShards(context);
   }
-  NS_RETURN_IF_ERROR(RefineSearch(context).Run());
-  return MergeShards(context);
+  // First the plan for the mean batch, as if nothing else were asked, without a time budget, which
+  // would leave no time; then what the batches change.
+  NS_RETURN_IF_ERROR(SearchByStages(context, false));
+  if (!context.has_plan() || context.ShouldStop()) return absl::OkStatus();
+  context.Begin({});
+  context.StartWithWork(0);
+  return DescendByBatches(context);
 }
 
 }  // namespace neuroshard
