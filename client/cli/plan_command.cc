@@ -266,7 +266,8 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
       command
           ->add_option("--what-if", options->what_if_file,
                        "Plan for each topology of this file in place of the request's, and say "
-                       "what each costs (proto/neuroshard/v1/what_if.proto); -: stdin")
+                       "what each costs. YAML: topologies: [{name: 8 x H100, topology: {hosts: "
+                       "[{num_devices: 8, device: h100-sxm}]}}]; -: stdin")
           ->type_name("FILE");
   command->add_option("--out", options->out_file,
                       "Write to this file, all or nothing, instead of stdout; -: stdout");

@@ -167,6 +167,11 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
   auto prediction = Predict(options, *request, *file);
   if (!prediction.ok()) return ReportFailure(console, prediction.status());
   std::optional<PlanCost>& predicted = prediction->cost;
+  if (!predicted) {
+    console.err << "warning: nothing to compare with: " << options.plan_file
+                << " has no prediction, as output of plan --format json has; --planner asks for "
+                   "one\n";
+  }
   if (const Status writable = CheckStoreFile(options.store_file); !writable.ok()) {
     return ReportFailure(console, writable);
   }

@@ -52,7 +52,7 @@ TEST_F(ValidateCommandTest, PutsMeasuredBesidePredicted) {
            planner_.address(), "--format", "json", "--store", (folder_ / "store.db").string()}),
       0)
       << err_;
-  EXPECT_THAT(err_, HasSubstr("4 samples recorded in"));
+  EXPECT_THAT(err_, AllOf(HasSubstr("4 samples recorded in"), Not(HasSubstr("no prediction"))));
   const auto json = nlohmann::json::parse(out_);
   ASSERT_EQ(json["ranks"].size(), 2u);
   // The fake answers 1 + 2 ms compute and 1 ms for each collective.
@@ -156,6 +156,7 @@ TEST_F(ValidateCommandTest, WithTooFewDevicesMeasuresComputeOnlyAndSaysSo) {
   FakeWorker a;
   EXPECT_EQ(Run({"validate", request_, plan_, "--workers", a.address()}), 0) << err_;
   EXPECT_THAT(out_, AllOf(HasSubstr("2 ranks on 1 devices"), HasSubstr("measured - ms")));
+  EXPECT_THAT(err_, HasSubstr("plan.json has no prediction"));
   EXPECT_EQ(a.measured().size(), 2u);
 }
 
