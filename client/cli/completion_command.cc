@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client/cli/commands.h"
-#include "common/cli/help_formatter.h"
+#include "common/cli/command_line_parse.h"
 #include "common/cli/option_values.h"
 
 namespace neuroshard {
@@ -31,7 +31,7 @@ struct CompletedCommand {
 // `app` and the commands below it, parents first. What --help does not show is left out.
 void Collect(const CLI::App& app, const std::string& parent, std::vector<CompletedCommand>& all) {
   CompletedCommand command{parent + app.get_name(), app.get_description(), {}, {}};
-  const auto children = app.get_subcommands([](const CLI::App*) { return true; });
+  const std::vector<const CLI::App*> children = CommandsOf(app);
   for (const CLI::App* child : children) command.commands.push_back(child->get_name());
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;

@@ -5,12 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <iosfwd>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace neuroshard {
 
 // Parses, which runs the callbacks of the command that is chosen. Gives `app` and its commands
-// --version, --man (a manual page) and a help of eighty columns. A variable of the environment
+// --version and a help of eighty columns. A variable of the environment
 // stands in for an option of the chosen command that is not given, and for no other. Returns the
 // exit code (exit_code.h) when the process is to end: after --help or --version, on `out`, or a
 // usage error, on `err`. A misspelt command or option is told which was meant. Exceptions of
@@ -20,5 +21,8 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* 
 
 // Commands right below `app`.
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app);
+
+// The words that an option's OneOf allows ("table", "json"); none: anything.
+std::vector<std::string> WordsOf(const CLI::Option& option);
 
 }  // namespace neuroshard

@@ -56,10 +56,16 @@ prefix() {
   for program in "${programs[@]}"; do
     [[ $("$prefix/bin/$program" --version) =~ ^[0-9.]+\ \([0-9a-z-]+,\ [A-Za-z]+\)$ ]] || fail "$program has no version: $("$prefix/bin/$program" --version)"
     [[ $(zcat "$prefix/share/man/man1/$program.1.gz") == ".TH "* ]] || fail "$program has no manual page"
-    if command -v groff >/dev/null; then
-      [ -z "$(zcat "$prefix/share/man/man1/$program.1.gz" | groff -man -Tutf8 -ww -z 2>&1)" ] || fail "troff has complaints about the page of $program"
-    fi
   done
+  # A page for every command, also below commands; each names its options.
+  for page in neuroshard-plan neuroshard-models-serve neuroshard-sweep-comm neuroshard-pretrain-train; do
+    zcat "$prefix/share/man/man1/$page.1.gz" | grep -q '^\\fB\\-h\\fR, \\fB\\-\\-help\\fR' || fail "no page $page that has --help"
+  done
+  if command -v groff >/dev/null; then
+    for page in "$prefix"/share/man/man1/*.1.gz; do
+      [ -z "$(zcat "$page" | groff -man -Tutf8 -ww -z 2>&1)" ] || fail "troff has complaints about $page"
+    done
+  fi
   # Another folder than it was installed into, from another working directory.
   mv "$prefix" "$work/elsewhere"
   start env -C / "$work/elsewhere/bin/neuroshard-planner" --listen 127.0.0.1:0 --metrics ""
