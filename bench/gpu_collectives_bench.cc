@@ -19,10 +19,10 @@
 
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
-#include "kernels/api/exchange_bytes.h"
+#include "kernels/api/collective.h"
+#include "kernels/api/statistics.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/nccl/nccl_backend.h"
-#include "kernels/stats/statistics.h"
 
 namespace neuroshard {
 namespace {

@@ -7,7 +7,7 @@
 // --quick: fewer passes. --tiny: every case on tables and batches so small that its times mean
 // nothing: whether it runs.
 // Device time between events, caches flushed before each pass, two batches of ids rotated, median
-// and 10th and 90th percentile. Traffic models: kernels/cuda/traffic.h. GB = 1e9 bytes.
+// and 10th and 90th percentile. Traffic models: kernels/cuda/testing/traffic.h. GB = 1e9 bytes.
 #include <algorithm>
 #include <bit>
 #include <csignal>
@@ -29,11 +29,11 @@
 #include "bench/gpu_kernels_report.h"
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
+#include "kernels/api/statistics.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/kernel_launches.h"
-#include "kernels/cuda/traffic.h"
+#include "kernels/cuda/testing/traffic.h"
 #include "kernels/indices/lookup_generator.h"
-#include "kernels/stats/statistics.h"
 #include "tests/support/no_collectives.h"
 
 namespace neuroshard {

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "kernels/indices/counter_random.h"
-#include "kernels/indices/host_and_device.h"
 
 namespace neuroshard {
 

@@ -8,7 +8,6 @@
 
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
-#include "kernels/indices/lookup_batch.h"
 #include "kernels/indices/lookup_plan.h"
 
 namespace neuroshard {
@@ -128,5 +127,16 @@ class EmbeddingOp {
   // The rows that the slots of a table's cache hold, kNoRow where they are free.
   virtual std::vector<std::int64_t> SlotRows(int) const { return {}; }
 };
+
+// INVALID_ARGUMENT names what is out of range (batch size, rows, cols, the optimizer's numbers) or
+// not among the abilities.
+Status CheckSpec(const EmbeddingOpSpec& spec, const EmbeddingAbilities& abilities);
+
+// INVALID_ARGUMENT when there is not one batch a table, or names the first batch that is not well
+// formed ("inputs[3]: ...").
+Status CheckInputs(const EmbeddingOpSpec& spec, const std::vector<LookupBatch>& inputs);
+
+// The same of plans ("inputs[3]: ...").
+Status CheckPlans(const EmbeddingOpSpec& spec, const std::vector<LookupPlan>& plans);
 
 }  // namespace neuroshard

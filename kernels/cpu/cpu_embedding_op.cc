@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "kernels/api/lookup_checks.h"
+#include "kernels/api/embedding_op.h"
 #include "kernels/cpu/op_memory.h"
 #include "kernels/cpu/row_sort.h"
 

@@ -10,7 +10,7 @@
 #include "kernels/api/device_backend.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/cuda/device_gate.h"
-#include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/gpu.h"
 #include "kernels/cuda/nvml.h"
 
 namespace neuroshard {

@@ -1,17 +1,17 @@
 // Gpu: memory, copies and launches, as the embedding op needs them. Two implementations: CUDA
 // (cuda_gpu.h) and, for tests on machines without a GPU, a loop over the blocks and threads of each
 // launch (testing/sequential_gpu.h). Pointers of the launches are device memory, arrays of tables
-// included; rows and moments may be in the host's.
+// included; rows and moments may be in the host's. GpuBuffer owns a block of such memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "common/base/status.h"
 #include "kernels/cuda/cached_rows.h"
-#include "kernels/cuda/gathering.h"
-#include "kernels/cuda/generated_lookups.h"
-#include "kernels/cuda/initial_values.h"
+#include "kernels/cuda/generated_values.h"
 #include "kernels/cuda/pooling.h"
 #include "kernels/cuda/row_keys.h"
 #include "kernels/cuda/row_update.h"
@@ -93,6 +93,49 @@ class Gpu {
 
   // The first error of a launch or copy; the device cannot be used any more after one.
   virtual Status status() const = 0;
+};
+
+// Whose memory kernels reach: the device's own, or the host's over the bus.
+enum class MemoryOf { kDevice, kHost };
+
+// Memory that grows and is freed with its owner. Not for concurrent use.
+class GpuBuffer {
+ public:
+  explicit GpuBuffer(std::shared_ptr<Gpu> gpu, MemoryOf of = MemoryOf::kDevice)
+      : gpu_(std::move(gpu)), of_(of) {}
+  ~GpuBuffer() { Release(); }
+  GpuBuffer(const GpuBuffer&) = delete;
+  GpuBuffer& operator=(const GpuBuffer&) = delete;
+
+  // At least `bytes`; the content is lost when it was smaller. RESOURCE_EXHAUSTED leaves it empty.
+  Status Reserve(std::int64_t bytes) {
+    if (bytes <= bytes_) return absl::OkStatus();
+    Release();
+    NS_ASSIGN_OR_RETURN(
+        data_, of_ == MemoryOf::kDevice ? gpu_->Allocate(bytes) : gpu_->AllocateOnHost(bytes));
+    bytes_ = bytes;
+    return absl::OkStatus();
+  }
+
+  std::byte* at(std::int64_t place) const { return data_ + place; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  void Release() {
+    std::byte* const data = std::exchange(data_, nullptr);
+    bytes_ = 0;
+    if (data == nullptr) return;
+    if (of_ == MemoryOf::kDevice) {
+      gpu_->Free(data);
+    } else {
+      gpu_->FreeOnHost(data);
+    }
+  }
+
+  std::shared_ptr<Gpu> gpu_;
+  const MemoryOf of_;
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
 };
 
 }  // namespace neuroshard::cuda

@@ -9,7 +9,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
-#include "kernels/api/lookup_checks.h"
+#include "kernels/api/embedding_op.h"
 
 namespace neuroshard::cuda {
 namespace {

@@ -10,11 +10,10 @@
 
 #include "common/base/status.h"
 #include "kernels/api/embedding_op.h"
-#include "kernels/cuda/batch_places.h"
 #include "kernels/cuda/gpu.h"
-#include "kernels/cuda/gpu_buffer.h"
 #include "kernels/cuda/gpu_row_caches.h"
 #include "kernels/cuda/launch_arrays.h"
+#include "kernels/cuda/launch_plan.h"
 
 namespace neuroshard::cuda {
 

@@ -9,9 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/cached_rows.h"
-#include "kernels/cuda/gathering.h"
-#include "kernels/cuda/generated_lookups.h"
-#include "kernels/cuda/initial_values.h"
+#include "kernels/cuda/generated_values.h"
 #include "kernels/cuda/pooling.h"
 #include "kernels/cuda/row_keys.h"
 #include "kernels/cuda/row_update.h"

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/gpu.h"
 #include "kernels/cuda/launch_plan.h"
 #include "kernels/cuda/table_blocks.h"
 

@@ -10,7 +10,7 @@
 #include "kernels/cuda/cached_rows.h"
 #include "kernels/cuda/row_keys.h"
 #include "kernels/cuda/table_blocks.h"
-#include "kernels/cuda/traffic.h"
+#include "kernels/cuda/testing/traffic.h"
 
 namespace neuroshard::cuda {
 namespace {

@@ -5,7 +5,24 @@
 #include <cstdint>
 
 #include "common/base/float16.h"
-#include "kernels/cuda/device_code.h"
+#include "kernels/indices/counter_random.h"
+
+// Kernel bodies are read by two compilers: nvcc for devices, and the host's for tests, which run
+// every block and thread of a launch in a loop.
+#ifdef __CUDA_ARCH__
+#define NS_UNROLL _Pragma("unroll")
+#define NS_NO_UNROLL _Pragma("unroll 1")
+#else
+#define NS_UNROLL
+#define NS_NO_UNROLL
+#endif
+
+namespace neuroshard::cuda {
+
+inline constexpr int kThreads = 256;  // of every block
+inline constexpr int kWarp = 32;      // that can exchange values
+
+}  // namespace neuroshard::cuda
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

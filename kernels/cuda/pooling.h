@@ -1,11 +1,15 @@
 // Forward: the bodies of the kernels that pool rows into the output. A thread owns four columns of
 // a bag and talks to no other thread; the lanes of a bag are as many as the table has vectors, so
 // narrow tables waste no lanes beside wide ones. Eight rows are in flight: of one bag, and the ids
-// of the next eight are loaded meanwhile; or, where bags are short, of two or four neighbours, since
-// one at a time would leave memory idle. Sums are formed in trees, which keeps rounding errors small.
+// of the next eight are loaded meanwhile; or, where bags are short, of two or four neighbours,
+// since one at a time would leave memory idle. Sums are formed in trees, which keeps rounding
+// errors small.
 //
 // Bags longer than kLongestBag are cut into segments that different blocks sum, and their sums are
 // added in order: no bag makes the rest of the device wait.
+//
+// Tables without pooling have their rows written to the output, one an id: a thread owns four
+// columns of eight ids that follow each other, and has all eight rows in flight.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +33,8 @@ struct PoolTable {
   const std::int64_t* ends = nullptr;
   std::int64_t bags = 0;
   std::int64_t longest = 0;  // longer ones are left out
-  // 1, 2 or 4 (BagsPerThread); more than one of tables whose bags follow each other in `ids` and are
-  // no longer than `longest`.
+  // 1, 2 or 4 (BagsPerThread); more than one of tables whose bags follow each other in `ids` and
+  // are no longer than `longest`.
   std::int32_t bags_per_thread = 1;
   bool mean = false;
   float* output = nullptr;
@@ -257,6 +261,58 @@ NS_DEVICE_CODE void SumSegments(const SegmentTable& table, std::int64_t block, i
       sum = sum + TreeSum<kRowsInFlight>(values);
     }
     output[vector] = scale * sum;
+  }
+}
+
+// One table without pooling, whose rows are gathered.
+struct GatherTable {
+  const void* weights = nullptr;
+  NumberType type = NumberType::kFp32;
+  std::int32_t vectors = 0;  // of a row
+  const std::int64_t* ids = nullptr;
+  std::int64_t count = 0;   // of ids
+  float* output = nullptr;  // [count, vectors * 4]
+  // As PoolTable's.
+  const void* slots = nullptr;
+  const std::uint32_t* slot_of_row = nullptr;
+};
+
+template <typename Type, bool kCached>
+NS_DEVICE_CODE void GatherRows(const GatherTable& table, std::int64_t block, int thread) {
+  const int lanes = PoolLanes(table.vectors);
+  const int slot = thread / lanes;
+  if (slot >= BagsPerBlock(table.vectors)) return;
+  const std::int64_t begin = (block * BagsPerBlock(table.vectors) + slot) * kRowsInFlight;
+  if (begin >= table.count) return;
+  const int count = CountWithin(begin, table.count);
+  const RowReader<Type, kCached> rows(table);
+  auto* output = reinterpret_cast<Float4*>(table.output) + begin * table.vectors;
+  typename RowReader<Type, kCached>::Places places;
+  rows.template Find<1>({begin}, {count}, 0, &places);
+
+  for (int vector = thread % lanes; vector < table.vectors; vector += lanes) {
+    typename Type::Raw raw[kRowsInFlight];
+    NS_UNROLL
+    for (int k = 0; k < kRowsInFlight; ++k) {
+      raw[k] = {};
+      if (k < count) raw[k] = rows.Load(places, k, vector);
+    }
+    NS_UNROLL
+    for (int k = 0; k < kRowsInFlight; ++k) {
+      if (k < count) output[std::int64_t{k} * table.vectors + vector] = Type::Widen(raw[k]);
+    }
+  }
+}
+
+template <bool kCached>
+NS_DEVICE_CODE void GatherRowsOfAnyType(const GatherTable& table, std::int64_t block, int thread) {
+  switch (table.type) {
+    case NumberType::kFp32:
+      return GatherRows<Fp32, kCached>(table, block, thread);
+    case NumberType::kFp16:
+      return GatherRows<Fp16, kCached>(table, block, thread);
+    case NumberType::kBf16:
+      return GatherRows<Bf16, kCached>(table, block, thread);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device_code.h"
+#include "kernels/cuda/numbers.h"
 
 namespace neuroshard::cuda {
 

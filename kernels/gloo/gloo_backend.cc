@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "gloo/config.h"
-#include "kernels/gloo/background_threads.h"
 #include "kernels/gloo/gloo_communicator.h"
 #include "kernels/gloo/gloo_mesh.h"
 #include "kernels/gloo/rank_sockets.h"
-#include "kernels/gloo/sigpipe_guard.h"
+#include "kernels/gloo/thread_guards.h"
 #include "kernels/machine/local_address.h"
 
 namespace neuroshard {

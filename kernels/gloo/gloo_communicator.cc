@@ -1,6 +1,7 @@
 #include "kernels/gloo/gloo_communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -12,14 +13,29 @@
 #include "gloo/barrier.h"
 #include "gloo/math.h"
 #include "gloo/types.h"
-#include "kernels/api/exchange_bytes.h"
-#include "kernels/gloo/exchange_deadline.h"
+#include "kernels/api/collective.h"
 #include "kernels/gloo/ring_schedule.h"
-#include "kernels/gloo/sigpipe_guard.h"
+#include "kernels/gloo/thread_guards.h"
 #include "kernels/machine/machine.h"
 
 namespace neuroshard {
 namespace {
+
+// Turns one timeout into what is left of it at each wait.
+class ExchangeDeadline {
+ public:
+  explicit ExchangeDeadline(std::chrono::milliseconds timeout) : end_(Clock::now() + timeout) {}
+
+  // Gloo takes a negative timeout for "use the default", so never less than 1 ms.
+  std::chrono::milliseconds Remaining() const {
+    return std::max(std::chrono::milliseconds(1),
+                    std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end_;
+};
 
 // What tells messages between the same ranks apart.
 enum class MessageKind : std::uint32_t { kData = 0, kNeverSent = 1, kRing = 2 };

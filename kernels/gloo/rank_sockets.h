@@ -2,19 +2,45 @@
 // believes whoever connects, and ends the process on bytes that it does not understand.
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
-#include "kernels/gloo/socket_fd.h"
 #include "kernels/machine/local_address.h"
 
 namespace neuroshard {
+
+class SocketFd {
+ public:
+  explicit SocketFd(int fd = -1) : fd_(fd) {}
+  SocketFd(SocketFd&& other) noexcept : fd_(other.Release()) {}
+  SocketFd& operator=(SocketFd&& other) noexcept {
+    if (this != &other) {
+      Close();
+      fd_ = other.Release();
+    }
+    return *this;
+  }
+  ~SocketFd() { Close(); }
+
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }
+  void Close() {
+    if (open()) close(Release());
+  }
+
+ private:
+  int fd_;
+};
 
 // One rank's connections to its peers. Of two ranks the one with the larger number dials. Both then
 // prove that they know the keys in both addresses, which are random and told to the group alone, by

@@ -4,7 +4,13 @@
 
 #include <cstdint>
 
-#include "kernels/indices/host_and_device.h"
+// A function that both compilers understand: nvcc compiles it for devices, the host's compiler for
+// everything else.
+#ifdef __CUDACC__
+#define NS_DEVICE_CODE __host__ __device__ __forceinline__
+#else
+#define NS_DEVICE_CODE inline
+#endif
 
 namespace neuroshard {
 

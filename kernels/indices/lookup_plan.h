@@ -1,13 +1,19 @@
-// The ids of one table for one batch, not made yet: a few KiB however many they are.
+// The ids of one table for one batch, as a list, or not made yet: a few KiB however many they are.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/indices/lookup_batch.h"
 #include "kernels/indices/lookup_rule.h"
 
 namespace neuroshard {
+
+// The ids of one table for one batch in CSR form: sample b owns ids[offsets[b] .. offsets[b + 1]).
+struct LookupBatch {
+  std::vector<std::int64_t> ids;      // each in [0, rows)
+  std::vector<std::int64_t> offsets;  // batch_size + 1 entries, the first 0
+  std::vector<float> weights;         // one an id, or empty for unweighted
+};
 
 // Made by the planners of lookup_generator.h.
 struct LookupPlan {

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
 
 namespace neuroshard {
 
@@ -33,5 +36,11 @@ std::string_view ProcField(std::string_view text, std::string_view key);
 
 // "32M" -> 33554432, "512K", "64"; 0 when malformed.
 std::int64_t ParseSizeWithSuffix(std::string_view text);
+
+// The cores that this process may use, ascending.
+std::vector<int> UsableCpus();
+
+// Keeps the calling thread on one core. INVALID_ARGUMENT when the process may not use it.
+Status PinThisThread(int cpu);
 
 }  // namespace neuroshard

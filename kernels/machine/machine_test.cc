@@ -6,8 +6,6 @@
 #include <fstream>
 #include <string>
 
-#include "kernels/machine/affinity.h"
-
 namespace neuroshard {
 namespace {
 

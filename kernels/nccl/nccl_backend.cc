@@ -6,7 +6,7 @@
 
 #include "kernels/machine/local_address.h"
 #include "kernels/nccl/nccl_communicator.h"
-#include "kernels/nccl/unique_id_text.h"
+#include "kernels/nccl/nccl_rank.h"
 
 namespace neuroshard {
 namespace {
@@ -48,8 +48,8 @@ class PendingNcclCommunicator final : public PendingCommunicator {
   void Abort() override { rank_->Abort(); }
 
  private:
-  // NCCL tells nobody what it chose. Known are the interface that it was told to use, if it was told
-  // one by its whole name, and rank 0's address.
+  // NCCL tells nobody what it chose. Known are the interface that it was told to use, if it was
+  // told one by its whole name, and rank 0's address.
   std::map<std::string, std::string> NetworkOfRank(const ncclUniqueId& id) const {
     if (const char* told = std::getenv("NCCL_SOCKET_IFNAME"); told != nullptr && *told != '\0') {
       const auto local = FindLocalAddress("", *told == '=' ? told + 1 : told);

@@ -13,7 +13,7 @@
 #include "kernels/api/collective.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/machine/machine.h"
-#include "kernels/nccl/nccl_library.h"
+#include "kernels/nccl/nccl_rank.h"
 
 namespace neuroshard {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/nccl/nccl_communicator.h"
-#include "kernels/nccl/unique_id_text.h"
+#include "kernels/nccl/nccl_rank.h"
 
 namespace neuroshard {
 namespace {

@@ -12,10 +12,9 @@
 
 #include "common/base/status.h"
 #include "kernels/api/collective.h"
-#include "kernels/api/exchange_bytes.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/cuda/device_gate.h"
-#include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/gpu.h"
 #include "kernels/nccl/nccl_rank.h"
 
 namespace neuroshard {

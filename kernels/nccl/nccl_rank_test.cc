@@ -7,7 +7,6 @@
 #include <atomic>
 #include <thread>
 
-#include "kernels/nccl/unique_id_text.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {

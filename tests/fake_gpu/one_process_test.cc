@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cuda/gpu_buffer.h"
+#include "kernels/cuda/gpu.h"
 #include "kernels/nccl/nccl_backend.h"
 
 namespace neuroshard {

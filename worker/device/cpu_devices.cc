@@ -5,7 +5,7 @@
 
 #include "common/base/bytes.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/machine/affinity.h"
+#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 

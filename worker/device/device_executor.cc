@@ -1,6 +1,6 @@
 #include "worker/device/device_executor.h"
 
-#include "kernels/machine/affinity.h"
+#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 

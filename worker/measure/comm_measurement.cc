@@ -15,8 +15,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/hash.h"
-#include "kernels/stats/statistics.h"
-#include "kernels/stats/stopping_rule.h"
+#include "kernels/api/statistics.h"
 #include "worker/measure/exchange_counts.h"
 #include "worker/measure/input_distribution.h"
 #include "worker/measure/quantized_exchange.h"
@@ -74,7 +73,7 @@ struct HostSteps {
 Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device,
                       const CommSample& sample, const Clock& clock, const StopSignal& stop,
                       HostSteps& steps) {
-  const double bytes = ExchangeBytes(sample, communicator.rank());
+  const double bytes = TotalExchangeBytes(sample, communicator.rank());
   if (bytes > static_cast<double>(device.memory_bytes)) {
     return ResourceExhausted("rank {} exchanges {:.0f} bytes, its device has {}",
                              communicator.rank(), bytes, FormatBytes(device.memory_bytes));
@@ -128,8 +127,8 @@ Status ReserveIds(const Communicator& communicator, InputDistribution& input_dis
   }
 }
 
-// As many iterations of cadence back_to_back as a trainer has collectives in a pass; more would make
-// a stop wait.
+// As many iterations of cadence back_to_back as a trainer has collectives in a pass; more would
+// make a stop wait.
 constexpr int kRowIterations = 8;
 
 StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample& sample,

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/base/violations.h"
+#include "kernels/api/statistics.h"
 #include "kernels/machine/machine.h"
-#include "kernels/stats/stopping_rule.h"
 #include "worker/measure/lookup_inputs.h"
 
 namespace neuroshard {

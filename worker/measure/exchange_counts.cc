@@ -87,7 +87,7 @@ Status CheckCommSample(const CommSample& sample, int world_size,
   return violations.ToStatus();
 }
 
-double ExchangeBytes(const CommSample& sample, int rank) {
+double TotalExchangeBytes(const CommSample& sample, int rank) {
   if (sample.input_dist) return InputDistBytes(sample, static_cast<std::size_t>(rank));
   const auto world_size = static_cast<double>(sample.dim_sums.size());
   const auto own_columns = static_cast<double>(sample.dim_sums[rank]);

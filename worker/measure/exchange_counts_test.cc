@@ -27,7 +27,7 @@ TEST(ExchangeCountsTest, ForwardSendsOwnColumnsOfEveryRanksShare) {
   const AllToAllCounts counts = ExchangeCounts(Sample(), 0);
   EXPECT_THAT(counts.send_bytes, ElementsAre(160, 160, 160));  // 12 / 3 samples x 10 columns x 4 B
   EXPECT_THAT(counts.receive_bytes, ElementsAre(160, 0, 48));
-  EXPECT_DOUBLE_EQ(ExchangeBytes(Sample(), 0), 480 + 208);
+  EXPECT_DOUBLE_EQ(TotalExchangeBytes(Sample(), 0), 480 + 208);
 }
 
 TEST(ExchangeCountsTest, WhatIsCastIsThereBesides) {
@@ -35,7 +35,7 @@ TEST(ExchangeCountsTest, WhatIsCastIsThereBesides) {
   sample.element_bytes = 2;
   sample.wire_dtype = DataType::kFp16;
   EXPECT_THAT(ExchangeCounts(sample, 0).send_bytes, ElementsAre(80, 80, 80));
-  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 0), (240 + 104) * 3);
+  EXPECT_DOUBLE_EQ(TotalExchangeBytes(sample, 0), (240 + 104) * 3);
 }
 
 TEST(ExchangeCountsTest, WhatOneSendsTheOtherReceivesInBothDirections) {
@@ -59,11 +59,11 @@ TEST(ExchangeCountsTest, TheOtherCollectivesMoveEqualBlocks) {
   sample.dim_sums = {10, 10, 10};
   sample.collective = Collective::kAllGather;
   EXPECT_EQ(BlockBytes(sample), 160);  // 12 / 3 samples x 10 columns x 4 B
-  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 1), 160 + 480);
+  EXPECT_DOUBLE_EQ(TotalExchangeBytes(sample, 1), 160 + 480);
   sample.collective = Collective::kReduceScatter;
-  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 1), 480 + 160 + 320);  // the last for partial sums
+  EXPECT_DOUBLE_EQ(TotalExchangeBytes(sample, 1), 480 + 160 + 320);  // the last for partial sums
   sample.collective = Collective::kAllReduce;
-  EXPECT_DOUBLE_EQ(ExchangeBytes(sample, 1), 480 + 480);
+  EXPECT_DOUBLE_EQ(TotalExchangeBytes(sample, 1), 480 + 480);
   EXPECT_THAT(CheckCommSample(sample, 3, kTimeout), IsOk());
   sample.dim_sums = {10, 10, 9};
   EXPECT_EQ(Violations::FromStatus(CheckCommSample(sample, 3, kTimeout)).at(0).field, "dim_sums");

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "kernels/input_dist/jagged_rows.h"
+#include "kernels/api/input_dist_kernels.h"
 
 namespace neuroshard {
 namespace {

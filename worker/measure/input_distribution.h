@@ -10,7 +10,7 @@
 #include "common/base/stop_signal.h"
 #include "common/domain/measurement.h"
 #include "kernels/api/collective.h"
-#include "kernels/input_dist/bucketize.h"
+#include "kernels/api/input_dist_kernels.h"
 
 namespace neuroshard {
 

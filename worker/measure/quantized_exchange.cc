@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/casts/wire_casts.h"
+#include "kernels/api/wire_casts.h"
 #include "worker/measure/exchange_counts.h"
 
 namespace neuroshard {

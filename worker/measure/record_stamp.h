@@ -1,4 +1,5 @@
-// RecordStamp: the circumstances of a measurement, for its record.
+// The circumstances of a measurement, for its record: the identity of worker and host, which stays
+// while the process lives, the device, and the settings.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,20 @@
 
 #include "common/domain/measurement.h"
 #include "kernels/api/device_backend.h"
-#include "worker/measure/host_identity.h"
 
 namespace neuroshard {
+
+// Build, host name and operating system of this process.
+struct HostIdentity {
+  std::string worker_version;
+  std::string git_commit;
+  std::string hostname;
+  // "os", "kernel", "cpu_governor", "cpus", ... as far as the system tells.
+  std::map<std::string, std::string> environment;
+};
+
+// Reads /etc/os-release, uname and /sys. What cannot be read is left out.
+HostIdentity IdentifyHost();
 
 // The settings in one line: "warmup_iterations=3 min_iterations=5 ...".
 std::string DescribeSettings(const MeasurementSettings& settings);

@@ -1,8 +1,14 @@
-// Values of a DeviceSession <-> messages between a worker and the process that drives the device.
+// Messages between a worker and the process that drives a device, and the values of a DeviceSession
+// in them. On the socket pair a message is its length in four bytes, the lowest first, then its
+// bytes.
 #pragma once
 
+#include <chrono>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "google/rpc/status.pb.h"
 #include "kernels/api/device_backend.h"
@@ -11,6 +17,33 @@
 #include "worker/options/worker_options.h"
 
 namespace neuroshard {
+
+// One end of the socket pair. Sending and receiving may go on at the same time, and several may
+// send.
+class MessageSocket {
+ public:
+  // The longest message; the records of the longest series take a hundredth of it.
+  static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+
+  // Owns the descriptor.
+  explicit MessageSocket(int fd) : fd_(fd) {}
+  ~MessageSocket();
+  MessageSocket(const MessageSocket&) = delete;
+  MessageSocket& operator=(const MessageSocket&) = delete;
+
+  // Blocks until the other end's buffer has it. UNAVAILABLE when the other end is gone.
+  Status Send(const std::string& message);
+  // UNAVAILABLE when the other end is gone, INTERNAL when what comes is no message.
+  StatusOr<std::string> Receive();
+  // Whether Receive has something to say; false after `wait`.
+  bool WaitForMessage(std::chrono::milliseconds wait) const;
+
+ private:
+  Status ReceiveBytes(char* bytes, std::size_t count);
+
+  const int fd_;
+  Mutex send_mutex_;
+};
 
 // Options that leave nothing to choose: the backend is not kAuto, the memory not 0.
 internal::OpenDevice EncodeOpenDevice(const WorkerOptions& options, int index);

@@ -15,7 +15,7 @@
 #include "neuroshard/internal/device_process.pb.h"
 #include "worker/device/device_executor.h"
 #include "worker/device/device_session.h"
-#include "worker/process/message_socket.h"
+#include "worker/process/device_messages.h"
 
 namespace neuroshard {
 

@@ -12,7 +12,7 @@
 #include "common/domain/measurement.h"
 #include "worker/device/comm_group_registry.h"
 #include "worker/device/device_inventory.h"
-#include "worker/measure/host_identity.h"
+#include "worker/measure/record_stamp.h"
 #include "worker/service/worker_metrics.h"
 
 namespace neuroshard {

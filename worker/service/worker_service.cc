@@ -11,7 +11,7 @@
 #include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/call_stop.h"
-#include "worker/device/ability_words.h"
+#include "worker/device/device_session.h"
 #include "worker/service/stream_watchdog.h"
 
 namespace neuroshard {

@@ -69,7 +69,7 @@ def _numbered(seed: int, numbers: numpy.ndarray) -> numpy.ndarray:
 
 
 class _Permutation:
-    """kernels/indices/random_permutation.h: a random order of [0, size)."""
+    """kernels/indices/lookup_rule.h: a random order of [0, size)."""
 
     def __init__(self, size: int, seed: int) -> None:
         bits = (size - 1).bit_length()

@@ -1,4 +1,4 @@
-"""When a series of timed iterations ends, and its summary: the rules of kernels/stats. Pure."""
+"""When a series of timed iterations ends, and its summary: the rules of kernels/api/statistics.h. Pure."""
 
 from __future__ import annotations
 

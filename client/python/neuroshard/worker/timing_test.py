@@ -1,4 +1,4 @@
-"""The stopping rule: the cases of kernels/stats/stopping_rule_test.cc and statistics_test.cc."""
+"""The stopping rule: the cases of kernels/api/statistics_test.cc."""
 
 import math
 import random

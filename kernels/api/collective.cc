@@ -1,0 +1,70 @@
+#include "kernels/api/collective.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+namespace neuroshard {
+namespace {
+
+StatusOr<std::int64_t> SumOf(const std::vector<std::int64_t>& bytes, const char* name,
+                             int world_size) {
+  if (bytes.size() != static_cast<std::size_t>(world_size)) {
+    return InvalidArgument("{}: must have one entry a rank ({}), got {}", name, world_size,
+                           bytes.size());
+  }
+  std::int64_t sum = 0;
+  for (const std::int64_t part : bytes) {
+    if (part < 0 || part > std::numeric_limits<std::int64_t>::max() - sum) {
+      return InvalidArgument("{}: {} is negative or makes the sum overflow", name, part);
+    }
+    sum += part;
+  }
+  return sum;
+}
+
+}  // namespace
+
+StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, int world_size) {
+  ExchangeBytes bytes;
+  NS_ASSIGN_OR_RETURN(bytes.send, SumOf(counts.send_bytes, "send_bytes", world_size));
+  NS_ASSIGN_OR_RETURN(bytes.receive, SumOf(counts.receive_bytes, "receive_bytes", world_size));
+  if (counts.send_bytes[rank] != counts.receive_bytes[rank]) {
+    return InvalidArgument("rank {} sends {} bytes to itself but receives {}", rank,
+                           counts.send_bytes[rank], counts.receive_bytes[rank]);
+  }
+  return bytes;
+}
+
+StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_bytes,
+                                      int world_size) {
+  if (collective == Collective::kAllToAll) {
+    return InvalidArgument("an all-to-all is not made of equal blocks");
+  }
+  if (block_bytes < 0 || block_bytes > std::numeric_limits<std::int64_t>::max() / 4 / world_size) {
+    return InvalidArgument("block_bytes: {} is negative or makes the sum overflow", block_bytes);
+  }
+  if (collective != Collective::kAllGather &&
+      block_bytes % static_cast<std::int64_t>(sizeof(float)) != 0) {
+    return InvalidArgument("block_bytes: must be of whole fp32 numbers for {}, got {}",
+                           std::string(ToText(collective)), block_bytes);
+  }
+  const std::int64_t all = block_bytes * world_size;
+  return ExchangeBytes{collective == Collective::kAllGather ? block_bytes : all,
+                       collective == Collective::kReduceScatter ? block_bytes : all};
+}
+
+double BusBytes(Collective collective, const ExchangeBytes& bytes, int world_size) {
+  const double others = static_cast<double>(world_size - 1) / world_size;
+  const double passes = collective == Collective::kAllReduce ? 2 : 1;
+  return static_cast<double>(std::max(bytes.send, bytes.receive)) * others * passes;
+}
+
+std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes) {
+  std::vector<std::int64_t> offsets(bytes.size());
+  std::exclusive_scan(bytes.begin(), bytes.end(), offsets.begin(), std::int64_t{0});
+  return offsets;
+}
+
+}  // namespace neuroshard
