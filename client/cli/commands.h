@@ -1,5 +1,6 @@
-// The commands of `neuroshard`. Each Add puts one command with its options on the app; when it is
-// chosen, parsing runs it and sets *exit_code. Console and exit_code must outlive the parse.
+// `neuroshard ARGUMENTS` as a function, and its commands. Each Add puts one command with its
+// options on the app; when it is chosen, parsing runs it and sets *exit_code. Console and exit_code
+// must outlive the parse.
 #pragma once
 
 #include "client/cli/console.h"
@@ -24,5 +25,12 @@ void AddInitCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddDoctorCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddReportCommand(CLI::App& app, const Console& console, int* exit_code);
 void AddCompletionCommand(CLI::App& app, const Console& console, int* exit_code);
+
+// All commands of the program.
+void AddCommands(CLI::App& app, const Console& console, int* exit_code);
+
+// Parses and runs. Returns the exit code (exit_code.h). Help goes to console.out, usage errors to
+// console.err.
+int RunCommandLine(int argc, const char* const* argv, const Console& console);
 
 }  // namespace neuroshard

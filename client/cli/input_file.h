@@ -1,6 +1,7 @@
-// Requests and plans from files. Errors name the file.
+// Requests and plans from files. Errors name the file. A request gets another global batch size.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,8 +43,8 @@ struct PlanFile {
   bool is_torchrecs = false;         // lacks what CompleteFromRequest knows (plan_from_torchrec.h)
 };
 
-// JSON: what `plan --format json` prints (a ShardPlanResponse), a bare Plan, or a plan in TorchRec's
-// form.
+// JSON: what `plan --format json` prints (a ShardPlanResponse), a bare Plan, or a plan in
+// TorchRec's form.
 StatusOr<PlanFile> ReadPlanFile(const std::string& path);
 // The same, of the tables of `request`, which completes a plan in TorchRec's form.
 StatusOr<PlanFile> ReadPlanFile(const std::string& path,
@@ -62,5 +63,13 @@ Status OtherDocument(std::string_view text, DocumentKind wanted);
 // be read: of the field of a fault of the text, what is inside it, the list that it is in, and that
 // list's other scalars. Either may be without violations; then it is the other, or `text_faults`.
 Status FaultsOfTextAndValues(const Status& text_faults, const Status& value_faults);
+
+// Samples in an iteration; the default where the request states none.
+std::int64_t GlobalBatchSizeOf(const v1::ShardPlanRequest& request);
+
+// Feature batch sizes keep their share of it, rounded and at least 1, and a table's stated
+// pooling_factor what it had to the ids of its features. Values out of range stay, for the decoder
+// to name.
+void SetGlobalBatchSize(std::int64_t batch_size, v1::ShardPlanRequest& request);
 
 }  // namespace neuroshard

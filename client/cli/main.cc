@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string_view>
 
-#include "client/cli/command_line.h"
+#include "client/cli/commands.h"
 
 namespace {
 

@@ -11,7 +11,6 @@
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/cli/global_batch_size.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_report.h"
 #include "client/stub/model_reference.h"

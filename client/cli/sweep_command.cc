@@ -15,7 +15,6 @@
 #include "client/sweep/active_sampling.h"
 #include "client/sweep/comm_sampling.h"
 #include "client/sweep/compute_sampling.h"
-#include "client/sweep/sample_seed.h"
 #include "client/sweep/sweep_config.h"
 #include "client/sweep/sweep_hash.h"
 #include "client/sweep/sweep_run.h"
@@ -203,11 +202,11 @@ Status CheckNoneIsUnfinished(const std::vector<ChosenSweep>& before, const CostM
 }
 
 // A sweep of samples that a cost model is least sure of. The model with its version is part of the
-// sweep's identity. A sweep that is in the store already keeps the samples chosen then, whatever the
-// planner would choose now; else the planner's model chooses. FAILED_PRECONDITION when the model's
-// newest version is another than the one of an unfinished sweep of this configuration: the caller
-// has to name the version to go on with. `log` is told when the planner is asked, which takes a
-// while.
+// sweep's identity. A sweep that is in the store already keeps the samples chosen then, whatever
+// the planner would choose now; else the planner's model chooses. FAILED_PRECONDITION when the
+// model's newest version is another than the one of an unfinished sweep of this configuration: the
+// caller has to name the version to go on with. `log` is told when the planner is asked, which
+// takes a while.
 StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& plan,
                                   ProfileStore& store, const StopSignal& stop, std::ostream& log) {
   const CostModelRef asked = *ParseModelReference(options.model);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/wrapped_text.h"
+#include "common/base/printable_text.h"
 
 namespace neuroshard {
 

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/global_batch_size.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_report.h"
 #include "common/base/bytes.h"

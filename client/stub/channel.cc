@@ -1,6 +1,8 @@
 #include "client/stub/channel.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "common/observe/trace_context.h"
@@ -155,6 +157,22 @@ Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context
   plain.ForEachPayload(
       [&named](auto type, const auto& payload) { named.SetPayload(type, payload); });
   return named;
+}
+
+namespace {
+
+TraceContext TraceOfProcess() {
+  const char* const given = std::getenv("TRACEPARENT");
+  return (given == nullptr ? std::nullopt : ParseTraceparent(given)).value_or(NewTrace());
+}
+
+}  // namespace
+
+void AddTrace(grpc::ClientContext& context) {
+  static const TraceContext& trace = *new TraceContext(TraceOfProcess());
+  static const std::string& request_id = *new std::string(MakeRequestId());
+  context.AddMetadata(kTraceparentKey, ToText(NextStep(trace)));
+  context.AddMetadata(kRequestIdKey, request_id);
 }
 
 }  // namespace neuroshard

@@ -1,6 +1,7 @@
 // Connections to our servers.
 #pragma once
 
+#include <grpcpp/client_context.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
@@ -43,5 +44,10 @@ ShownCertificate CertificateOf(const std::string& address, const ClientTls& tls)
 Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context,
                   const std::string& role, const std::string& address,
                   const std::optional<ClientTls>& tls = std::nullopt);
+
+// One request id and one trace for the process, which is one command: of the environment variable
+// TRACEPARENT where that is a W3C traceparent, else new ones. Each call is a step of the trace.
+// Thread-safe.
+void AddTrace(grpc::ClientContext& context);
 
 }  // namespace neuroshard

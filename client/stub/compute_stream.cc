@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "client/stub/call_trace.h"
 #include "client/stub/channel.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/deadline.h"

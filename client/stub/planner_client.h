@@ -11,9 +11,10 @@
 
 namespace neuroshard {
 
-// Thread-safe. `address` is a planner's HOST:PORT, or replicas' HOST:PORT,HOST:PORT,... (Replicas).
-// Every call is repeatable (plans are pure functions of the request), so UNAVAILABLE is retried
-// with backoff within the policy, by another replica where there is one. Errors name the address;
+// Thread-safe. `address` is a planner's HOST:PORT, or replicas' HOST:PORT,HOST:PORT,...: each
+// address has a channel of its own, and those that are ready take calls in turn. Every call is
+// repeatable (plans are pure functions of the request), so UNAVAILABLE is retried with backoff
+// within the policy, by another replica where there is one. Errors name the address;
 // Violations::FromStatus gives the faulty fields of an INVALID_ARGUMENT.
 class PlannerClient {
  public:

@@ -6,10 +6,9 @@
 #include <list>
 #include <utility>
 
-#include "client/stub/call_trace.h"
+#include "client/stub/call_policy.h"
 #include "client/stub/channel.h"
 #include "client/stub/compute_stream.h"
-#include "client/stub/retry.h"
 #include "common/base/mutex.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/deadline.h"

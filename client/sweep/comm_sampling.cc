@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "client/sweep/sample_seed.h"
+#include "client/sweep/sweep_config.h"
 #include "common/base/random.h"
 
 namespace neuroshard {

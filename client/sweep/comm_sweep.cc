@@ -5,11 +5,10 @@
 #include <set>
 #include <utility>
 
-#include "client/stub/backoff.h"
+#include "client/stub/call_policy.h"
 #include "client/stub/worker_client.h"
 #include "client/sweep/comm_group.h"
 #include "client/sweep/sweep_run.h"
-#include "client/sweep/sweep_tally.h"
 #include "client/sweep/sweep_threads.h"
 #include "common/domain/rank_networks.h"
 

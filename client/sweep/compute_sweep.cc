@@ -7,11 +7,9 @@
 #include <thread>
 #include <utility>
 
-#include "client/stub/backoff.h"
+#include "client/stub/call_policy.h"
 #include "client/stub/worker_client.h"
-#include "client/sweep/sample_queue.h"
 #include "client/sweep/sweep_run.h"
-#include "client/sweep/sweep_tally.h"
 #include "client/sweep/sweep_threads.h"
 
 namespace neuroshard {

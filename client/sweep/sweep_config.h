@@ -1,13 +1,19 @@
-// Configuration of a sweep: a YAML file (configs/sweeps) as values.
+// Configuration of a sweep: a YAML file (configs/sweeps) as values. Its samples have independent
+// random streams, and all of them come several times, far apart.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "common/base/hash.h"
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
 #include "common/domain/vocabulary.h"
@@ -100,5 +106,28 @@ using SweepConfig = std::variant<ComputeSweepConfig, CommSweepConfig>;
 // Strict: unknown keys, wrong types and values out of range are all reported at once with their
 // paths (INVALID_ARGUMENT). `file` names the text in errors.
 StatusOr<SweepConfig> ParseSweepConfig(const std::string& text, const std::string& file);
+
+// A seed for sample `index` of a sweep: the index-th output of SplitMix64 (Steele, Lea, Flood 2014)
+// started at `sweep_seed`.
+constexpr std::uint64_t SampleSeed(std::uint64_t sweep_seed, std::uint64_t index) {
+  return MixBits(sweep_seed + (index + 1) * kGoldenGamma);
+}
+
+// `samples`, then all of them again, `repeats` (>= 1) times in all. The first pass keeps its sample
+// ids; in pass p an id gets ".p" behind it ("c000012.2"). Everything else of a repeated sample is
+// the same, which is how pre-training knows it again.
+template <typename Sample>
+std::vector<Sample> InPasses(std::vector<Sample> samples, int repeats) {
+  const std::size_t distinct = samples.size();
+  samples.reserve(distinct * static_cast<std::size_t>(repeats));
+  for (int pass = 2; pass <= repeats; ++pass) {
+    for (std::size_t i = 0; i < distinct; ++i) {
+      Sample again = samples[i];
+      again.sample_id += fmt::format(".{}", pass);
+      samples.push_back(std::move(again));
+    }
+  }
+  return samples;
+}
 
 }  // namespace neuroshard

@@ -16,7 +16,6 @@
 #include "common/base/build_info.h"
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
-#include "common/base/wrapped_text.h"
 #include "common/cli/exit_code.h"
 
 namespace neuroshard {
@@ -52,8 +51,8 @@ std::vector<std::string> WordsOf(const CLI::Option& option) {
 
 namespace {
 
-// --help in eighty columns: options at the left, what they mean at the right, wrapped; behind it the
-// words that an option takes, its default and the environment variable that stands in for it.
+// --help in eighty columns: options at the left, what they mean at the right, wrapped; behind it
+// the words that an option takes, its default and the environment variable that stands in for it.
 class HelpFormatter final : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override;

@@ -14,12 +14,16 @@
 
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
-#include "common/devices/device_texts.h"
 #include "common/devices/fabric_fields.h"
 #include "common/domain/backend_names.h"
 #include "common/text/config_reader.h"
 
 namespace neuroshard {
+
+// configs/devices.yaml and configs/fabrics/*.yaml; CMake writes their definitions.
+extern const std::string_view kDevicesText;
+extern const std::span<const std::string_view> kFabricTexts;
+
 namespace {
 
 constexpr std::string_view kDevicesFormat = "neuroshard-devices/1";

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/observe/listen_address.h"
-#include "common/observe/process_metrics.h"
+#include "common/observe/server_metrics.h"
 #include "common/observe/status_page.h"
 
 namespace neuroshard {

@@ -15,8 +15,7 @@
 #include "common/base/failure_reason.h"
 #include "common/observe/listen_address.h"
 #include "common/observe/metrics_exporter.h"
-#include "common/observe/process_metrics.h"
-#include "common/observe/rpc_metrics.h"
+#include "common/observe/server_metrics.h"
 #include "tests/support/http_get.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,4 +1,6 @@
-// CallFlood: notices clients that begin calls faster than the server can end them.
+// CallFlood notices clients that begin calls faster than the server can end them. UnknownCalls and
+// FailuresOfGrpc tell of the calls that never come to a handler of ours: of methods that the server
+// does not have, and with requests that gRPC cannot decode.
 //
 // HTTP/2's limit of streams does not count those that their client has reset (CVE-2023-44487), and
 // gRPC 1.51 has no other: it reads on while there is something to read, so that handlers, which
@@ -6,12 +8,17 @@
 // a GiB a second. What gRPC counts by itself, for channelz, says when that begins.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/support/server_interceptor.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
+
+#include "common/rpc/rpc_gate.h"
 
 namespace neuroshard {
 
@@ -69,6 +76,31 @@ class CallFlood {
   std::int64_t open_calls_ = 0;
   bool lasts_ = false;
   std::map<std::string, std::int64_t> begun_by_;  // as of the last Look, in a flood
+};
+
+// Answers UNIMPLEMENTED, as gRPC does without it, but counted and logged. Takes no thread. `gate`
+// must outlive it.
+class UnknownCalls final : public grpc::CallbackGenericService {
+ public:
+  explicit UnknownCalls(RpcGate& gate) : gate_(gate) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
+
+ private:
+  RpcGate& gate_;
+};
+
+// Counts, logs and names failures that gRPC answers in place of a handler. `gate` must outlive it.
+class FailuresOfGrpc final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit FailuresOfGrpc(RpcGate& gate) : gate_(gate) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override;
+
+ private:
+  RpcGate& gate_;
 };
 
 }  // namespace neuroshard

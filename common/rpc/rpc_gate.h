@@ -18,10 +18,9 @@
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/observe/logger.h"
-#include "common/observe/rpc_metrics.h"
-#include "common/rpc/call_identity.h"
-#include "common/rpc/caller_quotas.h"
-#include "common/rpc/retry_pacer.h"
+#include "common/observe/server_metrics.h"
+#include "common/rpc/call_budget.h"
+#include "common/rpc/callers.h"
 
 namespace neuroshard {
 

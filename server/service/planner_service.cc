@@ -17,8 +17,8 @@
 #include "common/codec/prediction_codec.h"
 #include "common/rpc/call_stop.h"
 #include "server/cost/model_error.h"
-#include "server/service/plan_stream.h"
 #include "server/service/planner_messages.h"
+#include "server/service/update_stream.h"
 
 namespace neuroshard {
 namespace {
@@ -55,7 +55,8 @@ CostModelRef AskedModel(const PlanRequest& request, const ModelSnapshot& snapsho
   return {found->front()->info().name, found->front()->info().version};
 }
 
-// A model of its devices answers a request that names none, also where the operator's choice is gone.
+// A model of its devices answers a request that names none, also where the operator's choice is
+// gone.
 void WarnOfMissingDefault(const ModelSnapshot& snapshot, PlanRequest& request) {
   if (request.cost_model != CostModelRef()) return;
   const std::string missing = snapshot.MissingDefault();

@@ -7,7 +7,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/rpc/call_identity.h"
+#include "common/rpc/callers.h"
 #include "neuroshard/v1/planner.pb.h"
 #include "neuroshard/v1/status.pb.h"
 

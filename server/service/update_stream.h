@@ -1,4 +1,5 @@
-// UpdateStream: the server's end of a ShardPlanStream, for the thread that searches.
+// The server's end of a ShardPlanStream: UpdateStream writes for the thread that searches,
+// PlanStream sends the improvements of one search.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -7,9 +8,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <optional>
+#include <string>
 
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/domain/plan_request.h"
 #include "neuroshard/v1/planner.pb.h"
+#include "server/planner/planner.h"
 
 namespace neuroshard {
 
@@ -39,6 +45,29 @@ class UpdateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer bytes_;  // while it is under way
   bool writing_ NS_GUARDED_BY(mutex_) = false;
   bool broken_ NS_GUARDED_BY(mutex_) = false;
+};
+
+// Writes every improvement, and progress at most every 50 ms. A caller that reads slowly holds the
+// search up, until the stream's write timeout cancels the call.
+class PlanStream final : public PlanObserver {
+ public:
+  // All outlive the stream.
+  PlanStream(const PlanRequest& request, const Clock& clock, UpdateStream& writer)
+      : request_(request), clock_(clock), writer_(writer) {}
+
+  void OnImprovement(const PlanAnswer& answer) override;
+  void OnProgress(double share) override;
+
+ private:
+  void Write(v1::ShardPlanUpdate& update);
+
+  const PlanRequest& request_;
+  const Clock& clock_;
+  UpdateStream& writer_;
+  std::string fingerprint_;  // of the request with the model, once known
+  double best_cost_ms_ = 0;
+  double progress_ = 0;
+  std::optional<TimePoint> last_write_;
 };
 
 }  // namespace neuroshard

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/command_line.h"
+#include "client/cli/commands.h"
 #include "common/codec/text_file.h"
 #include "tests/support/fake_planner.h"
 

@@ -1,4 +1,4 @@
-#include "client/stub/backoff.h"
+#include "client/stub/call_policy.h"
 
 #include <gtest/gtest.h>
 

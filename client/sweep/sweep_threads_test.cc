@@ -1,4 +1,4 @@
-#include "client/sweep/sample_queue.h"
+#include "client/sweep/sweep_threads.h"
 
 #include <gtest/gtest.h>
 

@@ -10,6 +10,7 @@
 
 namespace neuroshard {
 
+// Choices of `neuroshard init`.
 struct RequestTemplate {
   int num_hosts = 1;
   int devices_per_host = 8;

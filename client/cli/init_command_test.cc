@@ -1,4 +1,4 @@
-#include "client/cli/request_template.h"
+#include "client/cli/init_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,8 @@
-#include "client/cli/command_line.h"
+#include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
 #include <exception>
 
-#include "client/cli/commands.h"
 #include "common/cli/command_line_parse.h"
 #include "common/cli/exit_code.h"
 

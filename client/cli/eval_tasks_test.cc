@@ -1,4 +1,4 @@
-#include "client/cli/task_results.h"
+#include "client/cli/eval_tasks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

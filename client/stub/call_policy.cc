@@ -1,11 +1,10 @@
-#include "client/stub/retry.h"
+#include "client/stub/call_policy.h"
 
 #include <chrono>
 #include <random>
 #include <thread>
 #include <utility>
 
-#include "client/stub/backoff.h"
 #include "common/rpc/status_mapping.h"
 
 namespace neuroshard {

@@ -1,10 +1,13 @@
-// Metrics that every RPC server has. Labels are bounded: rpc is a method name of ours, code a gRPC
-// status code.
+// Metrics that every server has: of its RPCs, and of the process. Labels are bounded: rpc is a
+// method name of ours, code a gRPC status code.
 #pragma once
+
+#include <prometheus/metric_family.h>
 
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -54,5 +57,12 @@ class RpcMetrics {
   prometheus::Counter& tls_reloads_failed_;
   std::map<std::string, std::string, std::less<>> rpc_of_path_;
 };
+
+// The process itself, with the names that Prometheus' client libraries give it:
+//   process_cpu_seconds_total, process_resident_memory_bytes, process_virtual_memory_bytes,
+//   process_open_fds, process_max_fds, process_threads, process_start_time_seconds (Unix time)
+// and neuroshard_build_info{version,commit}, which is 1. As of now, from /proc/self. What cannot be
+// read is left out. Thread-safe.
+std::vector<prometheus::MetricFamily> CollectProcessMetrics();
 
 }  // namespace neuroshard

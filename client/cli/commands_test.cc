@@ -1,4 +1,4 @@
-#include "client/cli/command_line.h"
+#include "client/cli/commands.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
