@@ -38,13 +38,13 @@ struct TlsFiles {
   // Their contents; nothing where none is stated. A usage error (throws CLI::ValidationError) where
   // the servers would refuse them without a word.
   std::optional<ClientTls> Read() const;
-  // Until when they can be used, or why not.
+  // The time until which the files can be used, or why they cannot.
   StatusOr<std::int64_t> EndUnixS() const;
 };
 
-// Nothing where the command has them already: one set is for every server that it calls. A file
-// that cannot be used (expired, another certificate's key), or one or two of three, is a usage
-// error.
+// Adds the options of TLS, where the command does not have them already: one set is for every
+// server that it calls. A file that cannot be used (expired, another certificate's key), or one or
+// two of three, is a usage error.
 void AddTlsOptions(CLI::App& command, TlsFiles& files);
 
 inline constexpr char kDefaultPlanner[] = "127.0.0.1:50051";
@@ -81,7 +81,7 @@ void AddPlannerOptions(CLI::App& command, PlannerOptions& options);
 // is wrong. For CLI::Option::check.
 std::string CheckAddress(const std::string& text);
 
-// The same for an address of replicas (client/stub/replicas.h): HOST:PORT,HOST:PORT,...
+// Why `text` is no address of replicas, HOST:PORT,HOST:PORT,...; empty where it is one.
 std::string CheckReplicaAddress(const std::string& text);
 
 // --workers: a list of HOST:PORT, required.

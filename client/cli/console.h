@@ -25,7 +25,7 @@ struct Console {
   std::ostream& out;
   std::ostream& err;
   bool err_is_terminal = false;
-  // Of `out`, where it is a terminal.
+  // The width of `out`, where it is a terminal.
   std::size_t columns = kTextColumns;
   bool colour = false;
 
@@ -35,7 +35,7 @@ struct Console {
 // Prints a failure, each violation on a line of its own, and returns kExitFailure.
 int ReportFailure(const Console& console, const Status& status);
 
-// The same for each of them that is not OK.
+// Reports each status that is not OK.
 int ReportFailures(const Console& console, std::initializer_list<Status> statuses);
 
 // Whether a result whose file is `path` goes to `out`: none is named, or "-".
@@ -46,7 +46,7 @@ Status CheckResultWritable(const std::string& path);
 
 // Writes a command's result to `out`, or to the file when one is named: the whole of it or nothing.
 Status WriteText(const Console& console, const std::string& path, const std::string& text);
-// The same; returns the exit code.
+// WriteText that reports a failure and returns the exit code.
 int WriteResult(const Console& console, const std::string& path, const std::string& text);
 
 // Writes what a command answers: JSON of the message where that is asked for, else what `as_text`

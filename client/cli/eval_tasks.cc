@@ -62,7 +62,7 @@ void Summarize(v1::TasksAnswer& answer) {
 
 std::string TasksAsTable(const v1::TasksAnswer& answer, const TextStyle& style) {
   using Result = v1::TasksOfStrategy;
-  // Of a statistic over solved tasks.
+  // A statistic over solved tasks is not known where none is solved.
   const auto known = [](double (Result::*value)() const) {
     return [value](const Result& of) { return of.solved() > 0 ? Cell((of.*value)()) : "-"; };
   };

@@ -175,7 +175,7 @@ StatusOr<std::string> TablesAsYaml(std::string_view text, std::int64_t embedding
   if (text.starts_with("index,")) return EntriesOfCsv(text, embedding_dim);
   auto document = ParseJsonDocument(text);
   if (!document.ok()) {
-    // Of a text that is neither, YAML says more.
+    // The faults of a text that is neither are those of YAML, which say more.
     NS_ASSIGN_OR_RETURN(TextValue yaml, ParseYamlDocument(text));
     document = std::move(yaml);
   }

@@ -239,7 +239,7 @@ Status OtherDocument(std::string_view text, DocumentKind wanted) {
 
 namespace {
 
-// Of a global batch, by the features that state pooling factors and batch sizes.
+// Ids that a global batch looks up in the features that state pooling factors and batch sizes.
 double IdsOf(const v1::Table& table) {
   const int features = std::min(table.pooling_factors_size(), table.feature_batch_sizes_size());
   double ids = 0;

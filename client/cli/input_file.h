@@ -14,7 +14,8 @@
 
 namespace neuroshard {
 
-// By the path; of "-", which is standard input everywhere here, by the text's first character.
+// The format that the path says; of "-", which is standard input everywhere here, that of the
+// text's first character.
 TextFormat TextFormatOf(const std::string& path, const std::string& text);
 
 // A file that is something else (a plan, a sweep) is called that.
@@ -46,11 +47,11 @@ struct PlanFile {
 // JSON: what `plan --format json` prints (a ShardPlanResponse), a bare Plan, or a plan in
 // TorchRec's form.
 StatusOr<PlanFile> ReadPlanFile(const std::string& path);
-// The same, of the tables of `request`, which completes a plan in TorchRec's form.
+// A plan of the tables of `request`, which completes a plan in TorchRec's form.
 StatusOr<PlanFile> ReadPlanFile(const std::string& path,
                                 const StatusOr<v1::ShardPlanRequest>& request);
 
-// What a command wants.
+// The kind of document that a command wants.
 enum class DocumentKind { kRequest, kPlan, kWhatIf };
 
 // INVALID_ARGUMENT that says what `text` is ("this is a plan; a request is wanted here"), when it

@@ -41,7 +41,8 @@ std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const Text
   table.Left("name", &Model::name)
       .Right("version", &Model::version)
       .Left("default", [](const Model& of) { return of.is_default() ? "yes" : ""; })
-      // Of the requests for its name that state no version, while there is a rollout of any name.
+      // The share of the requests for its name that state no version, while there is a rollout of
+      // any name.
       .Right(
           "share",
           [](const Model& of) {

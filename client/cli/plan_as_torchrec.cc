@@ -82,7 +82,7 @@ std::vector<std::string> TorchRecWarnings(
       means.emplace(table.module(), table.name());
     }
   }
-  // Of each module the first mean-pooled table with rows cut, and the first table without.
+  // The first mean-pooled table of a module that has rows cut, and the first that has none.
   struct Mixture {
     const v1::TablePlan* mean = nullptr;
     const v1::TablePlan* whole_rows = nullptr;

@@ -76,7 +76,7 @@ bool KeepsTablesWhole(std::string_view strategy) {
 }
 
 // Why the plan is missing or illegal, and what was cut for want of memory; empty: none of it.
-std::string Remark(const v1::ComparedPlan& compared) {
+std::string NoteOf(const v1::ComparedPlan& compared) {
   constexpr int kNamed = 3;
   if (!compared.failure().empty()) return "no plan: " + compared.failure();
   std::vector<std::string> named;
@@ -153,11 +153,11 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
             known([](const Compared& of) -> std::string { return of.legal() ? "yes" : "no"; }))
       .Left("constraints",
             [](const Compared& of) { return of.without_constraints() ? "ignored" : ""; });
-  Remarks remarks;
+  TableNotes notes;
   for (const Compared& compared : response.comparison()) {
-    remarks.Add(compared.strategy(), Remark(compared));
+    notes.Add(compared.strategy(), NoteOf(compared));
   }
-  return table.ToString(rows) + remarks.ToString();
+  return table.ToString(rows) + notes.ToString();
 }
 
 }  // namespace neuroshard

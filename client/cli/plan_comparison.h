@@ -1,4 +1,4 @@
-// How much better a plan is than what other strategies make of the same request.
+// The comparison of a plan with what other strategies make of the same request.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 
 // Files may say anything.
-constexpr double kMostBytes = 0x1.0p60;
+constexpr double kMaxBytes = 0x1.0p60;
 
 // A table of the size that a plan gives it.
 Table SizeOf(const TablePlan& plan) {
@@ -68,7 +68,7 @@ double MovedCells(const TablePlan& before, const TablePlan& after) {
 }
 
 std::int64_t BytesOf(double cells, std::int64_t element_bytes) {
-  return std::llround(std::min(cells * static_cast<double>(element_bytes), kMostBytes));
+  return std::llround(std::min(cells * static_cast<double>(element_bytes), kMaxBytes));
 }
 
 std::string ArrowText(const std::string& before, const std::string& after) {
@@ -206,8 +206,8 @@ StatusOr<v1::DiffAnswer> DiffPlans(const Plan& before, const Plan& after,
       *diff.add_tables() = std::move(change);
     }
   }
-  diff.set_moved_bytes(std::llround(std::min(moved_bytes, kMostBytes)));
-  diff.set_weight_bytes(std::llround(std::min(weight_bytes, kMostBytes)));
+  diff.set_moved_bytes(std::llround(std::min(moved_bytes, kMaxBytes)));
+  diff.set_weight_bytes(std::llround(std::min(weight_bytes, kMaxBytes)));
   if (diff.only_after_size() == diff.after().tables()) {
     return InvalidArgument("the plans have no table in common: {} before, {} after",
                            diff.only_before().empty() ? "nothing" : diff.only_before(0),
@@ -242,14 +242,14 @@ void LeaveOutKernels(v1::DiffAnswer& diff) {
 }
 
 std::string DiffAsText(const v1::DiffAnswer& diff, const TextStyle&) {
-  constexpr std::size_t kMostTables = 20;
+  constexpr std::size_t kMaxTables = 20;
   std::string text = diff.price_basis().empty() ? "" : diff.price_basis() + '\n';
   std::vector<v1::DiffTable> shown(diff.tables().begin(), diff.tables().end());
   std::stable_sort(shown.begin(), shown.end(), [](const v1::DiffTable& a, const v1::DiffTable& b) {
     return a.moved_bytes() > b.moved_bytes();
   });
   const std::size_t changes = shown.size();
-  shown.resize(std::min(kMostTables, changes));
+  shown.resize(std::min(kMaxTables, changes));
   TableOf<v1::DiffTable> table;
   table.Left("table", &v1::DiffTable::table)
       .Right("moved",
@@ -261,13 +261,13 @@ std::string DiffAsText(const v1::DiffAnswer& diff, const TextStyle&) {
       .Left("kernel", Both(KernelText),
             std::any_of(diff.tables().begin(), diff.tables().end(), KernelsMatter));
   if (changes > 0) text += table.ToString(shown);
-  if (changes > kMostTables) {
-    text += fmt::format("... and {} more tables (--format json has all)\n", changes - kMostTables);
+  if (changes > kMaxTables) {
+    text += fmt::format("... and {} more tables (--format json has all)\n", changes - kMaxTables);
   }
   for (const auto& [what, names] :
        {std::pair{"only before", &diff.only_before()}, {"only after", &diff.only_after()}}) {
     if (names->empty()) continue;
-    const int named = std::min(static_cast<int>(kMostTables), names->size());
+    const int named = std::min(static_cast<int>(kMaxTables), names->size());
     text += fmt::format("{}: {}{}\n", what, fmt::join(names->begin(), names->begin() + named, ", "),
                         names->size() > named ? ", ..." : "");
   }

@@ -9,7 +9,8 @@
 
 namespace neuroshard {
 
-// By what only this form has: "plan" is an object of modules, without a world_size.
+// Whether it is a plan in TorchRec's form, by what only this form has: "plan" is an object of
+// modules, without a world_size.
 bool IsTorchRecPlan(const nlohmann::ordered_json& document);
 
 // INVALID_ARGUMENT lists every fault with its place, as in `plan["ebc"]["t0"].shards[1].placement`.

@@ -44,10 +44,11 @@ bool PartStaysOnItsRank(const TablePlan& before, const TablePlan& after) {
   });
 }
 
-// By torchrec/distributed/sharding/dynamic_sharding.py, and by what it did when it was tried
-// (client/python/neuroshard/torchrec/training_test.py): update_module_sharding_plan does not detect
-// a change of type, _prepare_shard_distribution_comm_ops fills the first local shard only and sends
-// to its own rank too, row-wise state is not merged ("need a way to merge the optimizer"). Only
+// Why TorchRec cannot move the table alive, by torchrec/distributed/sharding/dynamic_sharding.py
+// and by what it did when it was tried (client/python/neuroshard/torchrec/training_test.py):
+// update_module_sharding_plan does not detect a change of type,
+// _prepare_shard_distribution_comm_ops fills the first local shard only and sends to its own rank
+// too, row-wise state is not merged ("need a way to merge the optimizer"). Only
 // EmbeddingBagCollectionSharder has reshard.
 std::string TorchRecFault(const PlanRequest& request, const Table& table, const TablePlan& before,
                           const TablePlan& after) {

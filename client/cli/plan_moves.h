@@ -1,4 +1,4 @@
-// What travels from the plan in place to a new one, as a file and in a sentence.
+// The moves from the plan in place to a new one, as a file and in a sentence.
 #pragma once
 
 #include <string>
@@ -28,9 +28,8 @@ StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan);
 
 v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves);
 
-// What travels, in how many steps, what TorchRec can move alive and why not the rest, and the cycle
-// where there is one.
-// With line ends.
+// The moves in a sentence: how many there are, in how many steps, which of them TorchRec can make
+// alive and why not the rest, and the cycle where there is one. With line ends.
 std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves);
 
 }  // namespace neuroshard

@@ -11,8 +11,8 @@
 
 namespace neuroshard {
 
-// For a person: the cost of every rank, a summary, types and shards, the bound, what moves, why,
-// and the warnings; as much of it as the response has.
+// A plan for a person to read: the cost of every rank, a summary, types and shards, the bound, what
+// moves, why, and the warnings; as much of it as the response has.
 std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& style = {});
 
 // TorchRec's ShardingPlan as its _serialize() writes it (torchrec 1.4, distributed/types.py):

@@ -20,7 +20,7 @@
 namespace neuroshard {
 namespace {
 
-// By reason, the types that are not possible for it.
+// The types that are not possible, by the reason.
 using ImpossibleTypes = std::map<std::string, std::vector<std::string>>;
 
 ImpossibleTypes ImpossibleFor(const v1::TableExplanation& explanation) {
@@ -46,7 +46,7 @@ ImpossibleTypes ImpossibleForAll(
   return common;
 }
 
-// By kernel, with names where they are few; empty where there are none.
+// The tables of each kernel, with names where they are few; empty where there are none.
 std::string CountsOf(std::initializer_list<ComputeKernel> kernels, const v1::Plan& plan) {
   constexpr std::size_t kNamed = 3;
   std::vector<std::string> parts;

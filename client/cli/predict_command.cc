@@ -26,7 +26,7 @@ namespace {
 // Sets that the tables of a request become.
 enum class TableSets { kEachAlone, kTogether };
 
-// Over what the file says.
+// Conditions of the command line, which win over the file's.
 struct PredictionConditions {
   std::vector<std::int64_t> batch_sizes;  // empty: the file's
   std::optional<Optimizer> optimizer;

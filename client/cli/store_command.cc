@@ -44,7 +44,8 @@ std::string DayOf(std::int64_t unix_ms) {
   return fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
 }
 
-// Of an environment's collectives, where it has any; records of before there were others do not say.
+// The cadence of an environment's collectives, where it has any. Records that were made while there
+// was only one do not say it.
 std::string CadenceWord(const EnvironmentUse& use) {
   if (use.comm_records == 0) return "";
   const auto& properties = use.environment.properties;
@@ -52,7 +53,8 @@ std::string CadenceWord(const EnvironmentUse& use) {
   return found == properties.end() ? std::string(ToText(Cadence::kBarrier)) : found->second;
 }
 
-// Only where a record says so: others have nothing in them.
+// Environments with a column for each property that some record states; others have nothing in
+// them.
 std::string EnvironmentsAsTable(const std::vector<EnvironmentUse>& environments,
                                 const TextStyle& style) {
   using Use = EnvironmentUse;

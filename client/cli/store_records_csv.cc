@@ -15,7 +15,7 @@ constexpr std::string_view kEnvironmentColumns =
     ",imported,hostname,device,backend,collective_backend,worker_version,git_commit,"
     "measured_at_unix_ms";
 
-// In quotes where it needs them.
+// A field of CSV, in quotes where it needs them.
 std::string Field(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";
@@ -57,7 +57,7 @@ std::string ShardsText(const std::vector<MeasuredShard>& shards) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Of one rank; empty for a collective.
+// The columns of one rank's distribution of ids; empty ones for a collective.
 std::string InputDistFields(const CommSample& sample, std::size_t rank) {
   if (!sample.input_dist) return ",,,,,";
   const InputDistSample& input = *sample.input_dist;

@@ -66,7 +66,7 @@ struct SweepPlan {
   SweepInfo info;
   MeasurementSettings settings;
   Samples samples;
-  // Of an active sweep, whose `samples` are candidates: how many are chosen and measured.
+  // How many of `samples` an active sweep chooses and measures; they are candidates there.
   int num_chosen = 0;
   int repeats = 1;
   std::string values = {};  // of the configuration, defaults included
@@ -139,7 +139,7 @@ StatusOr<Samples> Pending(SweepKind kind, std::int64_t sweep_id, const ProfileSt
   return pending;
 }
 
-// Before the store is made.
+// Checks what an active sweep asks for, before the store is made.
 Status CheckActiveOptions(const SweepOptions& options, const SweepPlan& plan) {
   if (plan.num_chosen == 0) {
     if (options.planner.empty() && options.model.empty()) return absl::OkStatus();

@@ -11,7 +11,7 @@ namespace neuroshard {
 namespace {
 
 // Less room than this for a last column is none: it is not wrapped then.
-constexpr std::size_t kLeastColumns = 16;
+constexpr std::size_t kMinColumns = 16;
 
 const char* Begin(TextTable::Mark mark) {
   switch (mark) {
@@ -51,7 +51,7 @@ std::string TextTable::ToString(const TextStyle& style) const {
   std::size_t before_last = 0;
   for (std::size_t c = 0; c + 1 < columns_.size(); ++c) before_last += widths[c] + 2;
   const bool wraps = style.detail == Detail::kShort && columns_.back().align == Align::kLeft &&
-                     before_last + kLeastColumns <= style.columns;
+                     before_last + kMinColumns <= style.columns;
   std::string text;
   const auto add_line = [&](const std::vector<std::string>& cells, Mark mark) {
     std::string line;
@@ -72,16 +72,16 @@ std::string TextTable::ToString(const TextStyle& style) const {
   return text;
 }
 
-void Remarks::Add(const std::string& name, const std::string& text) {
+void TableNotes::Add(const std::string& name, const std::string& text) {
   if (text.empty()) return;
-  const auto [place, is_new] = position_of_.try_emplace(text, remarks_.size());
-  if (is_new) remarks_.push_back({text, {}});
-  remarks_[place->second].second.push_back(name);
+  const auto [place, is_new] = position_of_.try_emplace(text, notes_.size());
+  if (is_new) notes_.push_back({text, {}});
+  notes_[place->second].second.push_back(name);
 }
 
-std::string Remarks::ToString(const TextStyle& style) const {
+std::string TableNotes::ToString(const TextStyle& style) const {
   std::string lines;
-  for (const auto& [text, names] : remarks_) {
+  for (const auto& [text, names] : notes_) {
     lines += Lines(fmt::format("{}: {}\n", fmt::join(names, ", "), text), style);
   }
   return lines;

@@ -128,14 +128,14 @@ class TableOf {
 };
 
 // Texts below a table, each once with the rows that it is said of: "a, b: text".
-class Remarks {
+class TableNotes {
  public:
   void Add(const std::string& name, const std::string& text);
   std::string ToString(const TextStyle& style = {}) const;
 
  private:
   std::map<std::string, std::size_t> position_of_;
-  std::vector<std::pair<std::string, std::vector<std::string>>> remarks_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> notes_;
 };
 
 }  // namespace neuroshard

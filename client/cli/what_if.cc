@@ -30,12 +30,12 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kMostTopologies = 1000;  // and rows
+constexpr int kMaxTopologies = 1000;  // and rows
 constexpr std::size_t kCallsAtATime = 4;
-constexpr double kMostPrice = 1e9;
+constexpr double kMaxPrice = 1e9;
 // Decoding takes memory for each.
-constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
-constexpr std::int32_t kMostSyncInterval = 1'000'000;
+constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
+constexpr std::int32_t kMaxSyncInterval = 1'000'000;
 
 // One way to cut a topology's ranks into groups.
 struct Groups {
@@ -80,7 +80,7 @@ StatusOr<std::vector<Groups>> GroupsOf(const v1::TwoDimensional& asked, const To
   }
   const auto is_possible = [](const Groups& each) { return each.fault.ok(); };
   if (std::none_of(groups.begin(), groups.end(), is_possible)) return groups.back().fault;
-  // Of sizes that nobody named, only what there is.
+  // Where the size was not asked for, groups that are not possible are left out.
   if (asked.sharding_group_sizes().empty()) {
     std::erase_if(groups, [](const Groups& each) { return !each.fault.ok(); });
   }
@@ -135,12 +135,12 @@ std::size_t CheckTopology(const v1::WhatIfTopology& topology, const std::string&
   check.IsNonEmptyText("name", topology.name(), kMaxNameBytes);
   Violations inside;
   const std::int64_t devices = CountDevices(topology.topology());
-  if (devices > kMostDevices) {
+  if (devices > kMaxDevices) {
     inside.Add("topology",
-               fmt::format("has {} devices, at most {} are possible", devices, kMostDevices));
+               fmt::format("has {} devices, at most {} are possible", devices, kMaxDevices));
   }
   const Topology decoded =
-      devices > kMostDevices ? Topology() : DecodeTopology(topology.topology(), inside);
+      devices > kMaxDevices ? Topology() : DecodeTopology(topology.topology(), inside);
   std::size_t rows = inside.empty() ? 1 : 0;
   if (topology.has_two_dimensional() && rows > 0) {
     rows = AllGroups(topology.two_dimensional(), decoded, check).size();
@@ -148,7 +148,7 @@ std::size_t CheckTopology(const v1::WhatIfTopology& topology, const std::string&
   if (topology.two_dimensional().has_sync_interval_batches()) {
     check.InRange("two_dimensional.sync_interval_batches",
                   std::int64_t{topology.two_dimensional().sync_interval_batches()}, 1,
-                  kMostSyncInterval);
+                  kMaxSyncInterval);
   }
   DecodeCostModelRef(topology.cost_model(), inside);
   for (const Violation& violation : inside.kept())
@@ -164,7 +164,7 @@ std::size_t CheckTopology(const v1::WhatIfTopology& topology, const std::string&
                   kMaxBatch / std::clamp<std::int64_t>(devices, 1, kMaxBatch));
   }
   if (topology.has_price_per_device_hour()) {
-    check.InRange("price_per_device_hour", topology.price_per_device_hour(), 0.0, kMostPrice);
+    check.InRange("price_per_device_hour", topology.price_per_device_hour(), 0.0, kMaxPrice);
   }
   return rows;
 }
@@ -172,8 +172,8 @@ std::size_t CheckTopology(const v1::WhatIfTopology& topology, const std::string&
 Status CheckWhatIf(const v1::WhatIf& what_if) {
   Violations violations;
   const FieldCheck check("", violations);
-  if (what_if.topologies_size() == 0 || what_if.topologies_size() > kMostTopologies) {
-    check.Fail("topologies", fmt::format("must have 1 to {} entries, got {}", kMostTopologies,
+  if (what_if.topologies_size() == 0 || what_if.topologies_size() > kMaxTopologies) {
+    check.Fail("topologies", fmt::format("must have 1 to {} entries, got {}", kMaxTopologies,
                                          what_if.topologies_size()));
     return violations.ToStatus();
   }
@@ -189,10 +189,10 @@ Status CheckWhatIf(const v1::WhatIf& what_if) {
                                                  first->second, Quoted(topology.name())));
     }
   }
-  if (rows > kMostTopologies) {
+  if (rows > kMaxTopologies) {
     check.Fail("topologies", fmt::format("are {} rows with the sizes of groups, at most {} are "
                                          "possible",
-                                         rows, kMostTopologies));
+                                         rows, kMaxTopologies));
   }
   return violations.ToStatus();
 }
@@ -211,14 +211,14 @@ std::int64_t GlobalBatchSize(const v1::WhatIfTopology& topology,
   return GlobalBatchSizeOf(request);
 }
 
-// With groups: that of one of them.
+// The request of the row; with groups, that of one of them.
 v1::ShardPlanRequest RequestFor(const AskedRow& asked, v1::ShardPlanRequest request) {
   const std::int64_t batch = GlobalBatchSize(*asked.topology, request);
   const std::int64_t replicas = Replicas(asked);
   SetGlobalBatchSize((batch + replicas - 1) / replicas, request);
   *request.mutable_topology() = asked.topology->topology();
   if (asked.groups) {
-    // Only what cutting changes: what the request leaves open stays open.
+    // Only what cutting changes is set: what the request leaves open stays open.
     const v1::Topology cut = EncodeTopology(asked.groups->of_one);
     *request.mutable_topology()->mutable_hosts() = cut.hosts();
     request.mutable_topology()->clear_pod_size();
@@ -531,14 +531,13 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
       .Marked([](const Row& row) {
         return row.pareto() ? TextTable::Mark::kBold : TextTable::Mark::kNone;
       });
-  Remarks remarks;
-  for (const Row& row : rows) remarks.Add(row.name(), row.failure());
+  TableNotes notes;
+  for (const Row& row : rows) notes.Add(row.name(), row.failure());
   for (const v1::WhatIfRow& row : rows)
-    if (row.two_dimensional().fastest()) remarks.Add(row.name(), "fastest groups of this topology");
-  for (const v1::WhatIfRow& row : rows) remarks.Add(row.name(), row.price_basis().text());
+    if (row.two_dimensional().fastest()) notes.Add(row.name(), "fastest groups of this topology");
+  for (const v1::WhatIfRow& row : rows) notes.Add(row.name(), row.price_basis().text());
   for (const v1::WhatIfRow& row : rows) {
-    for (const std::string& warning : row.warnings())
-      remarks.Add(row.name(), "warning: " + warning);
+    for (const std::string& warning : row.warnings()) notes.Add(row.name(), "warning: " + warning);
   }
   std::string text = table.ToString(rows, style);
   text += Lines(
@@ -562,7 +561,7 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   }
   return text +
          Lines("samples/s are those of the embeddings alone, without dense layers\n", style) +
-         remarks.ToString(style);
+         notes.ToString(style);
 }
 
 }  // namespace neuroshard

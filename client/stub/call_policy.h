@@ -30,7 +30,7 @@ inline void WarnOnStandardError(const std::string& warning) {
 // Deadline, attempts and backoff of a call.
 struct CallPolicy {
   std::optional<ClientTls> tls = std::nullopt;  // plaintext without
-  // Of each attempt.
+  // The deadline of each attempt.
   std::chrono::milliseconds deadline{600'000};
   // Attempts of a call that may be repeated without harm, while the server is UNAVAILABLE or asks
   // to be tried again. Others are tried once.
@@ -57,7 +57,7 @@ class Backoff {
     return std::chrono::milliseconds(random_.Between(ceiling_ms / 2, ceiling_ms));
   }
 
-  // After a success: the next wait is a first one again.
+  // Called after a success: the next wait is a first one again.
   void Reset() { ceiling_ = first_; }
 
  private:

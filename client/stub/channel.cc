@@ -21,7 +21,7 @@ constexpr int kConnectMs = 10'000;
 constexpr int kIdleMs = 240'000;
 
 // What gRPC says when there is no connection, in words for whoever has to mend it.
-std::string Plainer(const std::string& message) {
+std::string PlainConnectionFault(const std::string& message) {
   const auto has = [&message](std::string_view part) {
     return message.find(part) != std::string::npos;
   };
@@ -50,16 +50,16 @@ std::string Plainer(const std::string& message) {
 
 // gRPC itself answers calls that a server does not know, without a word.
 std::string ReasonOf(const Status& status, const std::string& role) {
-  // Of the connection between two ranks, by a worker.
+  // A worker says it of the connection between two ranks.
   if (status.code() == absl::StatusCode::kAborted) return Message(status);
-  if (!status.message().empty()) return Plainer(Message(status));
+  if (!status.message().empty()) return PlainConnectionFault(Message(status));
   if (status.code() == absl::StatusCode::kUnimplemented) {
     return fmt::format("what listens there does not know this call: no {}, or an older one", role);
   }
   return absl::StatusCodeToString(status.code());
 }
 
-// Of the first server of a list whose certificate is not accepted.
+// The fault of the first server of a list whose certificate is not accepted.
 std::string FaultOfCertificate(const std::string& addresses, const ClientTls& tls) {
   for (std::size_t begin = 0; begin < addresses.size();) {
     const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
@@ -71,7 +71,7 @@ std::string FaultOfCertificate(const std::string& addresses, const ClientTls& tl
   return "the server's certificate is not accepted";
 }
 
-// Of failures that are not about the request.
+// Whether the server's log says more: of failures that are not about the request.
 bool LogTellsMore(absl::StatusCode code) {
   return code == absl::StatusCode::kInternal || code == absl::StatusCode::kUnknown ||
          code == absl::StatusCode::kAborted || code == absl::StatusCode::kUnavailable ||

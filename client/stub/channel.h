@@ -25,7 +25,7 @@ inline constexpr std::int64_t kMaxMessageBytes = 64 * kMiB;
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::optional<ClientTls>& tls);
 
-// The same for a replica of a server: calls go in turn (round_robin) to every address that HOST of
+// A channel to a replica of a server: calls go in turn (round_robin) to every address that HOST of
 // `address` resolves to and that can be reached; with a `service`, to those alone whose health
 // (grpc.health.v1) of it is good. What a name stands for is kept up to date by others, and may be a
 // proxy, whose health would be one replica's. A call that a replica did not answer is repeated by

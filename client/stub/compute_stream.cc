@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For giving a device back: a worker stops at the next iteration.
+// The deadline of giving a device back: a worker stops at the next iteration.
 constexpr milliseconds kFinishDeadline{10'000};
 
 // The asynchronous interface on a completion queue of its own, because a blocking read has no

@@ -21,10 +21,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// For what the first call waits until it is known which replicas can be used.
-constexpr milliseconds kSettle{1'000};
+// The first call waits no longer than this until it is known which replicas can be used.
+constexpr milliseconds kMaxFirstWait{1'000};
 // Channels tell of one change of one state; several are looked at as often as this.
-constexpr milliseconds kLook{5};
+constexpr milliseconds kStatePollInterval{5};
 
 bool IsBroken(grpc_connectivity_state state) {
   return state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN;
@@ -59,9 +59,10 @@ class Replicas {
     return channels_[replica];
   }
 
-  // In turn those that are ready. First, once for each, those that are found not to be; the first
-  // call waits up to a second until all are known, and those that have not connected by then are
-  // told of. Where none is ready, waits up to the policy's deadline for those that connect.
+  // The replica for the next call: in turn those that are ready. First, once for each, those that
+  // are found not to be; the first call waits up to a second until all are known, and those that
+  // have not connected by then are told of. Where none is ready, waits up to the policy's deadline
+  // for those that connect.
   Turn Next();
 
   // Tells the policy's `warn` why a replica cannot be used: "planner at HOST:PORT: ...".
@@ -112,7 +113,8 @@ Replicas::Turn Replicas::Next() {
     const bool any_ready =
         std::find(states.begin(), states.end(), GRPC_CHANNEL_READY) != states.end();
     const auto now = steady_clock::now();
-    if (connecting == states.end() || (any_ready && now - made_ >= kSettle) || now >= give_up) {
+    if (connecting == states.end() || (any_ready && now - made_ >= kMaxFirstWait) ||
+        now >= give_up) {
       const MutexLock lock(mutex_);
       for (std::size_t i = 0; i < states.size(); ++i) {
         if (states[i] == GRPC_CHANNEL_READY) were_ready_[i] = true;
@@ -120,7 +122,7 @@ Replicas::Turn Replicas::Next() {
         told_[i] = true;
         if (IsBroken(states[i])) return {i, true};
         Tell(fmt::format("planner at {}: no connection after {} s", addresses_[i],
-                         kSettle / std::chrono::seconds(1)));
+                         kMaxFirstWait / std::chrono::seconds(1)));
       }
       const std::size_t first = next_;
       for (std::size_t i = 0; i < states.size(); ++i) {
@@ -131,7 +133,7 @@ Replicas::Turn Replicas::Next() {
       }
     }
     channels_[static_cast<std::size_t>(connecting - states.begin())]->WaitForStateChange(
-        *connecting, DeadlineIn(kLook));
+        *connecting, DeadlineIn(kStatePollInterval));
   }
 }
 

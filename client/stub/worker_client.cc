@@ -95,7 +95,7 @@ class WorkerClient::Impl {
     const grpc::Status status = (*stub_.*method)(&context, request, &response);
     return CallStatus(status, context, "worker", address_, policy_.tls);
   }
-  // The same, which Cancel ends.
+  // A call that Cancel ends.
   template <typename Request, typename Response>
   Status Call(milliseconds deadline,
               grpc::Status (v1::WorkerService::Stub::*method)(grpc::ClientContext*, const Request&,

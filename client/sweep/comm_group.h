@@ -71,7 +71,7 @@ class CommGroup {
   std::string group_id_;
   std::vector<int> members_;  // positions in workers_ that have ranks
   Mutex mutex_;
-  // By member, as far as its worker has opened it.
+  // What each member has opened, as far as its worker did.
   std::map<int, OpenedCommGroup> opened_ NS_GUARDED_BY(mutex_);
 };
 

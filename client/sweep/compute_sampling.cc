@@ -33,7 +33,7 @@ std::int64_t BlockRows(std::int64_t rows, double share) {
                    1, static_cast<std::int64_t>(std::ceil(static_cast<double>(rows) * share)));
 }
 
-// Only those that fit alone.
+// The variants of all tables, but those that do not fit alone.
 std::vector<AugmentedTable> Augment(const ComputeSweepConfig& config,
                                     const std::vector<Table>& tables) {
   std::vector<AugmentedTable> augmented;

@@ -97,7 +97,8 @@ void ReadKernels(ConfigReader& reader, std::vector<ComputeKernel>* kernels) {
   }
 }
 
-// Of a cache, whose sets are whole: less than a thousandth of a table is hardly one.
+// Load factors of caches. Sets are whole, so that less than a thousandth of a table is hardly a
+// cache.
 void ReadLoadFactors(ConfigReader& reader, const std::vector<ComputeKernel>& kernels,
                      std::vector<double>* load_factors) {
   if (reader.Has("cache_load_factors") &&

@@ -53,8 +53,8 @@ struct ComputeSweepConfig {
   // Weights of one sample, counted as fp32 whatever they are stored as; the paper's 4 GB.
   std::int64_t max_weights_bytes = 4 * kGiB;
   ComputeConditions conditions;
-  // Not 0: num_samples times as many samples are drawn, and those are measured of which a cost
-  // model is least sure (client/sweep/active_sampling.h).
+  // An active sweep, where it is not 0: num_samples times as many samples are drawn, and those are
+  // measured of which a cost model is least sure (client/sweep/active_sampling.h).
   int active_candidates = 0;
   MeasurementSettings settings;
 

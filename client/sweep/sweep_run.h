@@ -31,7 +31,7 @@ struct FleetOptions {
   std::chrono::milliseconds reconnect_window{60'000};
   std::chrono::milliseconds first_backoff{200};
   std::chrono::milliseconds longest_backoff{5'000};
-  // For one sample, start to record; a worker that takes longer is treated as broken.
+  // The time of one sample, from start to record; a worker that takes longer is treated as broken.
   std::chrono::milliseconds sample_deadline{300'000};
   // A peer of a group that stalls longer aborts the group.
   std::chrono::milliseconds group_timeout{30'000};
@@ -85,11 +85,11 @@ struct SweepReport {
 // worker is left.
 SweepReport RunComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending);
 
-// For each number of ranks: opens one group whose ranks go round the workers, measures all its
-// pending samples on it one after the other, and writes the records of all ranks of a sample in one
-// transaction. A group that breaks is opened again on the workers that are there, and its sample
-// measured again. Ends as RunComputeSweep does; FAILED_PRECONDITION when the workers have fewer
-// devices than some samples have ranks (the others are measured first).
+// Measures collectives. For each number of ranks it opens one group whose ranks go round the
+// workers, measures all its pending samples on it one after the other, and writes the records of
+// all ranks of a sample in one transaction. A group that breaks is opened again on the workers that
+// are there, and its sample measured again. Ends as RunComputeSweep does; FAILED_PRECONDITION when
+// the workers have fewer devices than some samples have ranks (the others are measured first).
 SweepReport RunCommSweep(const SweepRun& run, std::vector<CommSample> pending);
 
 // Thread-safe.

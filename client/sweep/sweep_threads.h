@@ -66,7 +66,7 @@ class SampleQueue {
     changed_.notify_all();
   }
 
-  // Nothing is handed out any more.
+  // From now on nothing is handed out.
   void Close() {
     const MutexLock lock(mutex_);
     closed_ = true;

@@ -88,7 +88,7 @@ std::optional<CommSample> InputDistribution(const std::vector<RankShards>& ranks
   return sample;
 }
 
-// Of workers, what they distribute at most.
+// A sample must be within what workers distribute at most.
 Status CheckLimits(const InputDistSample& input) {
   const std::int64_t features =
       std::max(input.cut_features,

@@ -364,7 +364,7 @@ class Validation {
   std::vector<RankPlacement> placement_;  // of the first ranks, one device each
   bool own_devices_ = false;              // every rank has a device of its own
   ValidationReport report_;
-  // By rank. Device threads write those of their ranks.
+  // Measurements by rank. Device threads write those of their ranks.
   std::vector<std::vector<MeasuredComputeSample>> compute_;
 };
 

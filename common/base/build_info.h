@@ -11,7 +11,7 @@ std::string BuildGitCommit();
 // CMake's build type: "Release"; "None" for builds that state their own flags (presets of
 // developers).
 std::string BuildType();
-// For --version: "0.1.0 (a8fe7431c02d, Release)".
+// The text of --version: "0.1.0 (a8fe7431c02d, Release)".
 std::string BuildText();
 
 }  // namespace neuroshard

@@ -23,9 +23,9 @@
 #define NS_THREAD_ANNOTATION(x)
 #endif
 
-// Of data: read and written with the mutex held alone.
+// Marks data that is read and written with the mutex held alone.
 #define NS_GUARDED_BY(mutex) NS_THREAD_ANNOTATION(guarded_by(mutex))
-// Of a function: called with the mutex held, or without it.
+// Marks a function that is called with the mutex held, or without it.
 #define NS_REQUIRES(mutex) NS_THREAD_ANNOTATION(requires_capability(mutex))
 #define NS_EXCLUDES(mutex) NS_THREAD_ANNOTATION(locks_excluded(mutex))
 

@@ -45,7 +45,7 @@ template <typename... Args>
   return std::string(status.message().data(), status.message().size());
 }
 
-// The same code and payloads-free message with "context: " in front. OK stays OK.
+// The status's code and message, without its payloads, with "context: " in front. OK stays OK.
 [[nodiscard]] inline Status Annotate(const Status& status, const std::string& context) {
   if (status.ok()) return status;
   return Status(status.code(), context + ": " + Message(status));

@@ -224,8 +224,8 @@ void ListVariables(const CLI::App& app, std::set<std::string>& names) {
   for (const CLI::App* command : CommandsOf(app)) ListVariables(*command, names);
 }
 
-// Of the environment, where they are nearly variables of the program. Others with its prefix are
-// of other programs: Kubernetes sets NEUROSHARD_PLANNER_SERVICE_HOST.
+// Warns of variables of the environment that are nearly variables of the program. Others with its
+// prefix are of other programs: Kubernetes sets NEUROSHARD_PLANNER_SERVICE_HOST.
 void WarnOfMisspeltVariables(const CLI::App& app, std::ostream& err) {
   std::set<std::string> known;
   ListVariables(app, known);

@@ -42,7 +42,7 @@ CLI::Option* InRange(CLI::Option* option, T min, T max) {
   }
 }
 
-// The same for options of std::uint64_t: any value that is not negative.
+// Checks an option of std::uint64_t: any value that is not negative.
 inline CLI::Option* NotNegative(CLI::Option* option) {
   return option->transform(internal::Unsigned(option->get_name()));
 }

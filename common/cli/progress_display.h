@@ -1,5 +1,5 @@
-// How far something long has come: a bar that is redrawn on a terminal, a line every few seconds in a
-// log.
+// A display of how far something long has come: a bar that is redrawn on a terminal, a line every
+// few seconds in a log.
 #pragma once
 
 #include <cstdint>

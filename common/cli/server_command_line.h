@@ -1,4 +1,4 @@
-// What the command lines of our servers share.
+// The options that the command lines of our servers share.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -28,10 +28,10 @@ struct ServerCommandLine {
 // the parse.
 void AddServerOptions(CLI::App& app, ServerCommandLine& line);
 
-// After the parse: `read` tells what is wrong with the file, `start` what else keeps the server
-// from starting. Prints all faults at once when the file is wrong, or with --check-config, whatever
-// it finds; a port in use is a note there, since a server that is to be restarted has its own.
-// Returns the exit code when the process is to end; otherwise nothing was asked of `start`.
+// Called after the parse. `read` tells what is wrong with the file, `start` what else keeps the
+// server from starting. Prints all faults at once when the file is wrong, or with --check-config,
+// whatever it finds; a port in use is a note there, since a server that is to be restarted has its
+// own. Returns the exit code when the process is to end; otherwise nothing was asked of `start`.
 std::optional<int> CheckServerStart(const std::string& program, const ServerCommandLine& line,
                                     const Status& read, const std::function<Violations()>& start);
 

@@ -40,7 +40,7 @@ StatusOr<std::vector<PublishedDevice>> ParseDeviceTable(std::string_view devices
 // The table of this build, in its order. Thread-safe; parsed once.
 const std::vector<PublishedDevice>& PublishedDevices();
 
-// By name or by what drivers report; null: there is none.
+// The device of this name, ours or the one that drivers report; null: there is none.
 const PublishedDevice* FindDevice(std::string_view name);
 
 // Whether what drivers call `reported` is each of the devices of these names.

@@ -88,11 +88,11 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
     return InvalidArgument("\"{}\" is not HOST:PORT: {}", text, why);
   };
   if (text.starts_with(kUnixPrefix)) {
-    constexpr std::size_t kMostBytes = sizeof(sockaddr_un::sun_path) - 1;
+    constexpr std::size_t kMaxBytes = sizeof(sockaddr_un::sun_path) - 1;
     const std::size_t num_bytes = text.size() - kUnixPrefix.size();
-    if (num_bytes > kMostBytes) {
+    if (num_bytes > kMaxBytes) {
       return InvalidArgument("\"{}\": the path of a Unix socket may have {} bytes, and this has {}",
-                             text, kMostBytes, num_bytes);
+                             text, kMaxBytes, num_bytes);
     }
     if (text.find('/') == kUnixPrefix.size()) return ListenAddress{text};
     return InvalidArgument("\"{}\" is not unix:/PATH: the path must be absolute", text);

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxValueBytes = 2000;
 constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error", "off"};
 
-// Of a line; the rest follows: fields, in JSON with its brace.
+// The beginning of a line; its fields follow, in JSON with the closing brace.
 constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %l %v";
 constexpr char kJsonPattern[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})";
 
@@ -57,7 +57,7 @@ void AppendText(std::string_view text, std::string& line) {
 std::string JsonString(std::string_view text) {
   std::string shown(text.substr(0, kMaxValueBytes));
   if (text.size() > kMaxValueBytes) shown += "...";
-  // In ASCII: some readers take U+2028 for the end of a line.
+  // The text is ASCII, since some readers take U+2028 for the end of a line.
   return nlohmann::json(std::move(shown))
       .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }

@@ -63,7 +63,7 @@ class Logger {
  public:
   // INVALID_ARGUMENT when the level is not one of LogOptions::level. Writes to stderr.
   static StatusOr<std::unique_ptr<Logger>> Create(const LogOptions& options);
-  // For tests: everything from debug on, into `out`, which must outlive the logger.
+  // A logger for tests: everything from debug on goes into `out`, which must outlive it.
   static std::unique_ptr<Logger> ToStream(std::ostream* out, LogFormat format = LogFormat::kText);
 
   using Fields = std::initializer_list<LogField>;

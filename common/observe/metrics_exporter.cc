@@ -24,10 +24,11 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// From connecting to the last byte of the answer; a scraper on the same network needs milliseconds.
+// A client's time from connecting to the last byte of the answer; a scraper on the same network
+// needs milliseconds.
 constexpr std::chrono::seconds kTimePerClient{3};
 constexpr std::size_t kMaxRequestBytes = 16 * 1024;
-// At a time; one more takes the place of the oldest, which a scraper never is for long.
+// Clients at a time; one more takes the place of the oldest, which a scraper never is for long.
 constexpr std::size_t kMaxClients = 64;
 
 std::string Response(std::string_view status, std::string_view content_type,

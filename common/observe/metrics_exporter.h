@@ -34,9 +34,9 @@ class MetricsExporter {
   // address, UNAVAILABLE with the system's reason when it cannot be bound.
   static StatusOr<std::unique_ptr<MetricsExporter>> Start(
       const std::string& address, std::shared_ptr<prometheus::Registry> registry);
-  // For a server's main, which logs where they are. Null for an empty address. A port that nobody
-  // asked for (`stated`) is another one where it is taken, with a warning: several servers share a
-  // host.
+  // Starts the exporter for a server's main, which logs its address. Null for an empty address. A
+  // port that nobody asked for (`stated`) is another one where it is taken, with a warning: several
+  // servers share a host.
   static StatusOr<std::unique_ptr<MetricsExporter>> StartForServer(
       const std::string& address, bool stated, std::shared_ptr<prometheus::Registry> registry,
       const Logger& logger);

@@ -36,7 +36,7 @@ constexpr FailureReason kShedReasons[] = {FailureReason::kOverloaded, FailureRea
 // The label of methods that are not ours.
 constexpr char kOtherRpc[] = "other";
 
-// The same family for the same registry.
+// The registry's family of connections; it has one, however often this is called.
 prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& registry) {
   return prometheus::BuildCounter()
       .Name("neuroshard_rpc_connections_total")

@@ -79,7 +79,7 @@ std::string Shown(const std::string& name, const Json& value) {
   if (value.is_number_integer() && name.ends_with("_bytes")) return FormatBytes(value);
   if (value.is_number_integer() && name.ends_with("_unix_ms")) {
     const std::int64_t unix_ms = value;
-    // Of times that no clock shows, the number.
+    // A time that no clock shows stays a number.
     if (unix_ms > 0 && unix_ms < std::int64_t{1} << 42) {
       return fmt::format("{:%F %T} UTC", fmt::gmtime(static_cast<std::time_t>(unix_ms / 1000)));
     }

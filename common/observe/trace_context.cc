@@ -24,7 +24,7 @@ bool IsId(std::string_view text) {
   return IsHex(text) && text.find_first_not_of('0') != std::string_view::npos;
 }
 
-// Of at most 4 words; never all zeros.
+// An id of at most 4 words of 32 bits; never all zeros.
 std::string RandomId(int words) {
   std::array<std::uint32_t, 4> random{};
   if (getentropy(random.data(), sizeof random) != 0) {  // a tenth of what random_device takes

@@ -11,16 +11,16 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kReturnsPerEnd = 4;
-// Of the running mean: the share of the newest is one in this many.
+// The share of the newest end in the running mean is one in this many.
 constexpr int kEndsInMean = 8;
-// Between ends. Shorter, refusals would cost more than they tell; longer is also a server that was
-// idle. With kReturnsPerEnd: 50 to 1,000 returns a second.
-constexpr milliseconds kLeastBetweenEnds{4};
-constexpr milliseconds kMostBetweenEnds{80};
+// The time between ends that is reckoned with. Shorter, refusals would cost more than they tell;
+// longer is also a server that was idle. With kReturnsPerEnd: 50 to 1,000 returns a second.
+constexpr milliseconds kMinBetweenEnds{4};
+constexpr milliseconds kMaxBetweenEnds{80};
 
 }  // namespace
 
-RetryPacer::RetryPacer(const Clock& clock) : clock_(clock), between_ends_(kMostBetweenEnds) {}
+RetryPacer::RetryPacer(const Clock& clock) : clock_(clock), between_ends_(kMaxBetweenEnds) {}
 
 milliseconds RetryPacer::Next() {
   const MutexLock lock(mutex_);
@@ -35,7 +35,7 @@ void RetryPacer::CallEnded() {
   const MutexLock lock(mutex_);
   const TimePoint now = clock_.Now();
   const auto between =
-      std::clamp<TimePoint::duration>(now - last_end_, kLeastBetweenEnds, kMostBetweenEnds);
+      std::clamp<TimePoint::duration>(now - last_end_, kMinBetweenEnds, kMaxBetweenEnds);
   between_ends_ += (between - between_ends_) / kEndsInMean;
   last_end_ = now;
 }

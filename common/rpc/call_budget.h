@@ -1,5 +1,5 @@
-// How much of something the calls in flight may take together (CallBudget), and when the callers
-// that a full server refuses should come back (RetryPacer).
+// CallBudget: the amount of something that the calls in flight may take together. RetryPacer: when
+// the callers that a full server refuses should come back.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ namespace neuroshard {
 // is taken at once. Thread-safe, O(1). `clock` must outlive this.
 class RetryPacer {
  public:
-  // About when half of the searches of a busy server have ended.
+  // After this time about half of the searches of a busy server have ended.
   static constexpr std::chrono::milliseconds kShortest{250};
   // Where more callers wait than fit into this time, returns go on from kShortest between those
   // that are expected already. It bounds as well what a caller gains or loses by others that never
@@ -43,7 +43,8 @@ class RetryPacer {
   TimePoint::duration between_ends_ NS_GUARDED_BY(mutex_);  // running mean
 };
 
-// Nobody waits: what does not fit is refused at once. Thread-safe; outlives its shares.
+// An amount that calls share. Nobody waits: what does not fit is refused at once. Thread-safe;
+// outlives its shares.
 class CallBudget {
  public:
   // Given back on destruction.

@@ -99,26 +99,26 @@ CallFlood::CallFlood(int max_streams, CallCounters counters)
       begun_(counters_.begun()),
       forgotten_(counters_.forgotten()) {}
 
-std::set<std::string> CallFlood::Look(std::size_t num_connections) {
+std::set<std::string> CallFlood::ClientsToReset(std::size_t num_connections) {
   const std::int64_t begun_before = std::exchange(begun_, counters_.begun());
   const std::int64_t begun = begun_ - begun_before;
   const std::int64_t forgotten_before = std::exchange(forgotten_, counters_.forgotten());
   const std::int64_t forgotten = forgotten_ - forgotten_before;
   const bool quiet = std::max(begun, forgotten) < kQuietCalls;
-  const std::int64_t leak = std::max(kLeakPerLook, quiet ? open_calls_ / 10 : 0);
+  const std::int64_t leak = std::max(kLeakPerCount, quiet ? open_calls_ / 10 : 0);
   open_calls_ = std::max<std::int64_t>(0, open_calls_ + begun - forgotten - leak);
 
   const std::int64_t most =
-      std::min(kMostCalls, kSpareCalls + static_cast<std::int64_t>(num_connections) * max_streams_);
-  const bool went_on = std::exchange(lasts_, open_calls_ > most) && lasts_;
-  if (!lasts_) {
+      std::min(kMaxCalls, kSpareCalls + static_cast<std::int64_t>(num_connections) * max_streams_);
+  const bool went_on = std::exchange(is_flooded_, open_calls_ > most) && is_flooded_;
+  if (!is_flooded_) {
     begun_by_.clear();
     return {};
   }
   std::map<std::string, std::int64_t> since = counters_.begun_by();
   const auto before = std::exchange(begun_by_, since);
   // While those of a flood that is over are being forgotten, the busiest is none of its clients.
-  if (!went_on || begun - forgotten <= kLeakPerLook) return {};
+  if (!went_on || begun - forgotten <= kLeakPerCount) return {};
   std::int64_t busiest = 0;
   for (auto& [client, calls] : since) {
     if (const auto found = before.find(client); found != before.end()) calls -= found->second;

@@ -28,8 +28,8 @@ struct CallCounters {
   std::function<std::int64_t()> begun;
   // Begun on each connection since it is there, by its client as gRPC writes it ("ipv4:1.2.3.4:5").
   std::function<std::map<std::string, std::int64_t>()> begun_by;
-  // Of which gRPC has let go, so that what they took is free. Those whose headers gRPC refuses
-  // (without :method, :path, :authority or te) are never counted here.
+  // Calls of which gRPC has let go, so that what they took is free. Those whose headers gRPC
+  // refuses (without :method, :path, :authority or te) are never counted here.
   std::function<std::int64_t()> forgotten;
 
   // As channelz and CallForgotten() count them.
@@ -40,7 +40,7 @@ struct CallCounters {
 void CallForgotten();
 
 // A leaky bucket of calls: those that begin fill it, those that are forgotten empty it, and some
-// leak out at each look, for calls of which nobody tells when they are forgotten. One thread at a
+// leak out at each count, for calls of which nobody tells when they are forgotten. One thread at a
 // time.
 class CallFlood {
  public:
@@ -48,9 +48,9 @@ class CallFlood {
   // moment ago. About 130 MiB.
   static constexpr std::int64_t kSpareCalls = 10'000;
   // However many connections there are; about 650 MiB.
-  static constexpr std::int64_t kMostCalls = 50'000;
-  static constexpr std::int64_t kLeakPerLook = 100;
-  // While fewer begin and fewer are forgotten at a look, a tenth of the bucket leaks: nothing comes
+  static constexpr std::int64_t kMaxCalls = 50'000;
+  static constexpr std::int64_t kLeakPerCount = 100;
+  // While fewer begin and fewer are forgotten at a count, a tenth of the bucket leaks: nothing comes
   // any more, and there is nothing left to forget. A flood begins some 5,000 on 2 cores.
   static constexpr std::int64_t kQuietCalls = 250;
 
@@ -58,13 +58,13 @@ class CallFlood {
   CallFlood(int max_streams, CallCounters counters);
 
   // What happened since the last call, which should be some 50 ms ago. The clients whose
-  // connections must be reset: none unless more calls are open than kMostCalls, or than kSpareCalls
+  // connections must be reset: none unless more calls are open than kMaxCalls, or than kSpareCalls
   // and what `num_connections` may have, and they become more; then those that began at least half
   // as many as the busiest, so that others stay. The second call in a flood is the first that can
   // tell them.
-  std::set<std::string> Look(std::size_t num_connections);
-  // As of the last Look. Who would connect should wait.
-  bool lasts() const { return lasts_; }
+  std::set<std::string> ClientsToReset(std::size_t num_connections);
+  // As of the last ClientsToReset. Who would connect should wait.
+  bool is_flooded() const { return is_flooded_; }
   // An estimate: fewer than there are by what leaked.
   std::int64_t open_calls() const { return open_calls_; }
 
@@ -74,8 +74,8 @@ class CallFlood {
   std::int64_t begun_;
   std::int64_t forgotten_;
   std::int64_t open_calls_ = 0;
-  bool lasts_ = false;
-  std::map<std::string, std::int64_t> begun_by_;  // as of the last Look, in a flood
+  bool is_flooded_ = false;
+  std::map<std::string, std::int64_t> begun_by_;  // as of the last ClientsToReset, in a flood
 };
 
 // Answers UNIMPLEMENTED, as gRPC does without it, but counted and logged. Takes no thread. `gate`

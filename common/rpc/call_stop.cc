@@ -50,8 +50,8 @@ bool CallStop::ShouldStop() const {
 bool CallStop::CancelSeen() const {
   if (cancel_seen_.load(std::memory_order_relaxed)) return true;
   const TimePoint::duration now = clock_.Now().time_since_epoch();
-  if (now < look_again_at_.load(std::memory_order_relaxed)) return false;
-  look_again_at_.store(now + kCancelInterval, std::memory_order_relaxed);
+  if (now < next_check_at_.load(std::memory_order_relaxed)) return false;
+  next_check_at_.store(now + kCancelInterval, std::memory_order_relaxed);
   if (!cancelled()) return false;
   cancel_seen_.store(true, std::memory_order_relaxed);
   return true;

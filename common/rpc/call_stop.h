@@ -39,7 +39,7 @@ class CallStop final : public StopSignal {
   const StopSignal& draining_;
   const Clock& clock_;
   mutable std::atomic<bool> cancel_seen_{false};
-  mutable std::atomic<TimePoint::duration> look_again_at_{TimePoint::duration::min()};
+  mutable std::atomic<TimePoint::duration> next_check_at_{TimePoint::duration::min()};
   std::optional<TimePoint> stop_at_;
 };
 

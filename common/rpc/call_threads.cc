@@ -11,11 +11,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Of the work that the thread runs.
+// The threads that the work of this thread belongs to, and when its turn began.
 thread_local CallThreads* current_threads = nullptr;
 thread_local steady_clock::time_point turn_began;
 
-// Of the calling thread: on Linux `who` 0 is no process. Only a higher priority needs a privilege.
+// Lowers the priority of the calling thread: on Linux `who` 0 is no process. Only a higher priority
+// needs a privilege.
 void LowerOwnPriority(int steps) {
   if (steps > 0) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + steps);
 }

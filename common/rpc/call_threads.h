@@ -45,7 +45,7 @@ class CallThreads {
   // should.
   void Run(std::function<void()> work);
 
-  // For work to call often: where others wait and its turn is over, waits for the next one. Nothing
+  // Work calls this often: where others wait and its turn is over, waits for the next one. Nothing
   // happens on other threads than those of a CallThreads. One load while nobody waits.
   static void GiveWay();
 
@@ -79,7 +79,7 @@ class CallThreads {
   int idle_ NS_GUARDED_BY(mutex_) = 0;
   bool stopping_ NS_GUARDED_BY(mutex_) = false;
   int running_ NS_GUARDED_BY(mutex_) = 0;
-  // In line for a turn: the first one, and another.
+  // The work in line for its first turn, and for another.
   std::deque<Waiting*> new_ NS_GUARDED_BY(mutex_);
   std::deque<Waiting*> paused_ NS_GUARDED_BY(mutex_);
   bool new_ones_turn_ NS_GUARDED_BY(mutex_) = true;

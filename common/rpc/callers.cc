@@ -19,7 +19,7 @@ namespace {
 
 using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-// In logs, and as keys of quotas.
+// A caller's name is cut to this in logs and as a key of quotas.
 constexpr std::size_t kMaxCallerBytes = 200;
 
 std::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
@@ -134,7 +134,7 @@ CallerQuotas::Buckets& CallerQuotas::Find(const std::string& caller, TimePoint n
       return entry.second.requests_full <= now && entry.second.search_full <= now;
     });
   }
-  return callers_.size() >= most ? others_ : callers_[key];
+  return callers_.size() >= most ? shared_ : callers_[key];
 }
 
 Status CallerQuotas::Admit(const std::string& caller) {

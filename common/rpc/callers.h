@@ -23,7 +23,8 @@ namespace neuroshard {
 
 // Who calls.
 struct CallIdentity {
-  // Of the caller's metadata (x-request-id), where that is a header's request id; else made here.
+  // The id of the caller's metadata (x-request-id), where that is a header's request id; else made
+  // here.
   std::string request_id;
   // A step of the caller's trace (traceparent), or of a new one.
   TraceContext trace;
@@ -37,10 +38,10 @@ struct CallIdentity {
   Logger Log(const Logger& logger) const;
 };
 
-// Before the handler runs, or in it.
+// The identity of a call, before its handler runs or in it.
 CallIdentity IdentifyCall(const grpc::ServerContextBase& context);
 
-// The same for a call of which only these are known; `auth` may be null.
+// The identity of a call of which only these are known; `auth` may be null.
 CallIdentity IdentifyCall(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
                           const grpc::AuthContext* auth, const std::string& peer);
 
@@ -90,7 +91,7 @@ class CallerQuotas {
   const TimePoint::duration window_;
   mutable Mutex mutex_;
   std::unordered_map<std::string, Buckets> callers_ NS_GUARDED_BY(mutex_);
-  Buckets others_ NS_GUARDED_BY(mutex_);
+  Buckets shared_ NS_GUARDED_BY(mutex_);
   std::optional<TimePoint> last_pass_ NS_GUARDED_BY(mutex_);
 };
 

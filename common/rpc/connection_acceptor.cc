@@ -23,10 +23,10 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{100};
-// For the metrics.
+constexpr std::chrono::milliseconds kScanInterval{100};
+// Connections are counted for the metrics as often as this.
 constexpr std::chrono::milliseconds kBetweenReports{1000};
-// For floods of calls: 2 cores begin some 5,000 meanwhile.
+// Calls are counted, to notice floods, as often as this: 2 cores begin some 5,000 meanwhile.
 constexpr int kBetweenCountsMs = 50;
 // glibc keeps what calls had in its arenas, eight for each core: 600 MiB after 30,000 calls that
 // were reset, nothing of it in use. After so many at a time it goes back, once there were fewer for
@@ -35,7 +35,7 @@ constexpr int kBetweenCountsMs = 50;
 constexpr std::int64_t kManyCalls = 1000;
 constexpr int kCountsBeforeReturn = 20;
 constexpr int kLastReturn = 64 * kCountsBeforeReturn;  // a minute
-// After accept failed, which it does for want of descriptors or memory.
+// The wait after accept failed, which it does for want of descriptors or memory.
 constexpr int kWaitAfterFailureMs = 100;
 
 std::optional<ino_t> SocketInode(int fd) {
@@ -185,12 +185,12 @@ bool ConnectionAcceptor::HasRoom() {
   const auto full = [this]() NS_REQUIRES(mutex_) {
     return handed_over_.size() >= static_cast<std::size_t>(max_connections_);
   };
-  if (full() && std::chrono::steady_clock::now() - last_look_ >= kBetweenLooks) FindClosed();
+  if (full() && std::chrono::steady_clock::now() - last_scan_ >= kScanInterval) FindClosed();
   return !full();
 }
 
 void ConnectionAcceptor::FindClosed() {
-  last_look_ = std::chrono::steady_clock::now();
+  last_scan_ = std::chrono::steady_clock::now();
   std::erase_if(handed_over_, [](const auto& entry) {
     return SocketInode(entry.first) != std::optional(entry.second);
   });
@@ -208,7 +208,7 @@ void ConnectionAcceptor::Watch() {
     } else if (!lock.WaitUntil(changed_, next_count)) {
       last_count = std::chrono::steady_clock::now();
       // In a flood only those that are still there may have calls.
-      if (!accepts_ || last_count - last_look_ >= kBetweenReports) FindClosed();
+      if (!accepts_ || last_count - last_scan_ >= kBetweenReports) FindClosed();
       lock.Unlock();
       CountCalls();
       lock.Lock();
@@ -222,8 +222,8 @@ void ConnectionAcceptor::CountCalls() {
     const MutexLock lock(mutex_);
     num_connections = handed_over_.size();
   }
-  const std::set<std::string> clients = flood_.Look(num_connections);
-  accepts_ = !flood_.lasts();
+  const std::set<std::string> clients = flood_.ClientsToReset(num_connections);
+  accepts_ = !flood_.is_flooded();
   if (!clients.empty()) ResetConnectionsOf(clients);
   if (flood_.open_calls() > kManyCalls) {
     counts_of_few_ = 0;

@@ -80,8 +80,8 @@ class ConnectionAcceptor {
   // Connections handed over: descriptor -> inode of its socket. Nobody tells this object when one
   // is closed; its descriptor is then gone or has another inode.
   std::unordered_map<int, ino_t> handed_over_ NS_GUARDED_BY(mutex_);
-  std::chrono::steady_clock::time_point last_look_ NS_GUARDED_BY(mutex_);
-  // Of the watching thread.
+  std::chrono::steady_clock::time_point last_scan_ NS_GUARDED_BY(mutex_);
+  // The watching thread's own.
   CallFlood flood_;
   int counts_of_few_ = 0;  // since there were many calls
   int next_return_ = 0;    // of memory, after so many counts; 0: none

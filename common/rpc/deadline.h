@@ -8,7 +8,7 @@
 
 namespace neuroshard {
 
-// For what takes a deadline in grpcpp: ClientContext, CompletionQueue, Server::Shutdown.
+// A deadline for whatever takes one in grpcpp: ClientContext, CompletionQueue, Server::Shutdown.
 inline gpr_timespec DeadlineIn(std::chrono::milliseconds duration) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_millis(duration.count(), GPR_TIMESPAN));

@@ -40,7 +40,8 @@ constexpr int kKeepaliveTimeoutMs = 10'000;
 // Files, metrics, processes of devices: what connections leave of the descriptors.
 constexpr int kDescriptorsForOthers = 100;
 
-// For TLS and HTTP/2 together; a client on the same continent needs less than one.
+// The handshakes of TLS and HTTP/2 together may take this long; a client on the same continent
+// needs less than one.
 constexpr int kHandshakeTimeoutMs = 10'000;
 
 // Longer than a search may take.

@@ -61,8 +61,8 @@ struct RpcServerOptions {
   // How often a client may ping, in calls and without; one that does it more often is told
   // ENHANCE_YOUR_CALM and cut off (gRPC's GRPC_ARG_KEEPALIVE_TIME_MS of the client).
   int min_ping_interval_ms = 10'000;
-  // Between health turning NOT_SERVING and new calls being refused, so that balancers can look
-  // away.
+  // The time between health turning NOT_SERVING and new calls being refused, so that balancers can
+  // look away.
   std::int64_t drain_notice_ms = 0;
   // What running calls get to finish after that.
   std::int64_t drain_grace_ms = 10'000;

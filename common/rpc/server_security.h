@@ -41,9 +41,9 @@ struct ServerTls {
   // be used, such as a key that is not the certificate's yet, is not taken (CheckedTlsFiles).
   // Connections that are open stay.
   int reload_s = 60;
-  // By role, patterns of a caller's subject alternative names (URI, DNS, IP, e-mail, all in one
-  // list); `*` is any run of characters, `/` and `.` too. Nobody has a role without patterns, and a
-  // caller without such names has none. Not read again.
+  // For each role, patterns of a caller's subject alternative names (URI, DNS, IP, e-mail, all in
+  // one list); `*` is any run of characters, `/` and `.` too. Nobody has a role without patterns,
+  // and a caller without such names has none. Not read again.
   std::map<CallerRole, std::vector<std::string>> roles;
 };
 
@@ -63,9 +63,9 @@ Status CheckRole(const ServerTls& tls, std::string_view path,
 // every handshake.
 Status CheckTlsFiles(const ServerTls& tls);
 
-// For TLS 1.2 and later with a verified certificate of the caller; every call is checked by
-// CheckRole before its handler runs, and one that is refused is told to `gate`, which must outlive
-// the credentials. Errors as CheckTlsFiles has them.
+// Credentials for TLS 1.2 and later with a verified certificate of the caller; every call is
+// checked by CheckRole before its handler runs, and one that is refused is told to `gate`, which
+// must outlive the credentials. Errors as CheckTlsFiles has them.
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls,
                                                                       RpcGate& gate);
 

@@ -1,4 +1,4 @@
-// What the service manager that started this process (systemd) is told: sd_notify(3), which is one
+// Messages to the service manager that started this process (systemd): sd_notify(3), which is one
 // datagram a message and needs no library.
 #pragma once
 

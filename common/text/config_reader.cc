@@ -73,7 +73,7 @@ std::string NotParsed(std::string_view key, const TextValue& value) {
   return NotOfType(ScalarType<T>::kName, value, number ? UnitHint(key) : "");
 }
 
-// Of a key that may be anything.
+// A key, which may be anything, as messages show it.
 std::string ShownKey(const std::string& key) {
   constexpr std::size_t kMaxKeyBytes = 80;
   return Printable(key, kMaxKeyBytes);

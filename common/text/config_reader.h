@@ -47,7 +47,7 @@ struct RealRange {
 // A mapping of a YAML file that is read key by key. Faults are collected; Finish returns them.
 class ConfigReader {
  public:
-  // After aliases are expanded; more than files of options and models have.
+  // Values after aliases are expanded; more than files of options and models have.
   static constexpr std::size_t kMaxValues = 200'000;
 
   // NOT_FOUND when there is no such file, INVALID_ARGUMENT with line and column when it is not
@@ -61,7 +61,7 @@ class ConfigReader {
   const std::vector<std::string>& keys() const;
   // Faults "missing" for keys that are absent.
   void Require(std::initializer_list<std::string_view> keys);
-  // For keys that may be given in more than one way.
+  // Whether the value is a list, for keys that may be given in more than one way.
   bool IsList(std::string_view key) const;
   bool IsMapping(std::string_view key) const;
 
@@ -114,7 +114,7 @@ class ConfigReader {
 
   // The mapping under `key`; empty when absent.
   ConfigReader Section(std::string_view key);
-  // Nothing when it is absent, or no mapping (a fault).
+  // The section; nothing when it is absent, or no mapping (a fault).
   std::optional<ConfigReader> SectionIfGiven(std::string_view key);
   // The mappings listed under `key`, with paths "key[0]", "key[1]"...; none when absent.
   std::vector<ConfigReader> Sections(std::string_view key);
@@ -131,7 +131,7 @@ class ConfigReader {
   struct Mapping;
 
   ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping);
-  // Nothing where the key is absent or its value not of the type.
+  // The value; nothing where the key is absent or its value not of the type.
   template <typename T>
   void ReadScalar(std::string_view key, std::optional<T>* value);
   // `fault_of` says what is wrong with an element of the right type; empty: nothing.

@@ -48,7 +48,7 @@ const Quantity* QuantityOf(std::string_view field) {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// Without the `_` between digits; as it is where one stands elsewhere.
+// The text without the `_` between digits; as it is where one stands elsewhere.
 std::string WithoutSeparators(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -14,7 +14,7 @@ namespace neuroshard {
 // thing.
 std::optional<std::string> PlainNumber(std::string_view text, std::string_view field);
 
-// Of a field whose value may have a unit, for error messages: " (or with a unit: 80GiB, 80GB)".
+// What error messages add of a field whose value may have a unit: " (or with a unit: 80GiB, 80GB)".
 std::string_view UnitHint(std::string_view field);
 
 }  // namespace neuroshard

@@ -17,7 +17,7 @@ namespace neuroshard {
 inline constexpr std::int64_t kCacheWays = 32;
 inline constexpr std::int64_t kNoRow = -1;  // of a free slot
 
-// For a load factor in (0, 1]: whole sets, rounded up.
+// The slots of a cache with a load factor in (0, 1]: whole sets, rounded up.
 inline std::int64_t CacheSlots(std::int64_t rows, double load_factor) {
   const auto wanted = static_cast<std::int64_t>(static_cast<double>(rows) * load_factor);
   const std::int64_t sets = (wanted + kCacheWays - 1) / kCacheWays;

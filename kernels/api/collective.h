@@ -65,8 +65,8 @@ class Communicator {
   // completion; none where the device has no such clock and the caller's has to do.
   virtual std::optional<double> LastExchangeMs() const { return std::nullopt; }
 
-  // Over what this rank meets its peers, as properties of records (common/domain/measurement.h);
-  // empty where the backend does not know.
+  // The network over which this rank meets its peers, as properties of records
+  // (common/domain/measurement.h); empty where the backend does not know.
   virtual std::map<std::string, std::string> Network() const { return {}; }
 
   virtual Status Barrier() = 0;
@@ -103,7 +103,7 @@ class PendingCommunicator {
   // addresses[r] is rank r's. Blocks until all ranks are connected, or about the timeout passed
   // (ABORTED). Call once. INVALID_ARGUMENT: wrong addresses, none of which was connected to.
   virtual StatusOr<std::unique_ptr<Communicator>> Connect(std::vector<std::string> addresses) = 0;
-  // From any thread, as Communicator::Abort: Connect fails soon.
+  // Makes Connect fail soon. May be called from any thread, as Communicator::Abort.
   virtual void Abort() = 0;
 };
 

@@ -48,7 +48,7 @@ class DeviceBackend {
   virtual StatusOr<std::unique_ptr<PendingCommunicator>> OpenCommunicator(
       const CommunicatorSpec& spec) = 0;
 
-  // Not OK after an error that only a new process gets rid of. From any thread.
+  // Is not OK after an error that only a new process gets rid of. Any thread may ask.
   virtual Status Health() const { return absl::OkStatus(); }
 
   // What may change from one measurement to the next and says how much to believe it: clocks,

@@ -38,7 +38,7 @@ namespace {
 
 constexpr float kAnyFloat = std::numeric_limits<float>::infinity();
 
-// Of `all`, the words by which people know them.
+// The texts of `all`, in a list.
 template <typename E>
 std::string Listed(const std::vector<E>& all) {
   std::string list;

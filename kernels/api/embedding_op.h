@@ -28,8 +28,8 @@ struct EmbeddingTableSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   PoolingMode pooling_mode = PoolingMode::kSum;
-  // Of the weights where they are stored. Sums, gradients, optimizer state and what Weights and
-  // SetWeights exchange are fp32.
+  // The type of the weights where they are stored. Sums, gradients, optimizer state and what
+  // Weights and SetWeights exchange are fp32.
   DataType weight_dtype = DataType::kFp32;
   // fused: all of it in the device's memory. fused_uvm: weights, and optimizer state that has a
   // value for each of them, in the host's, where lookups reach for them. fused_uvm_caching: the
@@ -136,7 +136,8 @@ Status CheckSpec(const EmbeddingOpSpec& spec, const EmbeddingAbilities& abilitie
 // formed ("inputs[3]: ...").
 Status CheckInputs(const EmbeddingOpSpec& spec, const std::vector<LookupBatch>& inputs);
 
-// The same of plans ("inputs[3]: ...").
+// INVALID_ARGUMENT when there is not one plan a table, or names the first that does not suit its
+// table ("inputs[3]: ...").
 Status CheckPlans(const EmbeddingOpSpec& spec, const std::vector<LookupPlan>& plans);
 
 }  // namespace neuroshard

@@ -42,7 +42,8 @@ std::vector<std::int64_t> RowBegins(std::span<const std::int64_t> lengths, std::
 void PermuteLengths(std::span<const std::int64_t> lengths, std::int64_t num_bags,
                     std::span<const std::size_t> order, std::span<std::int64_t> out);
 
-// The same of values, `begins` being RowBegins of their lengths. Returns how many were written.
+// Values of rows in the given order; `begins` are RowBegins of their lengths. Returns how many were
+// written.
 template <typename T>
 std::int64_t PermuteValues(std::span<const T> values, std::span<const std::int64_t> begins,
                            std::span<const std::size_t> order, std::span<T> out) {

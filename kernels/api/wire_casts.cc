@@ -5,8 +5,8 @@
 
 #include "common/base/float16.h"
 
-// By vectors with AVX2, whose CPUs convert fp16, and AVX-512; on other CPUs one value after the
-// other.
+// Casts go by vectors with AVX2, whose CPUs convert fp16, and AVX-512; on other CPUs one value
+// after the other.
 #include "hwy/detect_compiler_arch.h"
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 

@@ -45,7 +45,8 @@ std::int64_t NumPlaces(const EmbeddingTableSpec& table) {
   return table.rows + CacheSlots(table.rows, table.cache_load_factor);
 }
 
-// Of tables that fit the memory, so that one which does not is out of memory and not an error.
+// Sort keys have 64 bits. Asked of tables that fit the memory, so that one which does not is out of
+// memory and not an error.
 Status CheckSortKeys(const EmbeddingOpSpec& spec) {
   for (std::size_t i = 0; i < spec.tables.size(); ++i) {
     if (BitsFor(NumPlaces(spec.tables[i])) + BitsFor(spec.batch_size) > 64) {
@@ -254,7 +255,7 @@ void CpuEmbeddingOp::Backward() {
   for (std::size_t i = 0; i < inputs_.size(); ++i) BackwardTable(tables_[i], inputs_[i]);
 }
 
-// And, where they have some, the keys' weights.
+// Makes the sort keys of a table's ids and, where they have some, the keys' weights.
 void CpuEmbeddingOp::MakeKeys(const TableData& table, const LookupBatch& batch,
                               std::span<const std::uint64_t> rows, int low_bits) {
   if (table.pooling_mode == PoolingMode::kNone) {

@@ -50,7 +50,7 @@ class CpuEmbeddingOp final : public EmbeddingOp {
     std::unique_ptr<HostTable> host = nullptr;
     std::span<float> momentum1 = {};  // empty without
     std::span<float> momentum2 = {};
-    // Without pooling: a vector an id, and its gradient.
+    // A table without pooling has a vector an id, and its gradient.
     std::span<float> vectors = {};
     std::span<float> vector_gradients = {};
   };
@@ -62,7 +62,8 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   // The rows that ids are looked up in, and by which keys.
   static RowList RowsOf(const TableData& table, const LookupBatch& batch);
   std::span<float> TakeFloats(std::int64_t count);
-  // Of unpooled tables, where they fit together with `beside_bytes` outside of the arena.
+  // Takes the vectors of unpooled tables, where they fit together with `beside_bytes` outside of
+  // the arena.
   Status TakeVectors(const std::vector<LookupBatch>& inputs, std::int64_t beside_bytes);
   void MakeKeys(const TableData& table, const LookupBatch& batch,
                 std::span<const std::uint64_t> rows, int low_bits);

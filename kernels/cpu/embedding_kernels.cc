@@ -244,8 +244,8 @@ struct Update {
   }
 };
 
-// Of so many whole vectors left in a row, how many the next block takes. Powers of two keep the
-// number of compiled shapes small.
+// How many of the whole vectors left in a row the next block takes. Powers of two keep the number
+// of compiled shapes small.
 HWY_INLINE std::int64_t BlockVectors(std::int64_t vectors) {
   return vectors >= 8 ? 8 : vectors >= 4 ? 4 : vectors >= 2 ? 2 : vectors;
 }

@@ -62,7 +62,7 @@ class HostTable {
   static StatusOr<std::unique_ptr<HostTable>> Create(const EmbeddingTableSpec& table,
                                                      const OptimizerStateShape& state);
 
-  // Of the table; without what slots hold. Padded as blocks of a MemoryArena are.
+  // The table's weights, without what slots hold. Padded as blocks of a MemoryArena are.
   std::span<float> table_weights() const { return weights_; }
   // Empty where a row has no or one value.
   std::span<float> momentum1() const { return momentum1_; }
@@ -73,7 +73,7 @@ class HostTable {
   std::int64_t num_slots() const { return cache_ ? cache_->slots() : 0; }
   const std::int64_t* slot_rows() const { return cache_ ? cache_->slot_rows().data() : nullptr; }
 
-  // With a cache only (num_slots() > 0). Room for places, and none are known.
+  // Makes room for places, none of which are known. With a cache only (num_slots() > 0).
   void NewInputs(std::size_t num_ids);
   bool fetched() const { return fetched_; }
   // Fetches what the cache misses of ids, writing back what makes room, and sets places. Scratch as

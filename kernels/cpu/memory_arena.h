@@ -10,7 +10,7 @@
 
 namespace neuroshard {
 
-// Not thread-safe.
+// One block of memory that is handed out from its beginning on. Not thread-safe.
 class MemoryArena {
  public:
   static constexpr std::int64_t kAlignmentBytes =
@@ -32,7 +32,7 @@ class MemoryArena {
   // All blocks are free again; the content of the pages stays, and stays resident.
   void Reset() { used_bytes_ = 0; }
 
-  // Of all blocks. ResetTo frees those that were taken since it had that value.
+  // Bytes of all blocks. ResetTo frees those that were taken since it had that value.
   std::int64_t used_bytes() const { return used_bytes_; }
   void ResetTo(std::int64_t used_bytes) { used_bytes_ = used_bytes; }
 
@@ -42,7 +42,7 @@ class MemoryArena {
   // touched.
   Status CheckFits(std::int64_t bytes, std::int64_t beside_bytes = 0) const;
 
-  // Of `bytes` more than in use now, what no resident page is there for.
+  // How much of `bytes` more than in use now has no resident page.
   std::int64_t NewPagesBytes(std::int64_t bytes) const;
 
   // The next block, aligned, its content arbitrary. The caller has checked that it fits.

@@ -13,7 +13,7 @@ namespace {
 // Sums that are beyond any machine stay here instead of overflowing.
 constexpr std::int64_t kBeyondAny = std::numeric_limits<std::int64_t>::max() / 4;
 
-// Of the arena, of the device's memory beside it, and of the host's.
+// Bytes of the arena, of the device's memory beside it, and of the host's.
 struct NeededBytes {
   std::int64_t arena = 0;
   std::int64_t beside = 0;

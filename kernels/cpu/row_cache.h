@@ -12,7 +12,8 @@
 
 namespace neuroshard {
 
-// By the rule of cache_rule.h. Linear in the ids, by kWays tags each. Not thread-safe.
+// A cache of rows by the rule of cache_rule.h. Linear in the ids, by kWays tags each. Not
+// thread-safe.
 class RowCache {
  public:
   static constexpr std::int64_t kWays = kCacheWays;
@@ -24,7 +25,7 @@ class RowCache {
   explicit RowCache(std::int64_t slots);
 
   std::int64_t slots() const { return static_cast<std::int64_t>(rows_.size()); }
-  // By slot; kNoRow where it is free.
+  // The row in each slot; kNoRow where it is free.
   std::span<const std::int64_t> slot_rows() const { return rows_; }
   std::int64_t SetOf(std::int64_t row) const { return CacheSetOf(row, slots() / kWays); }
 
@@ -38,7 +39,7 @@ class RowCache {
            std::span<std::uint64_t> missing, std::span<std::uint64_t> spare, int row_bits,
            const Replace& replace);
 
-  // Of all batches.
+  // Counts of all batches.
   const CacheCounts& counts() const { return counts_; }
 
  private:

@@ -121,7 +121,7 @@ class CacheSet {
     return key & ((std::uint64_t{1} << use_.row_bits) - 1);
   }
 
-  // Of all rows before any is replaced. Where the set's keys end.
+  // Marks the hits of all rows, before any is replaced. Returns where the set's keys end.
   NS_DEVICE_CODE std::int64_t MarkHits(std::int64_t begin, std::int64_t num_keys) const {
     const std::uint64_t set = use_.keys[begin] >> use_.row_bits;
     std::uint64_t end = kNone;

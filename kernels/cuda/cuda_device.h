@@ -33,9 +33,9 @@ class CudaDevice final : public DeviceBackend {
   // and gone, and what takes its place need not be written when the timed work pushes it out.
   void FlushCache() override;
 
-  // Between two events around what `work` enqueues. A kernel before them keeps the device busy
-  // until all of it is enqueued (at most 20 ms), so that no gap of the host's making is timed. NaN
-  // after an error.
+  // The time between two events around what `work` enqueues. A kernel before them keeps the device
+  // busy until all of it is enqueued (at most 20 ms), so that no gap of the host's making is timed.
+  // NaN after an error.
   double TimeMs(const std::function<void()>& work) override;
 
   StatusOr<std::unique_ptr<PendingCommunicator>> OpenCommunicator(

@@ -160,7 +160,7 @@ std::int64_t CudaGpu::AvailableBytes() const {
   return std::max<std::int64_t>(0, static_cast<std::int64_t>(free) - kReservedBytes);
 }
 
-// By unified addressing kernels find it where the host does.
+// Kernels find the memory where the host does, by unified addressing.
 StatusOr<std::byte*> CudaGpu::AllocateOnHost(std::int64_t bytes) {
   Use();
   NS_RETURN_IF_ERROR(status());

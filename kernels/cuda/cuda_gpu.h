@@ -32,8 +32,8 @@ Status CudaStatus(cudaError_t error, std::string_view what);
 // Makes its device the calling thread's in every call.
 class CudaGpu final : public Gpu {
  public:
-  // Not given to allocations: what the driver takes later, and NCCL, whose buffers for each kind of
-  // exchange come with the first of it.
+  // Bytes that are not given to allocations: what the driver takes later, and NCCL, whose buffers
+  // for each kind of exchange come with the first of it.
   static constexpr std::int64_t kReservedBytes = std::int64_t{2} << 30;
 
   // UNAVAILABLE when the device cannot be used.

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, 3) PoolKernel(Batched<PoolTable> bat
   PoolBlock<false>(batch);
 }
 
-// Of tables with a cache, whose rows are in its slots too; apart, as they need more registers.
+// Pools tables with a cache, whose rows are in its slots too; apart, as they need more registers.
 __global__ void __launch_bounds__(kThreads, 2) SlotPoolKernel(Batched<PoolTable> batch) {
   PoolBlock<true>(batch);
 }

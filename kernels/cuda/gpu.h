@@ -63,13 +63,13 @@ class Gpu {
   virtual StatusOr<std::byte*> Allocate(std::int64_t bytes) = 0;
   virtual void Free(std::byte* memory) = 0;
   virtual std::int64_t AvailableBytes() const = 0;
-  // The same of the host's memory, which kernels reach at the same addresses.
+  // Memory of the host, which kernels reach at the same addresses.
   virtual StatusOr<std::byte*> AllocateOnHost(std::int64_t bytes) = 0;
   virtual void FreeOnHost(std::byte* memory) = 0;
   virtual std::int64_t AvailableHostBytes() const = 0;
 
-  // From or to memory of either kind, after everything launched before; return when the copy is
-  // done.
+  // Copies from or to memory of either kind, after everything launched before. They return when the
+  // copy is done.
   virtual Status CopyIn(void* device, const void* host, std::int64_t bytes) = 0;
   virtual Status CopyOut(void* host, const void* device, std::int64_t bytes) = 0;
 

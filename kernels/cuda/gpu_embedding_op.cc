@@ -24,7 +24,8 @@ Status CheckGpuLimits(const EmbeddingOpSpec& spec) {
   return absl::OkStatus();
 }
 
-// Of tables that fit the memory, so that one which does not is out of memory and not an error.
+// Rows are numbered by 32 bits. Asked of tables that fit the memory, so that one which does not is
+// out of memory and not an error.
 Status CheckNumberOfRows(const EmbeddingOpSpec& spec) {
   std::int64_t rows = 0;
   for (const EmbeddingTableSpec& table : spec.tables) rows += table.rows;

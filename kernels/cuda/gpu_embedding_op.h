@@ -20,7 +20,7 @@ namespace neuroshard::cuda {
 // Rows, and each table's columns of output and gradient, are padded to a multiple of four columns
 // on the device, so that every width is read in whole vectors.
 //
-// Of tables in the host's memory, rows and moments are pinned there, and kernels read and update
+// The rows and moments of tables in the host's memory are pinned there, and kernels read and update
 // them over the bus; the rest of the op is on the device, caches of rows (GpuRowCaches) too.
 //
 // SetInputs makes everything that depends on the number of ids: Forward and Backward only launch,
@@ -38,7 +38,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
 
   // Also RESOURCE_EXHAUSTED, when ids and the room to sort them do not fit.
   Status SetInputs(std::vector<LookupBatch> inputs) override;
-  // By a kernel; of the ids the host makes only the ends of long bags.
+  // A kernel makes the ids; the host makes only the ends of long bags.
   Status GenerateInputs(const std::vector<LookupPlan>& plans) override;
   void Forward() override;
   void Backward() override;
@@ -63,7 +63,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
     float* momentum1;
     float* momentum2;
     std::uint64_t gradient_seed;
-    // Of the table's first column, on the device; without pooling those of the batch.
+    // Where the table's first column is, on the device; without pooling, of the batch's vectors.
     float* output;
     float* gradient;
     std::int64_t stride;            // floats from one sample, or id, to the next
@@ -82,7 +82,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   Status CheckRoom(std::int64_t bytes) const;
   Status CopyInputs(const std::vector<LookupBatch>& inputs, const BatchPlaces& places);
   Status LaunchPlans(const std::vector<LookupPlan>& plans, const BatchPlaces& places);
-  // Of tables without pooling.
+  // Writes the gradients of tables without pooling.
   Status FillGradients();
   Status CopyLongBags(const std::vector<BatchShape>& shapes, const BatchPlaces& places);
   template <typename T>
@@ -94,7 +94,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
                       LaunchArrays& arrays);
   Status CheckTable(int table) const;
   UpdateStep NextStep();
-  // Of the device's padded rows, so many columns each; empty where the device fails.
+  // So many columns of each of the device's padded rows; empty where the device fails.
   std::vector<float> CopyRows(const float* from, std::int64_t rows, std::int64_t stride,
                               std::int64_t cols) const;
   std::int64_t OutputSize() const;
@@ -114,7 +114,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   GpuBuffer launches_;  // arrays of tables
 
   bool has_inputs_ = false;
-  // Of tables without a cache, and of those with one.
+  // The launches of tables without a cache, or of those with one.
   struct RowLaunches {
     Batched<PoolTable> pool, pool_segments;
     Batched<GatherTable> gather;

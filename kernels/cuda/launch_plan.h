@@ -64,7 +64,7 @@ struct BatchShape {
 };
 
 BatchShape ShapeOf(const LookupBatch& batch, bool pooled);
-// Without making ids: bags are known in closed form.
+// The shape of a planned batch, without making ids: bags are known in closed form.
 BatchShape ShapeOf(const LookupPlan& plan, bool pooled);
 
 // Bytes from the beginning of the batch's memory.

@@ -63,12 +63,13 @@ NS_DEVICE_CODE int PoolLanes(std::int32_t vectors) {
 }
 NS_DEVICE_CODE int BagsPerBlock(std::int32_t vectors) { return kThreads / PoolLanes(vectors); }
 
-// For bags of so many ids on average: what fills the rows in flight.
+// How many bags a thread takes so that its rows in flight are filled, for bags of so many ids on
+// average.
 inline std::int32_t BagsPerThread(std::int64_t ids, std::int64_t bags) {
   return ids <= 5 * bags / 4 ? 4 : ids <= 3 * bags ? 2 : 1;
 }
 
-// Of a power of two of values, at least two.
+// The sum of a power of two of values, at least two, in a tree.
 template <int kCount>
 NS_DEVICE_CODE Float4 TreeSum(const Float4* v) {
   if constexpr (kCount == 2) {

@@ -185,7 +185,7 @@ class ChunkUpdate {
     }
   }
 
-  // The same, with its code once: it takes minutes to compile sixteen times.
+  // Visits the vectors with the code of a visit once: it takes minutes to compile sixteen times.
   template <typename Visit>
   NS_DEVICE_CODE void LoopOverVectors(Visit visit) const {
     NS_NO_UNROLL

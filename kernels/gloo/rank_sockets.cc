@@ -29,7 +29,7 @@ constexpr std::size_t kHelloBytes = kGreeting.size() + kRankDigits + kProofBytes
 constexpr milliseconds kLongestRetry{50};
 // How late a stop is noticed.
 constexpr milliseconds kLongestWait{20};
-// From accept to a whole proof; a peer on a loaded machine needs some of it.
+// The time from accept to a whole proof; a peer on a loaded machine needs some of it.
 constexpr milliseconds kProofTimeout{5000};
 
 std::string SystemError() { return std::strerror(errno); }

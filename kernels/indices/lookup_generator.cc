@@ -14,7 +14,7 @@ namespace {
 
 // Each run is at most this part of the ranks before it.
 constexpr std::int64_t kPart = 128;
-// Of all ranks, about: leaves room for rounding up, and Scale needs no more.
+// Keys of all ranks, about: leaves room for rounding up, and Scale needs no more.
 constexpr double kRunKeys = 0x1p62;
 
 // (e^x - 1) / x, also near 0, where exponents near 1 lead.

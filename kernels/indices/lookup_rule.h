@@ -35,7 +35,7 @@ class RandomPermutation {
     return static_cast<std::int64_t>(value);
   }
 
-  // The same of every one of them, in place; on a CPU quicker than one by one.
+  // Where each of `indices` goes, in place; on a CPU quicker than one by one.
   void Apply(std::span<std::int64_t> indices) const;
 
  private:
@@ -84,7 +84,7 @@ struct LookupRule {
   std::uint64_t length_seed = 0;
   std::uint64_t weight_seed = 0;
 
-  // Of position in [0, lookups).
+  // The id at a position in [0, lookups).
   NS_DEVICE_CODE std::int64_t Id(std::int64_t position) const {
     return row_order(
         Rank(key_choice == KeyChoice::kPermuted ? key_order(position) : DrawnKey(position)));
@@ -129,7 +129,7 @@ struct LookupRule {
     return offset + stretch + (longer_one < sample ? 1 : 0);
   }
 
-  // Of the longest sample.
+  // Ids of the longest sample.
   std::int64_t LongestBag() const { return (lookups + batch_size - 1) / batch_size; }
 };
 

@@ -14,7 +14,7 @@ namespace neuroshard {
 // "model name" of /proc/cpuinfo; "unknown CPU" when there is none.
 std::string CpuModelName();
 
-// Of the largest cache of the first core. 32 MiB when unknown.
+// The size of the largest cache of the first core. 32 MiB when unknown.
 std::int64_t LastLevelCacheBytes();
 
 // The smaller of physical memory and the cgroup's limit.

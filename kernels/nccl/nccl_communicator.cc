@@ -12,11 +12,12 @@
 namespace neuroshard {
 namespace {
 
-// Of an exchange, beyond its start offset; a gate that outlasts it would keep the other ranks.
+// The longest time that enqueueing an exchange takes, beyond its start offset; a gate that outlasts
+// it would keep the other ranks.
 constexpr std::chrono::milliseconds kLongestEnqueueing{200};
 
-// From the last rank's coming to the start that all agree on: longer than an answer takes to all
-// ranks, and enqueueing the exchange behind its gate.
+// The time from the last rank's coming to the start that all agree on: longer than an answer takes
+// to all ranks, and enqueueing the exchange behind its gate.
 constexpr std::chrono::milliseconds kTimeToEnqueue{1};
 
 std::int64_t AtLeastOne(std::int64_t bytes) { return std::max<std::int64_t>(bytes, 1); }

@@ -31,8 +31,8 @@ class NcclCommunicator final : public Communicator {
   // Allocates what does not depend on the exchanges.
   static StatusOr<std::unique_ptr<NcclCommunicator>> Create(std::shared_ptr<NcclRank> rank,
                                                             std::shared_ptr<cuda::CudaGpu> gpu);
-  // Before the others; allocates nothing. `clock`: ranks with equal ones read the same steady
-  // clock; empty: unknown.
+  // Connects the rank; called before the others, allocates nothing. `clock`: ranks with equal ones
+  // read the same steady clock; empty: unknown.
   Status Connect(const ncclUniqueId& id, std::string_view clock);
   // What Network says.
   void set_network(std::map<std::string, std::string> network) { network_ = std::move(network); }
@@ -59,8 +59,8 @@ class NcclCommunicator final : public Communicator {
     hold_ = {.takes = takes, .wait = std::move(wait)};
   }
 
-  // Between two events on the device: from when the exchange could begin to when this rank had sent
-  // and received everything.
+  // The time between two events on the device: from when the exchange could begin to when this rank
+  // had sent and received everything.
   std::optional<double> LastExchangeMs() const override { return last_exchange_ms_; }
 
   // The device's memory, for tests.

@@ -23,10 +23,10 @@
 namespace neuroshard {
 namespace {
 
-// Of the threads that parse and search, below gRPC's: 10 steps are about a tenth of the time that
-// threads which compete for a core at the process's priority get.
+// The steps by which the threads that parse and search are below gRPC's: 10 steps are about a tenth
+// of the time that threads which compete for a core at the process's priority get.
 constexpr int kNicenessOfWork = 10;
-// Of the calls that have their turn: while one is woken, another runs, and few share a core.
+// The calls that have their turn: while one is woken, another runs, and few share a core.
 constexpr int kTurnsPerCore = 2;
 
 int NumCores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }

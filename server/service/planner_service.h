@@ -81,7 +81,7 @@ class PlannerServiceImpl final
  public:
   explicit PlannerServiceImpl(PlannerServiceParts parts);
 
-  // For the page of whoever operates it. Any thread.
+  // The status for the operators' page. Any thread may ask.
   v1::PlannerStatus CurrentStatus() const;
 
   grpc::ServerUnaryReactor* ShardPlan(grpc::CallbackServerContext* context,

@@ -106,12 +106,12 @@ class CommGroup {
 
   Mutex ends_mutex_;    // held while ranks are closed
   Mutex leases_mutex_;  // against Close; never held for long
-  // By local rank; empty once closed.
+  // The leases by local rank; empty once closed.
   std::vector<DeviceLease> leases_ NS_GUARDED_BY(leases_mutex_);
   Mutex mutex_;
   std::condition_variable idle_;
   Phase phase_ NS_GUARDED_BY(mutex_) = Phase::kOpened;
-  // Of the running call; null: none.
+  // The stop signal of the running call; null: none.
   const StopSignal* call_stop_ NS_GUARDED_BY(mutex_) = nullptr;
   // When it was first seen to have stopped.
   std::optional<TimePoint> call_stop_seen_ NS_GUARDED_BY(mutex_);

@@ -13,8 +13,8 @@ namespace neuroshard {
 // Number, memory and pinning of the CPU devices.
 struct CpuDevicesOptions {
   int count = 1;
-  // Of each device. 0 in the worker's options: FairCpuMemoryBytes of what the host has available
-  // when it starts.
+  // The memory of each device. 0 in the worker's options: FairCpuMemoryBytes of what the host has
+  // available when it starts.
   std::int64_t memory_bytes = 0;
   // Keeps the thread of device i on one core: number first_core + i (modulo their number) of those
   // that the process may use. Off by default, because two workers on one host would pin themselves

@@ -48,7 +48,7 @@ class DeviceInventory {
   // held, so it must be quick and not call back.
   using BusyObserver = std::function<void(int device, bool busy)>;
 
-  // At least one device; their order is their number.
+  // Takes at least one device; their order is their number.
   explicit DeviceInventory(std::vector<std::unique_ptr<DeviceSession>> devices,
                            BusyObserver observer = nullptr);
 
@@ -67,7 +67,7 @@ class DeviceInventory {
 
   mutable Mutex mutex_;
   const BusyObserver observer_;
-  // By device: what holds it; empty: free.
+  // The job that holds each device; empty: free.
   std::vector<std::string> jobs_ NS_GUARDED_BY(mutex_);
   const std::vector<std::unique_ptr<DeviceSession>> devices_;
 };

@@ -37,7 +37,7 @@ inline bool BreaksGroup(const Status& status) {
 class DeviceSession {
  public:
   virtual ~DeviceSession() = default;
-  // Of the device as it was first opened.
+  // The properties of the device as it was first opened.
   virtual const DeviceProperties& properties() const = 0;
 
   // Before each use: makes the device usable again if the last use made it unusable. UNAVAILABLE

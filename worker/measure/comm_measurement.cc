@@ -25,12 +25,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a rank wants to do at an iteration boundary. The group does the largest wish of all ranks.
-enum class Wish { kDone = 0, kContinue = 1, kOutOfTime = 2, kStop = 3 };
+// What a rank wants to do at an iteration boundary. The group does the largest action of all ranks.
+enum class NextAction { kDone = 0, kContinue = 1, kOutOfTime = 2, kStop = 3 };
 
-StatusOr<Wish> Agree(Communicator& communicator, Wish wish) {
-  NS_ASSIGN_OR_RETURN(const double agreed, communicator.Max(static_cast<double>(wish)));
-  return static_cast<Wish>(static_cast<int>(agreed));
+StatusOr<NextAction> Agree(Communicator& communicator, NextAction action) {
+  NS_ASSIGN_OR_RETURN(const double agreed, communicator.Max(static_cast<double>(action)));
+  return static_cast<NextAction>(static_cast<int>(agreed));
 }
 
 // FNV-1a, cut to what a double holds exactly.
@@ -137,23 +137,24 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
                                     const StopSignal& stop) {
   const std::chrono::nanoseconds offset = StartOffset(sample, communicator.rank());
   StoppingRule rule(settings);
-  // Of the first iteration that satisfied it; this rank goes on while another one is not satisfied.
+  // Why the first iteration that satisfied the rule did; this rank goes on while another one is not
+  // satisfied.
   StopReason reason = StopReason::kMaxTime;
   bool satisfied = false;
   double spent_ms = 0;  // in timed iterations, waiting included
 
-  const auto wish = [&] {
-    if (stop.ShouldStop()) return Wish::kStop;
-    if (satisfied && reason != StopReason::kMaxTime) return Wish::kDone;
+  const auto action = [&] {
+    if (stop.ShouldStop()) return NextAction::kStop;
+    if (satisfied && reason != StopReason::kMaxTime) return NextAction::kDone;
     const bool enough = static_cast<int>(rule.samples_ms().size()) >= settings.min_iterations;
-    return enough && spent_ms >= static_cast<double>(settings.max_time_ms) ? Wish::kOutOfTime
-                                                                           : Wish::kContinue;
+    return enough && spent_ms >= static_cast<double>(settings.max_time_ms) ? NextAction::kOutOfTime
+                                                                           : NextAction::kContinue;
   };
   const bool in_rows = sample.cadence == Cadence::kBackToBack;
   for (int i = 0;;) {
-    NS_ASSIGN_OR_RETURN(const Wish agreed, Agree(communicator, wish()));
-    if (agreed == Wish::kStop) return absl::CancelledError("stopped while measuring");
-    if (agreed != Wish::kContinue) break;
+    NS_ASSIGN_OR_RETURN(const NextAction agreed, Agree(communicator, action()));
+    if (agreed == NextAction::kStop) return absl::CancelledError("stopped while measuring");
+    if (agreed != NextAction::kContinue) break;
 
     NS_ASSIGN_OR_RETURN(const TimePoint together, communicator.Meet(time));
     const int left = settings.warmup_iterations + settings.max_iterations - i;

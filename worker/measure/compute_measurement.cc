@@ -188,8 +188,8 @@ class ComputeLoop {
     return op_->SetInputs(std::move(batch));
   }
 
-  // Until they have no free slot, or lookups do not fill them, or as many batches and ids went
-  // through as a measurement can wait for.
+  // Looks up batches until the caches have no free slot, or lookups do not fill them, or as many
+  // batches and ids went through as a measurement can wait for.
   Status FillCaches() {
     if (!has_caches_) return absl::OkStatus();
     const std::int64_t ids = std::max<std::int64_t>(1, TotalLookups(sample_));

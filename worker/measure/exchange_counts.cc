@@ -11,7 +11,7 @@ namespace neuroshard {
 
 namespace {
 
-// Of the ids that a group of so many ranks distributes.
+// Checks the ids that a group of so many ranks distributes.
 void CheckInputDist(const InputDistSample& input, std::size_t ranks, Violations& violations) {
   const auto check = [&](const char* field, std::size_t entries) {
     if (entries == ranks) return;
@@ -91,7 +91,7 @@ double TotalExchangeBytes(const CommSample& sample, int rank) {
   if (sample.input_dist) return InputDistBytes(sample, static_cast<std::size_t>(rank));
   const auto world_size = static_cast<double>(sample.dim_sums.size());
   const auto own_columns = static_cast<double>(sample.dim_sums[rank]);
-  // Of one rank's share of the batch.
+  // Columns of one rank's share of the batch.
   double columns = own_columns * world_size;
   switch (sample.collective) {
     case Collective::kAllToAll:

@@ -165,7 +165,7 @@ void InputDistribution::CountIds() {
   }
 }
 
-// Of the exchange of sizes: a number for each rank.
+// The counts of the exchange of sizes: a number for each rank.
 AllToAllCounts InputDistribution::SizeCounts() const {
   const std::vector<std::int64_t> bytes(Ranks(), kIdBytes);
   return {bytes, bytes};

@@ -81,7 +81,7 @@ class InputDistribution {
   AllToAllCounts length_sizes_;          // bytes
   AllToAllCounts id_sizes_;              // those of the ids
   bool reserved_ = false;
-  // Of one run.
+  // The parts of one run.
   std::vector<std::int64_t> cut_lengths_;  // by block
   std::vector<std::int64_t> whole_begins_;
   std::vector<std::int64_t> block_sizes_;  // ids

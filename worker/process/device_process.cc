@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // How late a stop is passed on. Rare enough not to disturb what is measured.
-constexpr milliseconds kLookForStops{20};
+constexpr milliseconds kStopPollInterval{20};
 constexpr milliseconds kNoLimit{0};
 
 std::string HowItEnded(int wait_status) {
@@ -139,7 +139,7 @@ StatusOr<internal::DeviceAnswer> DeviceProcess::Call(internal::DeviceCall call,
   if (limit != kNoLimit) kill_at = steady_clock::now() + limit;
   bool stop_sent = false;
   while (sent.ok()) {
-    if (socket->WaitForMessage(kLookForStops)) {
+    if (socket->WaitForMessage(kStopPollInterval)) {
       const StatusOr<std::string> bytes = socket->Receive();
       internal::DeviceAnswer answer;
       if (!bytes.ok() || !answer.ParseFromString(*bytes) || answer.number() != calls_) break;

@@ -25,10 +25,10 @@ struct DeviceProcessOptions {
   // Called with kDeviceProcessArgument it is a device's process. The default is this process's own
   // binary, also when the file was replaced since.
   std::string program = "/proc/self/exe";
-  // Until the device is open; a GPU's driver takes seconds on a cold host.
+  // The time until the device is open; a GPU's driver takes seconds on a cold host.
   std::chrono::milliseconds start_timeout{120'000};
-  // From a stop or cut-off, or for calls that take no time, to SIGKILL. A compute sample looks at
-  // its stop once an iteration, the largest of which take seconds.
+  // The time from a stop or cut-off, or for calls that take no time, to SIGKILL. A compute sample
+  // looks at its stop once an iteration, the largest of which take seconds.
   std::chrono::milliseconds kill_grace{10'000};
 };
 
@@ -58,7 +58,7 @@ class DeviceProcess final : public DeviceSession {
   void CloseRank() override;
   void CutOff() override;
 
-  // For tests; 0: none runs.
+  // The process, for tests; 0: none runs.
   pid_t pid() const { return pid_; }
 
  private:

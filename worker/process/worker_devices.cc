@@ -70,7 +70,7 @@ std::int64_t UnixTimeMs() {
 StatusOr<StartedDevices> StartDevices(const WorkerOptions& options,
                                       const DeviceProcess::DeathObserver& observer) {
   NS_ASSIGN_OR_RETURN(const ChosenDevices chosen, ChooseDevices(options));
-  // By the number among the chosen: the one among the usable.
+  // The number among the usable devices, by the number among the chosen.
   auto numbers = std::make_shared<std::vector<std::atomic<int>>>(chosen.specs.size());
   const DeviceProcess::DeathObserver renumbered = [observer, numbers](int device,
                                                                       const std::string& how) {
@@ -122,7 +122,7 @@ StatusOr<StartedDevices> KeepUsable(std::vector<StatusOr<std::unique_ptr<DeviceS
 }
 
 StatusOr<std::unique_ptr<DeviceSession>> OpenDeviceHere(const internal::OpenDevice& request) {
-  // For the life of the process.
+  // These live as long as the process.
   static const SteadyTimekeeper time;
   static const RecordStamp stamp(IdentifyHost(), UnixTimeMs);
   NS_ASSIGN_OR_RETURN(const WorkerOptions options, DecodeOpenDevice(request));

@@ -31,9 +31,9 @@ struct StartedDevices {
   std::string why_not_cuda;           // where `auto` took the CPU
 };
 
-// In the worker: chooses the devices (ChooseDevices) and starts their processes, all at once. A GPU
-// that cannot be used is left out as long as there is another; otherwise the first failure, with
-// its device's number. The observer is told the numbers of StartedDevices.
+// Chooses the devices (ChooseDevices) and starts their processes, all at once; for the worker. A
+// GPU that cannot be used is left out as long as there is another; otherwise the first failure,
+// with its device's number. The observer is told the numbers of StartedDevices.
 StatusOr<StartedDevices> StartDevices(const WorkerOptions& options,
                                       const DeviceProcess::DeathObserver& observer);
 
@@ -44,7 +44,7 @@ Status TryDevices(const WorkerOptions& options);
 StatusOr<StartedDevices> KeepUsable(std::vector<StatusOr<std::unique_ptr<DeviceSession>>> opened,
                                     bool may_leave_out);
 
-// In a device's process: opens the device on a thread. For RunDeviceProcess.
+// Opens the device on a thread; for a device's process (RunDeviceProcess).
 StatusOr<std::unique_ptr<DeviceSession>> OpenDeviceHere(const internal::OpenDevice& request);
 
 }  // namespace neuroshard

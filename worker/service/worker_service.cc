@@ -27,7 +27,7 @@ void AddBelow(const std::string& prefix, const Status& status, Violations& all) 
   }
 }
 
-// The same status with its field paths below `prefix`.
+// The status with its field paths below `prefix`.
 Status Below(const std::string& prefix, const Status& status) {
   Violations violations;
   AddBelow(prefix, status, violations);
