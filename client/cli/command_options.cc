@@ -7,7 +7,7 @@
 #include <ostream>
 #include <set>
 
-#include "client/stub/model_reference.h"
+#include "client/stub/planner_client.h"
 #include "common/cli/option_values.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/tls_files.h"

@@ -13,7 +13,6 @@
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/stub/model_reference.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
 #include "common/cli/option_values.h"

@@ -11,7 +11,7 @@
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/stub/model_reference.h"
+#include "client/stub/planner_client.h"
 #include "common/cli/option_values.h"
 
 namespace neuroshard {

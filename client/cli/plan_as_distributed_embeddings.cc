@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "client/cli/plan_output.h"
-#include "client/cli/unwritable_tables.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/vocabulary.h"
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "client/cli/plan_output.h"
-#include "client/cli/unwritable_tables.h"
 #include "common/domain/kernel_limits.h"
 #include "common/domain/vocabulary.h"
 

@@ -13,7 +13,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_report.h"
-#include "client/stub/model_reference.h"
+#include "client/stub/planner_client.h"
 #include "client/validate/plan_shards.h"
 #include "common/cli/option_values.h"
 #include "common/codec/prediction_codec.h"

@@ -11,7 +11,7 @@
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
-#include "client/stub/model_reference.h"
+#include "client/stub/planner_client.h"
 #include "client/sweep/active_sampling.h"
 #include "client/sweep/comm_sampling.h"
 #include "client/sweep/compute_sampling.h"

@@ -1,4 +1,5 @@
-// Calls of PlannerService as plain functions.
+// Calls of PlannerService as plain functions, and a cost model as people name it: NAME, or
+// NAME/VERSION.
 #pragma once
 
 #include <functional>
@@ -7,9 +8,18 @@
 
 #include "client/stub/call_policy.h"
 #include "common/base/status.h"
+#include "common/domain/plan_request.h"
 #include "neuroshard/v1/planner.pb.h"
 
 namespace neuroshard {
+
+// "NAME" (the version that serves: 0) or "NAME/VERSION". INVALID_ARGUMENT says what is wrong.
+StatusOr<CostModelRef> ParseModelReference(const std::string& text);
+
+// The inverse.
+std::string ModelReferenceText(const CostModelRef& model);
+
+v1::CostModelRef EncodeModelReference(const CostModelRef& model);
 
 // Thread-safe. `address` is a planner's HOST:PORT, or replicas' HOST:PORT,HOST:PORT,...: each
 // address has a channel of its own, and those that are ready take calls in turn. Every call is

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "client/stub/model_reference.h"
+#include "client/stub/planner_client.h"
 #include "common/base/positions.h"
 #include "common/codec/measurement_codec.h"
 

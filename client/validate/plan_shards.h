@@ -42,8 +42,7 @@ struct RankShards {
   // An unpooled table has its columns in the all-to-all for each id of a sample, whatever is cut.
   std::int64_t dim_sum = 0;
   std::int64_t cut_row_columns = 0;
-  // Ids of all shards but replicas, whose ids stay where they are: of tables without and with
-  // weights.
+  // Ids of tables without and with weights, but of replicas, whose ids stay where they are.
   RankIds ids;
   RankIds weighted_ids;
 

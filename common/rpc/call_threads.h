@@ -1,5 +1,8 @@
 // CallThreads: where calls do their work, apart from the threads on which gRPC reports events.
+// CallStop: the stop signal of a running RPC.
 #pragma once
+
+#include <grpcpp/server_context.h>
 
 #include <atomic>
 #include <chrono>
@@ -7,10 +10,13 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/base/stop_signal.h"
 
 namespace neuroshard {
 
@@ -29,10 +35,10 @@ struct CallTurns {
 // all: they, and threads that they start, are `niceness` steps lower in the priority of Linux's
 // scheduler than the process (setpriority(2)), 19 at the most.
 //
-// No more than `turns.max_running` of the work runs at a time, in turns; the rest waits. So a thread
-// of low priority that holds a lock which gRPC's threads want (of malloc, the log, gRPC) competes
-// with few of its kind for a core, and lets go of it soon. Work that is new and work that had a
-// turn go on alternately.
+// No more than `turns.max_running` of the work runs at a time, in turns; the rest waits. So a
+// thread of low priority that holds a lock which gRPC's threads want (of malloc, the log, gRPC)
+// competes with few of its kind for a core, and lets go of it soon. Work that is new and work that
+// had a turn go on alternately.
 class CallThreads {
  public:
   explicit CallThreads(int max_threads, int niceness = 0, const CallTurns& turns = {})
@@ -84,6 +90,37 @@ class CallThreads {
   std::deque<Waiting*> paused_ NS_GUARDED_BY(mutex_);
   bool new_ones_turn_ NS_GUARDED_BY(mutex_) = true;
   std::atomic<int> waiting_ = 0;  // in both lines
+};
+
+// Stops when the caller cancelled, when the call's deadline is so near that the answer just makes
+// it, or when the server drains. A cancel is noticed within milliseconds. For use while the handler
+// runs; `context`, `draining` and `clock` must outlive it. Thread-safe.
+class CallStop final : public StopSignal {
+ public:
+  // RpcGate::draining() is the usual `draining`. `longest` is the server's own limit, from now on,
+  // for callers that set no deadline or a later one; none: no limit.
+  CallStop(const grpc::ServerContextBase& context, const StopSignal& draining, const Clock& clock,
+           std::optional<std::chrono::milliseconds> longest = std::nullopt);
+
+  // On a thread of CallThreads also gives way to other calls.
+  bool ShouldStop() const override;
+
+  // Less than the answer margin is left, or the server's limit has passed.
+  bool deadline_reached() const;
+  bool cancelled() const { return context_.IsCancelled(); }
+  // Time until ShouldStop turns true because of the deadline; none when there is neither deadline
+  // nor limit.
+  std::optional<TimePoint> stop_at() const { return stop_at_; }
+
+ private:
+  bool CancelSeen() const;
+
+  const grpc::ServerContextBase& context_;
+  const StopSignal& draining_;
+  const Clock& clock_;
+  mutable std::atomic<bool> cancel_seen_{false};
+  mutable std::atomic<TimePoint::duration> next_check_at_{TimePoint::duration::min()};
+  std::optional<TimePoint> stop_at_;
 };
 
 }  // namespace neuroshard

@@ -16,9 +16,9 @@
 #include "common/observe/logger.h"
 #include "common/rpc/call_flood.h"
 #include "common/rpc/connection_acceptor.h"
+#include "common/rpc/process_signals.h"
 #include "common/rpc/rpc_gate.h"
 #include "common/rpc/server_security.h"
-#include "common/rpc/service_manager.h"
 #include "common/text/config_reader.h"
 
 namespace grpc {

@@ -25,7 +25,7 @@
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/rpc/call_budget.h"
-#include "common/rpc/call_stop.h"
+#include "common/rpc/call_threads.h"
 #include "common/rpc/status_mapping.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
 #include "tests/support/fake_clock.h"

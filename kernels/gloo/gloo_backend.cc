@@ -10,7 +10,7 @@
 #include "kernels/gloo/gloo_mesh.h"
 #include "kernels/gloo/rank_sockets.h"
 #include "kernels/gloo/thread_guards.h"
-#include "kernels/machine/local_address.h"
+#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
-#include "kernels/machine/local_address.h"
+#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 

@@ -9,6 +9,8 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::HasSubstr;
+
 TEST(ProcFieldTest, FindsTheWholeKeyOnly) {
   constexpr std::string_view kText =
       "MemTotal:  100 kB\nMemAvailable:    42 kB\nmodel name\t: A: B\n";
@@ -48,6 +50,23 @@ TEST(AffinityTest, PinsToUsableCpusOnly) {
   EXPECT_EQ(UsableCpus(), std::vector<int>{cpus.front()});
   EXPECT_EQ(PinThisThread(-1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(PinThisThread(1 << 20).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LocalAddressTest, LoopbackIsItsOwnNetwork) {
+  const LocalAddress local = FindLocalAddress("127.0.0.1", "").value();
+  EXPECT_EQ(ToText(local.address), "127.0.0.1:0");
+  EXPECT_EQ(local.network.ToText(), "127.0.0.0/8");
+  EXPECT_EQ(local.interface, "lo");
+  EXPECT_THAT(NetworkProperties(local),
+              ::testing::ElementsAre(::testing::Pair("network", "127.0.0.0/8"),
+                                     ::testing::Pair("network_address", "127.0.0.1"),
+                                     ::testing::Pair("network_interface", "lo")));
+  LocalAddress ipv6 = local;
+  ipv6.address = *ParseSocketAddress("[fd00::7]:42");
+  EXPECT_EQ(NetworkProperties(ipv6).at("network_address"), "fd00::7");
+  EXPECT_EQ(FindLocalAddress("", "lo").value().network.ToText(), "127.0.0.0/8");
+  EXPECT_EQ(FindLocalAddress("192.0.2.1", "").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(FindLocalAddress("", "nosuch0").status()), HasSubstr("nosuch0"));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/machine/local_address.h"
+#include "kernels/machine/machine.h"
 #include "kernels/nccl/nccl_communicator.h"
 #include "kernels/nccl/nccl_rank.h"
 

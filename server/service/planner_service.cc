@@ -15,7 +15,7 @@
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/prediction_codec.h"
-#include "common/rpc/call_stop.h"
+#include "common/rpc/call_threads.h"
 #include "server/cost/model_error.h"
 #include "server/service/planner_messages.h"
 #include "server/service/update_stream.h"

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "kernels/gloo/gloo_backend.h"
-#include "kernels/machine/local_address.h"
 #include "kernels/machine/machine.h"
 #include "worker/device/cuda_devices.h"
 #include "worker/device/local_device_session.h"

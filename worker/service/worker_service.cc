@@ -10,7 +10,7 @@
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
-#include "common/rpc/call_stop.h"
+#include "common/rpc/call_threads.h"
 #include "worker/device/device_session.h"
 #include "worker/service/stream_watchdog.h"
 
