@@ -31,7 +31,7 @@ namespace neuroshard {
 namespace {
 
 constexpr int kMaxTopologies = 1000;  // and rows
-constexpr std::size_t kCallsAtATime = 4;
+constexpr std::size_t kMaxConcurrentCalls = 4;
 constexpr double kMaxPrice = 1e9;
 // Decoding takes memory for each.
 constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
@@ -350,7 +350,7 @@ std::string Reason(const Status& status) {
                                                                         : message;
 }
 
-// Runs task(0) .. task(count - 1), kCallsAtATime at a time.
+// Runs task(0) .. task(count - 1), kMaxConcurrentCalls at a time.
 template <typename Task>
 void RunSideBySide(std::size_t count, const Task& task) {
   std::atomic<std::size_t> next = 0;
@@ -358,7 +358,7 @@ void RunSideBySide(std::size_t count, const Task& task) {
     for (std::size_t i = next++; i < count; i = next++) task(i);
   };
   std::vector<std::thread> threads;
-  for (std::size_t t = 1; t < std::min(kCallsAtATime, count); ++t) threads.emplace_back(work);
+  for (std::size_t t = 1; t < std::min(kMaxConcurrentCalls, count); ++t) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
 }

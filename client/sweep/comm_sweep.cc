@@ -34,7 +34,7 @@ class CommSweep {
       : run_(run), tally_(run.display, run.fleet.max_given_up), run_tag_(std::random_device{}()) {
     CallPolicy policy;
     policy.tls = run.fleet.tls;
-    policy.max_attempts = 1;  // Patience does the retries
+    policy.max_attempts = 1;  // RetryWindow does the retries
     for (const std::string& address : run.fleet.workers) {
       workers_.push_back(std::make_unique<WorkerClient>(address, policy));
     }
@@ -78,7 +78,7 @@ class CommSweep {
 
   // kGoOn when the queue is empty, kEndQueue or kEndRun when it cannot become so.
   StepResult MeasureQueue(int num_ranks, CommQueue& queue) {
-    Patience patience(
+    RetryWindow retries(
         run_.clock, run_.fleet.reconnect_window,
         Backoff(run_.fleet.first_backoff, run_.fleet.longest_backoff, std::random_device{}()));
     std::unique_ptr<CommGroup> group;
@@ -87,7 +87,7 @@ class CommSweep {
       StepResult step = group ? StepResult{} : Regroup(num_ranks, group);
       if (step.next == Next::kGoOn) step = MeasureNext(*group, queue);
       if (step.next == Next::kGoOn) {
-        patience.Success();
+        retries.Success();
         reported = false;
         continue;
       }
@@ -98,7 +98,7 @@ class CommSweep {
             fmt::format("group of {} ranks: {}; trying again", num_ranks, Message(step.status)));
       }
       reported = true;
-      if (!patience.WaitToRetry(latch_)) {
+      if (!retries.WaitToRetry(latch_)) {
         return {Next::kEndRun,
                 Unavailable("no group of {} ranks for {} s: {}", num_ranks,
                             run_.fleet.reconnect_window.count() / 1000, Message(step.status))};

@@ -53,8 +53,8 @@ class ComputeSweep {
     streams_.CancelAll();
   }
 
-  Patience NewPatience() const {
-    return Patience(
+  RetryWindow NewRetryWindow() const {
+    return RetryWindow(
         run_.clock, run_.fleet.reconnect_window,
         Backoff(run_.fleet.first_backoff, run_.fleet.longest_backoff, std::random_device{}()));
   }
@@ -63,13 +63,13 @@ class ComputeSweep {
   void WorkerLoop(const std::string& address) {
     CallPolicy policy;
     policy.tls = run_.fleet.tls;
-    policy.max_attempts = 1;  // Patience does the retries
+    policy.max_attempts = 1;  // RetryWindow does the retries
     const WorkerClient client(address, policy);
-    Patience patience = NewPatience();
+    RetryWindow retries = NewRetryWindow();
     StatusOr<WorkerDescription> info = client.GetWorkerInfo();
     if (!info.ok()) run_.display.Note(Message(info.status()));
     while (!info.ok()) {
-      if (!patience.WaitToRetry(latch_))
+      if (!retries.WaitToRetry(latch_))
         return NoteLost({address, std::nullopt, Message(info.status())});
       info = client.GetWorkerInfo();
     }
@@ -101,17 +101,17 @@ class ComputeSweep {
   }
 
   void DeviceLoop(const WorkerClient& client, int device) {
-    Patience patience = NewPatience();
+    RetryWindow retries = NewRetryWindow();
     bool reported = false;  // a fault is told once, until something works again
     while (true) {
       // Asked first, so that a worker that is away does not use up the attempts of samples.
       Status status = client.GetWorkerInfo().status();
-      if (status.ok()) status = MeasureOnStream(client, device, patience, reported);
+      if (status.ok()) status = MeasureOnStream(client, device, retries, reported);
       if (status.ok()) return;
       if (!reported && !latch_.Stopped())
         run_.display.Note(fmt::format("device {}: {}; trying again", device, Message(status)));
       reported = true;
-      if (!patience.WaitToRetry(latch_))
+      if (!retries.WaitToRetry(latch_))
         return NoteLost({client.address(), device, Message(status)});
     }
   }
@@ -131,21 +131,21 @@ class ComputeSweep {
   }
 
   // OK: nothing is left to measure.
-  Status MeasureOnStream(const WorkerClient& client, int device, Patience& patience,
+  Status MeasureOnStream(const WorkerClient& client, int device, RetryWindow& retries,
                          bool& reported) {
     const std::unique_ptr<ComputeStream> stream = client.OpenComputeStream(device, run_.settings);
     streams_.Add(stream.get());
-    Status status = MeasureUntilBroken(*stream, patience, reported);
+    Status status = MeasureUntilBroken(*stream, retries, reported);
     streams_.Remove(stream.get());
     return status;
   }
 
-  Status MeasureUntilBroken(ComputeStream& stream, Patience& patience, bool& reported) {
+  Status MeasureUntilBroken(ComputeStream& stream, RetryWindow& retries, bool& reported) {
     while (std::optional<ComputeAttempt> attempt = queue_.Take()) {
       const StatusOr<ComputeMeasurement> measurement =
           stream.Measure(attempt->sample, run_.fleet.sample_deadline);
       if (!measurement.ok()) {
-        HandleFailure(std::move(*attempt), measurement.status(), patience);
+        HandleFailure(std::move(*attempt), measurement.status(), retries);
         return measurement.status();
       }
       const Status stored = run_.store.AddComputeMeasurement(run_.sweep_id, *measurement);
@@ -159,7 +159,7 @@ class ComputeSweep {
         StopAll();
         return stored;
       }
-      patience.Success();
+      retries.Success();
       reported = false;
     }
     if (queue_.unsettled() == 0) latch_.Stop();  // whoever waits for a lost worker need not
@@ -167,7 +167,7 @@ class ComputeSweep {
     return absl::OkStatus();
   }
 
-  void HandleFailure(ComputeAttempt attempt, const Status& status, Patience& patience) {
+  void HandleFailure(ComputeAttempt attempt, const Status& status, RetryWindow& retries) {
     const FailureKind kind = ClassifyFailure(status);
     if (kind == FailureKind::kConnection && !latch_.Stopped()) ++attempt.failures;
     if (kind != FailureKind::kSample && attempt.failures < run_.fleet.max_failures_per_sample) {
@@ -177,7 +177,7 @@ class ComputeSweep {
     const bool go_on = tally_.GiveUp(attempt.sample.sample_id, Message(status));
     queue_.Settle();
     // The worker did answer: it is the sample that does not work.
-    if (kind == FailureKind::kSample) patience.Success();
+    if (kind == FailureKind::kSample) retries.Success();
     if (!go_on) StopAll();
   }
 

@@ -1,5 +1,5 @@
 // The parts that the threads of a run share: samples that still have to be measured, a display and
-// a stop, waits that a stop ends, and the patience with failures.
+// a stop, waits that a stop ends, and how long failures are retried.
 #pragma once
 
 #include <chrono>
@@ -132,10 +132,10 @@ class StopLatch {
   bool stopped_ NS_GUARDED_BY(mutex_) = false;
 };
 
-// Bounded in time since the last success, with growing waits in between. One thread.
-class Patience {
+// Failures are retried with growing waits, for a bounded time since the last success. One thread.
+class RetryWindow {
  public:
-  Patience(const Clock& clock, std::chrono::milliseconds window, Backoff backoff)
+  RetryWindow(const Clock& clock, std::chrono::milliseconds window, Backoff backoff)
       : clock_(clock), window_(window), backoff_(backoff), last_success_(clock.Now()) {}
 
   void Success() {

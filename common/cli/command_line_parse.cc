@@ -139,13 +139,13 @@ std::string Suggestion(std::string_view text, const std::vector<std::string>& wo
 }
 
 // The command that `argv` names, and where its own arguments begin.
-struct Chosen {
+struct ChosenCommand {
   const CLI::App* app;
   int next;
 };
 
-Chosen Choose(const CLI::App& app, int argc, const char* const* argv) {
-  Chosen chosen{&app, 1};
+ChosenCommand Choose(const CLI::App& app, int argc, const char* const* argv) {
+  ChosenCommand chosen{&app, 1};
   while (chosen.next < argc) {
     const auto commands = CommandsOf(*chosen.app);
     const auto found = std::find_if(commands.begin(), commands.end(), [&](const CLI::App* command) {
@@ -158,7 +158,7 @@ Chosen Choose(const CLI::App& app, int argc, const char* const* argv) {
 }
 
 // What is wrong with a word where the name of a command belongs; empty: nothing.
-std::string WhyNoCommand(const Chosen& chosen, int argc, const char* const* argv) {
+std::string WhyNoCommand(const ChosenCommand& chosen, int argc, const char* const* argv) {
   if (chosen.app->get_require_subcommand_min() == 0) return "";
   const std::string name = NameOf(*chosen.app);
   const auto commands =
@@ -173,7 +173,7 @@ std::string WhyNoCommand(const Chosen& chosen, int argc, const char* const* argv
 }
 
 // The first argument that looks like an option and is none of the command; empty: there is none.
-std::string WhyNoOption(const Chosen& chosen, int argc, const char* const* argv) {
+std::string WhyNoOption(const ChosenCommand& chosen, int argc, const char* const* argv) {
   std::vector<std::string> shown;
   for (const CLI::Option* option : chosen.app->get_options()) {
     if (option->get_group().empty()) continue;
@@ -252,7 +252,7 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* 
                                     std::ostream& out, std::ostream& err) {
   Prepare(app, std::make_shared<HelpFormatter>(), true);
   WarnOfMisspeltVariables(app, err);
-  const Chosen chosen = Choose(app, argc, argv);
+  const ChosenCommand chosen = Choose(app, argc, argv);
   std::set<const CLI::App*> path;
   for (const CLI::App* at = chosen.app; at != nullptr; at = at->get_parent()) path.insert(at);
   ForgetOtherVariables(app, path);

@@ -83,7 +83,7 @@ void CallThreads::TakeTurn(MutexLock& lock, std::deque<Waiting*>& line) {
     line.push_back(&self);
     const int before = waiting_.fetch_add(1, std::memory_order_relaxed);
     const auto give_up =
-        steady_clock::now() + turns_.patience + turns_.length * before / turns_.max_running;
+        steady_clock::now() + turns_.max_wait + turns_.length * before / turns_.max_running;
     while (!self.goes_on && lock.WaitUntil(self.may_go_on, give_up)) {
     }
     handed_over = self.goes_on;

@@ -25,9 +25,9 @@ struct CallTurns {
   int max_running = std::numeric_limits<int>::max();
   // Long beside what passing a turn on costs, short beside a search.
   std::chrono::milliseconds length{20};
-  // Who waits longer than for the turns of those in line before, because they do not give way, goes
-  // on regardless.
-  std::chrono::milliseconds patience{100};
+  // A call that waits longer than for the turns of those in line before, because they do not give
+  // way, goes on regardless.
+  std::chrono::milliseconds max_wait{100};
 };
 
 // Starts threads as they are needed, no more than told, and keeps them. Thread-safe. The destructor

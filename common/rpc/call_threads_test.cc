@@ -67,13 +67,13 @@ TEST(CallThreadsTest, WorkDoesNotWaitWhileThereMayBeMoreThreads) {
 
 // A turn is over at once, and nobody goes on without one.
 constexpr CallTurns OneAtATime() {
-  return {.max_running = 1, .length = std::chrono::milliseconds(0), .patience = kForever};
+  return {.max_running = 1, .length = std::chrono::milliseconds(0), .max_wait = kForever};
 }
 
 TEST(CallThreadsTest, NoMoreRunsAtATimeThanTold) {
   std::atomic<int> running = 0, most = 0, done = 0;
   {
-    CallThreads threads(8, 0, {.max_running = 2, .patience = kForever});
+    CallThreads threads(8, 0, {.max_running = 2, .max_wait = kForever});
     for (int i = 0; i < 200; ++i) {
       threads.Run([&] {
         const int now = ++running;
@@ -117,7 +117,7 @@ TEST(CallThreadsTest, WorkThatWaitsForSomethingElseHasNoTurnMeanwhile) {
 
 TEST(CallThreadsTest, WhoWaitsInVainGoesOnRegardless) {
   std::latch other_ran(1);
-  CallThreads threads(2, 0, {.max_running = 1, .patience = std::chrono::milliseconds(1)});
+  CallThreads threads(2, 0, {.max_running = 1, .max_wait = std::chrono::milliseconds(1)});
   threads.Run([&] { other_ran.wait(); });
   threads.Run([&] { other_ran.count_down(); });
   other_ran.wait();

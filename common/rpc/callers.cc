@@ -84,7 +84,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kBetweenPasses{1};
+constexpr std::chrono::seconds kPassInterval{1};
 
 // Who has an IPv6 address has at least the 2^64 of its network.
 std::string KeyOf(const std::string& caller) {
@@ -127,7 +127,7 @@ CallerQuotas::Buckets& CallerQuotas::Find(const std::string& caller, TimePoint n
   const auto found = callers_.find(key);
   if (found != callers_.end()) return found->second;
   const auto most = static_cast<std::size_t>(options_.max_callers);
-  if (callers_.size() >= most && (!last_pass_.has_value() || now - *last_pass_ >= kBetweenPasses)) {
+  if (callers_.size() >= most && (!last_pass_.has_value() || now - *last_pass_ >= kPassInterval)) {
     last_pass_ = now;
     // One whose buckets are full is like one that never called.
     std::erase_if(callers_, [now](const auto& entry) {

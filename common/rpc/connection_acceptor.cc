@@ -25,9 +25,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kScanInterval{100};
 // Connections are counted for the metrics as often as this.
-constexpr std::chrono::milliseconds kBetweenReports{1000};
+constexpr std::chrono::milliseconds kReportInterval{1000};
 // Calls are counted, to notice floods, as often as this: 2 cores begin some 5,000 meanwhile.
-constexpr int kBetweenCountsMs = 50;
+constexpr int kCountIntervalMs = 50;
 // glibc keeps what calls had in its arenas, eight for each core: 600 MiB after 30,000 calls that
 // were reset, nothing of it in use. After so many at a time it goes back, once there were fewer for
 // so many counts; and again after twice as many, and so on, since on a busy host calls are forgotten
@@ -139,7 +139,7 @@ void ConnectionAcceptor::AcceptAll() {
   while (true) {
     const bool accepts = accepts_;
     const int ready =
-        poll(polled.data(), accepts ? polled.size() : 1, accepts ? -1 : kBetweenCountsMs);
+        poll(polled.data(), accepts ? polled.size() : 1, accepts ? -1 : kCountIntervalMs);
     if (ready < 0) {
       // A signal, or no memory at the moment.
       if (errno != EINTR) {
@@ -202,13 +202,13 @@ void ConnectionAcceptor::Watch() {
   MutexLock lock(mutex_);
   Report();
   while (!stopping_) {
-    const auto next_count = last_count + std::chrono::milliseconds(kBetweenCountsMs);
+    const auto next_count = last_count + std::chrono::milliseconds(kCountIntervalMs);
     if (handed_over_.empty() && accepts_ && next_return_ == 0) {
       lock.Wait(changed_);
     } else if (!lock.WaitUntil(changed_, next_count)) {
       last_count = std::chrono::steady_clock::now();
       // In a flood only those that are still there may have calls.
-      if (!accepts_ || last_count - last_scan_ >= kBetweenReports) FindClosed();
+      if (!accepts_ || last_count - last_scan_ >= kReportInterval) FindClosed();
       lock.Unlock();
       CountCalls();
       lock.Lock();

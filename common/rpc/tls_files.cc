@@ -135,7 +135,7 @@ std::string DateOf(std::int64_t unix_s) {
 }
 
 ShownCertificate LookAtCertificate(const std::string& address, const TlsMaterial& caller) {
-  constexpr int kPatienceS = 5;
+  constexpr int kConnectTimeoutS = 5;
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
   // A connection that the server has closed already would end the process with SIGPIPE.
@@ -154,7 +154,7 @@ ShownCertificate LookAtCertificate(const std::string& address, const TlsMaterial
   SSL* tls = nullptr;
   BIO_get_ssl(connection.get(), &tls);
   // We may be refused, but not before the server has shown its certificate.
-  BIO_do_connect_retry(connection.get(), kPatienceS, 0);
+  BIO_do_connect_retry(connection.get(), kConnectTimeoutS, 0);
   ERR_clear_error();
   const X509* const shown = SSL_get0_peer_certificate(tls);
   if (shown == nullptr) return {};

@@ -64,7 +64,7 @@ namespace {
 using SteadyTime = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kSpinning{2};
-constexpr std::chrono::microseconds kBetweenPolls{50};
+constexpr std::chrono::microseconds kPollInterval{50};
 
 }  // namespace
 
@@ -111,7 +111,7 @@ Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t(
     }
     // Ranks may be more than cores: one that waits for long leaves its core to those it waits for.
     if (SteadyTime::now() - begin > kSpinning) {
-      std::this_thread::sleep_for(kBetweenPolls);
+      std::this_thread::sleep_for(kPollInterval);
     } else {
       std::this_thread::yield();
     }
