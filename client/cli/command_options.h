@@ -28,7 +28,7 @@ void AddFormatOption(CLI::App& command, OutputOptions& output,
 // --wide.
 void AddWideOption(CLI::App& command, OutputOptions& output);
 
-// Files in PEM; all empty: plaintext.
+// The files of a client's side of TLS, in PEM. All empty: the connection is plaintext.
 struct TlsFiles {
   std::string ca;           // whose servers are trusted
   std::string certificate;  // the caller's

@@ -12,7 +12,7 @@
 
 namespace neuroshard {
 
-// --format and --wide of a command.
+// The options --format and --wide of a command that answers.
 struct OutputOptions {
   std::string format = "table";
   Detail detail = Detail::kShort;

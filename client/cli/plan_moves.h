@@ -23,7 +23,7 @@ struct PlanMoves {
   std::vector<TableMove> tables;  // ascending
 };
 
-// As Reshard.
+// The moves that take the plan in place to `plan`, in an order that keeps to memory (Reshard).
 StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan);
 
 v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves);

@@ -16,7 +16,7 @@ namespace neuroshard {
 // "NAME" (the version that serves: 0) or "NAME/VERSION". INVALID_ARGUMENT says what is wrong.
 StatusOr<CostModelRef> ParseModelReference(const std::string& text);
 
-// The inverse.
+// The text that ParseModelReference reads as `model`.
 std::string ModelReferenceText(const CostModelRef& model);
 
 v1::CostModelRef EncodeModelReference(const CostModelRef& model);

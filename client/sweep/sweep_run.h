@@ -92,7 +92,8 @@ SweepReport RunComputeSweep(const SweepRun& run, std::vector<ComputeSample> pend
 // the workers have fewer devices than some samples have ranks (the others are measured first).
 SweepReport RunCommSweep(const SweepRun& run, std::vector<CommSample> pending);
 
-// Thread-safe.
+// What came of the samples of a run: its threads record, give up and fail here, and the display
+// moves with them. Thread-safe.
 class SweepTally {
  public:
   SweepTally(ProgressDisplay& display, int max_given_up)

@@ -103,7 +103,8 @@ enum class FailureKind {
 
 FailureKind ClassifyFailure(const Status& status);
 
-// Thread-safe. Once stopped, stays stopped.
+// Ends a run early: threads wait on it in place of sleeping, so that a stop ends every wait. Once
+// stopped, it stays stopped. Thread-safe.
 class StopLatch {
  public:
   void Stop() {
@@ -157,7 +158,8 @@ class RetryWindow {
   TimePoint last_success_;
 };
 
-// Thread-safe. A stream is removed before it is destroyed.
+// The streams of a run that wait for a record, so that a stop can cancel them all. A stream is
+// removed before it is destroyed. Thread-safe.
 class OpenStreams {
  public:
   // Cancelled at once when CancelAll came first.

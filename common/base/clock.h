@@ -8,14 +8,15 @@ namespace neuroshard {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// A monotonic clock. Thread-safe.
+// A monotonic clock. Whatever measures or waits is given one, so that tests can move its time.
+// Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual TimePoint Now() const = 0;
 };
 
-// std::chrono::steady_clock.
+// The clock of programs: std::chrono::steady_clock.
 class SteadyClock final : public Clock {
  public:
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }

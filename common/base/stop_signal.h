@@ -16,13 +16,13 @@ class StopSignal {
   virtual bool HasTimeLeft() const { return false; }
 };
 
-// Never stops.
+// The signal of work that nobody stops.
 class NeverStop final : public StopSignal {
  public:
   bool ShouldStop() const override { return false; }
 };
 
-// Stops when told to, from any thread.
+// A signal that stops when told to, from any thread.
 class ManualStop final : public StopSignal {
  public:
   void Stop() { stopped_.store(true, std::memory_order_relaxed); }
@@ -32,7 +32,7 @@ class ManualStop final : public StopSignal {
   std::atomic<bool> stopped_{false};
 };
 
-// Stops as soon as one of the two does. Both must outlive it.
+// A signal that stops as soon as one of two does. Both must outlive it.
 class EitherStop final : public StopSignal {
  public:
   EitherStop(const StopSignal& first, const StopSignal& second) : first_(first), second_(second) {}

@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// Counts and the time so far.
+// The counts and the time so far that a line or a bar is made of.
 struct ProgressState {
   std::string label;             // "compute", "comm"
   std::int64_t total = 0;        // samples of a sweep, at most so many epochs of a training
@@ -37,7 +37,8 @@ std::string ProgressBar(const ProgressState& state, int width);
 // A bar that is redrawn, or lines.
 enum class DisplayMode { kTerminal, kLog };
 
-// Thread-safe.
+// Shows counts, a rate and the time that is left while something long goes on. On a terminal a bar
+// is redrawn; messages go above it by Note, since other output would break it. Thread-safe.
 class ProgressDisplay {
  public:
   // Writes a text and flushes.

@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// Empty, or absent: not given.
+// The options that all our servers have. Empty, or absent: not given.
 struct ServerCommandLine {
   std::string config;
   std::string listen;

@@ -22,6 +22,7 @@ class Family;
 
 namespace neuroshard {
 
+// Metrics of an RPC server: RpcGate counts every call here, ConnectionAcceptor every connection.
 // Thread-safe.
 class RpcMetrics {
  public:

@@ -12,7 +12,8 @@ namespace neuroshard {
 inline constexpr char kRequestIdKey[] = "x-request-id";
 inline constexpr char kTraceparentKey[] = "traceparent";
 
-// Lower-case hexadecimal digits; neither id is all zeros.
+// A place in a W3C trace: the trace and the step in it. Lower-case hexadecimal digits; neither id
+// is all zeros.
 struct TraceContext {
   std::string trace_id;   // 32 digits: the whole
   std::string parent_id;  // 16 digits: the step that asked

@@ -45,7 +45,7 @@ CallIdentity IdentifyCall(const grpc::ServerContextBase& context);
 CallIdentity IdentifyCall(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
                           const grpc::AuthContext* auth, const std::string& peer);
 
-// 0: no limit.
+// The limits of one caller. 0: no limit.
 struct CallerQuotaOptions {
   // Calls, and seconds of search (time x threads), that a caller who has been away for `window_s`
   // may use at once; what was used comes back evenly over `window_s`.

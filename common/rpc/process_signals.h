@@ -23,7 +23,7 @@ namespace neuroshard {
 // calls after the first change nothing.
 void CatchProcessSignals();
 
-// Called on the signal thread, one at a time.
+// What a program does on a signal. Called on the signal thread, one at a time.
 struct SignalHandlers {
   std::function<void()> on_terminate;  // first SIGTERM or SIGINT
   std::function<void()> on_hangup;     // every SIGHUP; may be empty

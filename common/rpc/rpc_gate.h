@@ -24,7 +24,8 @@
 
 namespace neuroshard {
 
-// Thread-safe. Owned by main, shared by the services and the RpcServer.
+// Admits the calls of a server, counts them and tells what came of them. Owned by main, shared by
+// the services and the RpcServer. Thread-safe.
 class RpcGate {
  public:
   // At most `max_in_flight` (>= 1) handlers run at the same time. All that is given must outlive

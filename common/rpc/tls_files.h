@@ -14,7 +14,7 @@
 
 namespace neuroshard {
 
-// Where they are.
+// Paths of the files of a server's side of TLS.
 struct ServerTlsFiles {
   std::string certificate;  // the server's, with its chain
   std::string key;

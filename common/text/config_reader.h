@@ -32,13 +32,13 @@
 
 namespace neuroshard {
 
-// Allowed values, both ends included.
+// The integers that a key allows, both ends included.
 struct IntegerRange {
   std::int64_t min = std::numeric_limits<std::int64_t>::min();
   std::int64_t max = std::numeric_limits<std::int64_t>::max();
 };
 
-// Both ends included. Not-a-number is never in range.
+// The reals that a key allows, both ends included. Not-a-number is never in range.
 struct RealRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();

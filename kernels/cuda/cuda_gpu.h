@@ -29,7 +29,7 @@ std::string WhyNoDevice(cudaError_t error, int driver, int runtime);
 // OK, or INTERNAL with CUDA's words. CUDA's memory of the error is cleared.
 Status CudaStatus(cudaError_t error, std::string_view what);
 
-// Makes its device the calling thread's in every call.
+// The GPU of this host with a given number. Every call makes its device the calling thread's.
 class CudaGpu final : public Gpu {
  public:
   // Bytes that are not given to allocations: what the driver takes later, and NCCL, whose buffers

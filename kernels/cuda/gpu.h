@@ -44,7 +44,7 @@ struct DistinctLaunch {
   std::int64_t scratch_bytes = 0;
 };
 
-// One level of the backward pass.
+// The launch of one level of the backward pass.
 struct UpdateLaunch {
   Batched<UpdateTable> batch;
   EntryKind entries = EntryKind::kPlain;

@@ -14,7 +14,7 @@
 
 namespace neuroshard::cuda {
 
-// Places of arrays in one block of device memory.
+// Gives arrays their places in one block of device memory, one behind the other.
 class MemoryLayout {
  public:
   static constexpr std::int64_t kAlignmentBytes = 256;
@@ -67,7 +67,7 @@ BatchShape ShapeOf(const LookupBatch& batch, bool pooled);
 // The shape of a planned batch, without making ids: bags are known in closed form.
 BatchShape ShapeOf(const LookupPlan& plan, bool pooled);
 
-// Bytes from the beginning of the batch's memory.
+// Where the arrays of one batch are: bytes from the beginning of the batch's memory.
 struct BatchPlaces {
   struct Level {
     std::int64_t entries, keys, filled, partials;

@@ -27,7 +27,7 @@ inline constexpr int kMaxVectorsPerLane = 16;
 inline constexpr std::int64_t kMaxCols =
     std::int64_t{kWarp} * kMaxVectorsPerLane * kVector;  // what fits the widest group
 
-// One table at one level.
+// One table at one level of the backward pass.
 struct UpdateTable {
   void* weights = nullptr;
   NumberType type = NumberType::kFp32;

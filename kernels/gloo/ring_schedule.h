@@ -11,7 +11,7 @@ namespace neuroshard {
 // The registered buffers of a collective.
 enum class RingBuffer { kInput, kOutput, kScratch };
 
-// A place in one of them.
+// A place in one of the buffers.
 struct RingPart {
   RingBuffer buffer = RingBuffer::kInput;
   std::size_t offset_bytes = 0;

@@ -15,7 +15,8 @@ struct LookupBatch {
   std::vector<float> weights;         // one an id, or empty for unweighted
 };
 
-// Made by the planners of lookup_generator.h.
+// A batch that is not made yet: the rule of its ids, with the memory that the rule reads. Made by
+// the planners of lookup_generator.h.
 struct LookupPlan {
   std::int64_t rows = 1;
   bool weighted = false;

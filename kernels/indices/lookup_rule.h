@@ -70,7 +70,8 @@ struct RankRun {
 // Choice of keys: a permutation of the positions (exact counts), or independent draws.
 enum class KeyChoice : std::int32_t { kPermuted, kDrawn };
 
-// Made by the planners of lookup_generator.h.
+// The ids, offsets and weights of a batch by their positions. Made by the planners of
+// lookup_generator.h.
 struct LookupRule {
   std::int64_t batch_size = 1;
   std::int64_t lookups = 0;

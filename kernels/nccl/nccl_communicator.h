@@ -34,7 +34,7 @@ class NcclCommunicator final : public Communicator {
   // Connects the rank; called before the others, allocates nothing. `clock`: ranks with equal ones
   // read the same steady clock; empty: unknown.
   Status Connect(const ncclUniqueId& id, std::string_view clock);
-  // What Network says.
+  // Sets the answer of Network.
   void set_network(std::map<std::string, std::string> network) { network_ = std::move(network); }
   ~NcclCommunicator() override;
 

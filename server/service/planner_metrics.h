@@ -21,7 +21,7 @@ class Family;
 
 namespace neuroshard {
 
-// Thread-safe.
+// Counts searches, and what models are served and refused. Thread-safe.
 class PlannerMetrics {
  public:
   // `registry` must outlive this.

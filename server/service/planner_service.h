@@ -67,7 +67,8 @@ struct PlannerServiceParts {
       serve_model = {};
 };
 
-// Thread-safe, stateless between calls. Must outlive the server.
+// The RPCs of PlannerService: each is admitted, decoded, answered by the planner and encoded on
+// CallThreads. Stateless between calls. Thread-safe; must outlive the server.
 class PlannerServiceImpl final
     : public v1::PlannerService::WithRawCallbackMethod_ShardPlan<
           v1::PlannerService::WithRawCallbackMethod_ShardPlanStream<

@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// Some hundred bytes a call, whatever callers send. Thread-safe.
+// A list of the latest calls. Each takes some hundred bytes, whatever callers send. Thread-safe.
 class RecentPlans {
  public:
   static constexpr std::size_t kMaxPlans = 20;

@@ -46,7 +46,7 @@ class CommGroupRegistry {
 
   // Closes what has been idle for too long. Returns their ids.
   std::vector<std::string> CloseIdle();
-  // CommGroup::CutOffIfOverdue on all.
+  // Cuts off the groups whose calls are overdue (CommGroup::CutOffIfOverdue).
   void CutOffOverdueCalls();
   void CloseAll();
 

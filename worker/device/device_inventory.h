@@ -41,7 +41,8 @@ class DeviceLease {
   int device_;
 };
 
-// Thread-safe.
+// The devices of this worker. Each is leased to one job at a time, which names itself to those that
+// find it busy. Thread-safe.
 class DeviceInventory {
  public:
   // Told of every device's state at first and of every change; called with the inventory's lock

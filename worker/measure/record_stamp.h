@@ -27,7 +27,8 @@ HostIdentity IdentifyHost();
 // The settings in one line: "warmup_iterations=3 min_iterations=5 ...".
 std::string DescribeSettings(const MeasurementSettings& settings);
 
-// Immutable; safe for concurrent use when `unix_time_ms` is.
+// Makes the part of a record that says where and how it was measured. Immutable; safe for
+// concurrent use when `unix_time_ms` is.
 class RecordStamp {
  public:
   // `unix_time_ms`: the wall clock, milliseconds since the Unix epoch.

@@ -6,7 +6,8 @@
 
 namespace neuroshard {
 
-// Safe for concurrent use.
+// A clock that can be waited for, so that ranks begin an exchange together. Safe for concurrent
+// use.
 class Timekeeper : public Clock {
  public:
   // Returns at `target`, or a little earlier when `stop` stops.

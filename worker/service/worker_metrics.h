@@ -17,7 +17,7 @@ namespace neuroshard {
 // The label `kind`.
 enum class MeasurementKind { kCompute, kComm };
 
-// Thread-safe.
+// Counts samples, their durations, and what devices and groups are doing. Thread-safe.
 class WorkerMetrics {
  public:
   // `registry` must outlive this.
