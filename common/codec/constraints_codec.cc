@@ -8,10 +8,19 @@
 #include <string_view>
 
 #include "common/codec/field_check.h"
+#include "common/codec/message_fields.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 
 namespace neuroshard {
+
+// But for tables, which have names there.
+NS_FIELDS(TableRule, sharding_types, compute_kernels, ranks, forbidden_ranks, hosts,
+          forbidden_hosts, max_shards, min_column_width, distinct_ranks, row_multiple,
+          row_proportion);
+NS_FIELDS(Constraints, sharding_types, max_shards_per_rank, max_tables_per_rank,
+          max_shards_per_table, min_column_width, column_rule);
+
 namespace {
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
@@ -53,11 +62,6 @@ std::vector<E> DecodeWords(const FieldCheck& check, std::string_view field, cons
   }
   std::sort(values.begin(), values.end());
   return values;
-}
-
-template <typename E, typename Words>
-void EncodeWords(const std::vector<E>& values, Words& words) {
-  for (const E value : values) *words.Add() = std::string(ToText(value));
 }
 
 class ConstraintsDecoder {
@@ -274,17 +278,7 @@ void EncodeTables(const std::vector<int>& indices, const TableNames& names, Mess
 v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
   v1::TableRule message;
   EncodeTables(rule.tables, names, message);
-  EncodeWords(rule.sharding_types, *message.mutable_sharding_types());
-  EncodeWords(rule.compute_kernels, *message.mutable_compute_kernels());
-  message.mutable_ranks()->Add(rule.ranks.begin(), rule.ranks.end());
-  message.mutable_forbidden_ranks()->Add(rule.forbidden_ranks.begin(), rule.forbidden_ranks.end());
-  message.mutable_hosts()->Add(rule.hosts.begin(), rule.hosts.end());
-  message.mutable_forbidden_hosts()->Add(rule.forbidden_hosts.begin(), rule.forbidden_hosts.end());
-  message.set_max_shards(rule.max_shards);
-  message.set_min_column_width(rule.min_column_width);
-  message.set_distinct_ranks(rule.distinct_ranks);
-  message.set_row_multiple(rule.row_multiple);
-  if (rule.row_proportion) message.set_row_proportion(std::string(ToText(*rule.row_proportion)));
+  PutFields(rule, message);
   if (rule.cache_load_factor > 0) message.set_cache_load_factor(rule.cache_load_factor);
   return message;
 }
@@ -396,7 +390,7 @@ v1::Constraints EncodeConstraints(const Constraints& constraints,
                                   const std::vector<Table>& tables) {
   const TableNames names(tables);
   v1::Constraints message;
-  EncodeWords(constraints.sharding_types, *message.mutable_sharding_types());
+  PutFields(constraints, message);
   for (const TableRule& rule : constraints.tables) {
     *message.add_tables() = EncodeRule(rule, names);
   }
@@ -406,11 +400,6 @@ v1::Constraints EncodeConstraints(const Constraints& constraints,
   for (const TableGroup& group : constraints.separate) {
     *message.add_separate() = EncodeGroup(group, names);
   }
-  message.set_max_shards_per_rank(constraints.max_shards_per_rank);
-  message.set_max_tables_per_rank(constraints.max_tables_per_rank);
-  message.set_max_shards_per_table(constraints.max_shards_per_table);
-  message.set_min_column_width(constraints.min_column_width);
-  message.set_column_rule(std::string(ToText(constraints.column_rule)));
   return message;
 }
 

@@ -8,11 +8,15 @@
 #include <string>
 
 #include "common/codec/field_check.h"
+#include "common/codec/message_fields.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/table_codec.h"
 #include "common/domain/table_names.h"
 
 namespace neuroshard {
+
+NS_FIELDS(Migration, budget_bytes, price_ms_per_gib, only_types);
+
 namespace {
 
 constexpr std::int64_t kMaxBudgetBytes = std::int64_t{1} << 60;
@@ -84,11 +88,7 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
 v1::Migration EncodeMigration(const Migration& migration) {
   v1::Migration message;
   *message.mutable_previous() = EncodePlan(migration.previous);
-  if (migration.budget_bytes) message.set_budget_bytes(*migration.budget_bytes);
-  message.set_price_ms_per_gib(migration.price_ms_per_gib);
-  for (const ShardingType type : migration.only_types) {
-    message.add_only_types(std::string(ToText(type)));
-  }
+  PutFields(migration, message);
   return message;
 }
 

@@ -6,10 +6,27 @@
 
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
+#include "common/codec/message_fields.h"
 #include "common/domain/tiling.h"
 
 namespace neuroshard {
+
+NS_FIELDS(CostInterval, low_ms, high_ms);
+NS_FIELDS(HostMemoryUse, host, total_bytes, capacity_bytes);
+NS_FIELDS(MeasuredWith, device, backend, collective_backend);
+NS_FIELDS(PlanCost, embedding_cost_ms, interval_coverage, mean_of_max_ms);
+NS_FIELDS(RankCost, compute_ms, forward_compute_ms, backward_compute_ms, forward_comm_ms,
+          backward_comm_ms, start_offset_ms, dim_sum, input_dist_ms);
+NS_FIELDS(TablePlan, name, module, sharding_type, compute_kernel, kind);
+
 namespace {
+
+// Costs and what measured them: nothing of them is a word or has a range.
+template <typename T, typename Message>
+T TakeCost(const Message& message) {
+  Violations none;
+  return TakeFields<T>(message, FieldCheck("", none));
+}
 
 constexpr std::int64_t kMaxRank =
     (std::int64_t{1} << 26) - 1;  // hosts x devices a request can have
@@ -28,13 +45,12 @@ Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
 void Put(const std::optional<CostInterval>& interval, v1::RankCost& rank,
          v1::CostInterval* (v1::RankCost::*mutable_interval)()) {
   if (!interval.has_value()) return;
-  v1::CostInterval& message = *(rank.*mutable_interval)();
-  message = EncodeInterval(*interval);
+  PutFields(*interval, *(rank.*mutable_interval)());
 }
 
 std::optional<CostInterval> IntervalIf(bool present, const v1::CostInterval& message) {
   if (!present) return std::nullopt;
-  return CostInterval{message.low_ms(), message.high_ms()};
+  return TakeCost<CostInterval>(message);
 }
 
 void EncodeIntervals(const RankIntervals& of, v1::RankCost& rank) {
@@ -70,19 +86,12 @@ MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
 using HostMemoryUses = google::protobuf::RepeatedPtrField<v1::HostMemoryUse>;
 
 void EncodeUses(const std::vector<HostMemoryUse>& uses, HostMemoryUses& messages) {
-  for (const HostMemoryUse& use : uses) {
-    v1::HostMemoryUse& message = *messages.Add();
-    message.set_host(use.host);
-    message.set_total_bytes(use.total_bytes);
-    message.set_capacity_bytes(use.capacity_bytes);
-  }
+  for (const HostMemoryUse& use : uses) PutFields(use, *messages.Add());
 }
 
 std::vector<HostMemoryUse> DecodeUses(const HostMemoryUses& messages) {
   std::vector<HostMemoryUse> uses;
-  for (const v1::HostMemoryUse& use : messages) {
-    uses.push_back({use.host(), use.total_bytes(), use.capacity_bytes()});
-  }
+  for (const v1::HostMemoryUse& use : messages) uses.push_back(TakeCost<HostMemoryUse>(use));
   return uses;
 }
 
@@ -109,11 +118,7 @@ v1::Plan EncodePlan(const Plan& plan) {
   message.set_local_world_size(plan.local_world_size);
   for (const TablePlan& table : plan.tables) {
     v1::TablePlan& encoded = *message.add_tables();
-    encoded.set_name(table.name);
-    encoded.set_module(table.module);
-    encoded.set_sharding_type(std::string(ToText(table.sharding_type)));
-    encoded.set_compute_kernel(std::string(ToText(table.compute_kernel)));
-    if (table.kind) encoded.set_kind(std::string(ToText(*table.kind)));
+    PutFields(table, encoded);
     if (table.cache_load_factor > 0) encoded.set_cache_load_factor(table.cache_load_factor);
     for (const Shard& shard : table.shards) {
       v1::Shard& piece = *encoded.add_shards();
@@ -137,18 +142,9 @@ Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& 
   for (int i = 0; i < message.tables_size(); ++i) {
     const v1::TablePlan& table = message.tables(i);
     const FieldCheck table_check(check.PathOf(fmt::format("tables[{}]", i)), violations);
-    TablePlan decoded;
+    auto decoded = TakeFields<TablePlan>(table, table_check, AbsentWord::kFault);
     table_check.IsNonEmptyText("name", table.name(), kMaxNameBytes);
     table_check.IsText("module", table.module(), kMaxNameBytes);
-    decoded.name = table.name();
-    decoded.module = table.module();
-    decoded.sharding_type =
-        table_check.WordOf("sharding_type", table.sharding_type(), ShardingType::kTableWise);
-    decoded.compute_kernel =
-        table_check.WordOf("compute_kernel", table.compute_kernel(), ComputeKernel::kFused);
-    if (!table.kind().empty()) {
-      decoded.kind = table_check.WordOf("kind", table.kind(), TableKind::kEmbeddingBag);
-    }
     DecodeCacheLoadFactor(table, table_check, decoded);
     for (int s = 0; s < table.shards_size(); ++s) {
       const FieldCheck shard_check(table_check.PathOf(fmt::format("shards[{}]", s)), violations);
@@ -211,25 +207,20 @@ std::int64_t CountShards(const v1::Plan& message) {
 
 v1::CostInterval EncodeInterval(const CostInterval& interval) {
   v1::CostInterval message;
-  message.set_low_ms(interval.low_ms);
-  message.set_high_ms(interval.high_ms);
+  PutFields(interval, message);
   return message;
 }
 
 v1::MeasuredWith EncodeMeasuredWith(const MeasuredWith& with) {
   v1::MeasuredWith message;
-  message.set_device(with.device);
-  message.set_backend(with.backend);
-  message.set_collective_backend(with.collective_backend);
+  PutFields(with, message);
   return message;
 }
 
 v1::PlanCost EncodePlanCost(const PlanCost& cost) {
   v1::PlanCost message;
-  message.set_embedding_cost_ms(cost.embedding_cost_ms);
-  message.set_interval_coverage(cost.interval_coverage);
+  PutFields(cost, message);
   if (cost.interval) *message.mutable_interval() = EncodeInterval(*cost.interval);
-  if (cost.mean_of_max_ms) message.set_mean_of_max_ms(*cost.mean_of_max_ms);
   if (cost.measured_with != MeasuredWith()) {
     *message.mutable_measured_with() = EncodeMeasuredWith(cost.measured_with);
   }
@@ -237,14 +228,8 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     const RankCost& rank = cost.ranks[i];
     v1::RankCost& encoded = *message.add_ranks();
     encoded.set_rank(static_cast<std::int32_t>(i));
-    encoded.set_compute_ms(rank.compute_ms);
-    if (rank.forward_compute_ms) encoded.set_forward_compute_ms(*rank.forward_compute_ms);
-    if (rank.backward_compute_ms) encoded.set_backward_compute_ms(*rank.backward_compute_ms);
-    encoded.set_forward_comm_ms(rank.forward_comm_ms);
-    encoded.set_backward_comm_ms(rank.backward_comm_ms);
+    PutFields(rank, encoded);
     encoded.set_total_ms(rank.total_ms());
-    encoded.set_start_offset_ms(rank.start_offset_ms);
-    encoded.set_dim_sum(rank.dim_sum);
     v1::MemoryUse& memory = *encoded.mutable_memory();
     const MemoryUse& use = rank.memory;
     const TierBytes total = use.by_tier();
@@ -264,7 +249,6 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     memory.set_host_total_bytes(total[MemoryTier::kHost]);
     memory.set_ssd_total_bytes(total[MemoryTier::kSsd]);
     memory.set_capacity_bytes(rank.capacity_bytes);
-    if (rank.input_dist_ms) encoded.set_input_dist_ms(*rank.input_dist_ms);
     EncodeIntervals(rank.intervals, encoded);
   }
   EncodeUses(cost.shared[MemoryTier::kHost], *message.mutable_host_memory());
@@ -273,30 +257,19 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
 }
 
 MeasuredWith DecodeMeasuredWith(const v1::MeasuredWith& message) {
-  return {message.device(), message.backend(), message.collective_backend()};
+  return TakeCost<MeasuredWith>(message);
 }
 
 PlanCost DecodePlanCost(const v1::PlanCost& message) {
-  PlanCost cost;
-  cost.embedding_cost_ms = message.embedding_cost_ms();
-  cost.interval_coverage = message.interval_coverage();
+  auto cost = TakeCost<PlanCost>(message);
   cost.interval = IntervalIf(message.has_interval(), message.interval());
   cost.measured_with = DecodeMeasuredWith(message.measured_with());
-  if (message.has_mean_of_max_ms()) cost.mean_of_max_ms = message.mean_of_max_ms();
   for (const v1::RankCost& encoded : message.ranks()) {
-    RankCost rank;
-    rank.compute_ms = encoded.compute_ms();
-    if (encoded.has_forward_compute_ms()) rank.forward_compute_ms = encoded.forward_compute_ms();
-    if (encoded.has_backward_compute_ms()) rank.backward_compute_ms = encoded.backward_compute_ms();
-    rank.forward_comm_ms = encoded.forward_comm_ms();
-    rank.backward_comm_ms = encoded.backward_comm_ms();
-    rank.start_offset_ms = encoded.start_offset_ms();
-    rank.dim_sum = encoded.dim_sum();
+    auto rank = TakeCost<RankCost>(encoded);
     rank.memory = DecodeMemoryUse(encoded.memory());
     rank.capacity_bytes = encoded.memory().capacity_bytes();
     rank.intervals = DecodeIntervals(encoded);
-    if (encoded.has_input_dist_ms()) {
-      rank.input_dist_ms = encoded.input_dist_ms();
+    if (rank.input_dist_ms) {
       // So that no rounding of other writers matters.
       const double more_ms = encoded.total_ms() - rank.total_ms();
       rank.input_dist_hidden = !(more_ms > *rank.input_dist_ms / 2);

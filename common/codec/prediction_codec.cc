@@ -64,9 +64,7 @@ StatusOr<PredictionRequest> DecodePredictionRequest(const v1::PredictComputeRequ
 v1::PredictComputeRequest EncodePredictionRequest(const PredictionRequest& request) {
   v1::PredictComputeRequest message;
   message.set_request_id(request.request_id);
-  message.mutable_cost_model()->set_name(request.cost_model.name);
-  message.mutable_cost_model()->set_version(request.cost_model.version);
-  message.mutable_cost_model()->set_digest(request.cost_model.digest);
+  *message.mutable_cost_model() = EncodeCostModelRef(request.cost_model);
   for (const ComputeSample& set : request.sets) {
     v1::ComputeSet& encoded = *message.add_sets();
     for (const MeasuredShard& shard : set.shards) {

@@ -12,6 +12,7 @@
 #include "common/codec/constraints_codec.h"
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
+#include "common/codec/message_fields.h"
 #include "common/codec/migration_codec.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/request_faults.h"
@@ -22,6 +23,11 @@
 #include "common/domain/memory_use.h"
 
 namespace neuroshard {
+
+NS_FIELDS(MemoryModel, rule, reserve_fraction, reserve_bytes);
+NS_FIELDS(CostModelRef, name, version, digest);
+NS_FIELDS(QuantizedComms, forward_dtype, backward_dtype);
+
 namespace {
 
 constexpr std::int64_t kMaxReserveBytes = std::int64_t{1} << 50;
@@ -70,26 +76,13 @@ Admitted CheckLimits(const v1::ShardPlanRequest& message, const RequestLimits& l
 
 MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violations) {
   const FieldCheck check("memory", violations);
-  MemoryModel memory;
-  memory.rule = check.WordOrDefault("rule", message.rule(), MemoryRule::kFull);
-  if (!(message.reserve_fraction() >= 0 && message.reserve_fraction() < 1)) {
-    check.Fail("reserve_fraction", fmt::format("must be at least 0 and less than 1, got {}",
-                                               message.reserve_fraction()));
+  const auto memory = TakeFields<MemoryModel>(message, check);
+  if (!(memory.reserve_fraction >= 0 && memory.reserve_fraction < 1)) {
+    check.Fail("reserve_fraction",
+               fmt::format("must be at least 0 and less than 1, got {}", memory.reserve_fraction));
   }
-  memory.reserve_fraction = message.reserve_fraction();
-  check.InRange("reserve_bytes", message.reserve_bytes(), 0, kMaxReserveBytes);
-  memory.reserve_bytes = message.reserve_bytes();
+  check.InRange("reserve_bytes", memory.reserve_bytes, 0, kMaxReserveBytes);
   return memory;
-}
-
-QuantizedComms DecodeQuantizedComms(const v1::QuantizedComms& message, Violations& violations) {
-  const FieldCheck check("quantized_comms", violations);
-  const auto dtype = [&](const char* field, const std::string& text) -> std::optional<DataType> {
-    if (text.empty()) return std::nullopt;
-    return check.WordOf(field, text, DataType::kFp32);
-  };
-  return {dtype("forward_dtype", message.forward_dtype()),
-          dtype("backward_dtype", message.backward_dtype())};
 }
 
 void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
@@ -160,8 +153,7 @@ std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& 
                                               : fmt::format("name {}", fmt::join(on_hosts, ", ")),
                              device->name));
     } else {
-      const v1::CostModelRef& model = entry.cost_model();
-      models.push_back({device->name, {model.name(), model.version(), model.digest()}});
+      models.push_back({device->name, TakeFields<CostModelRef>(entry.cost_model(), check)});
     }
   }
   return models;
@@ -174,7 +166,13 @@ CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& vio
   check.IsText("name", message.name(), kMaxModelNameBytes);
   check.InRange("version", message.version(), 0, std::int64_t{INT32_MAX});
   CheckDigest(check, "digest", message.digest());
-  return {message.name(), message.version(), message.digest()};
+  return TakeFields<CostModelRef>(message, check);
+}
+
+v1::CostModelRef EncodeCostModelRef(const CostModelRef& model) {
+  v1::CostModelRef message;
+  PutFields(model, message);
+  return message;
 }
 
 bool CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits,
@@ -205,7 +203,8 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
     request.pipeline_type =
         check.WordOf("pipeline_type", message.pipeline_type(), PipelineType::kNone);
   }
-  request.quantized_comms = DecodeQuantizedComms(message.quantized_comms(), violations);
+  request.quantized_comms = TakeFields<QuantizedComms>(message.quantized_comms(),
+                                                       FieldCheck("quantized_comms", violations));
   const std::size_t faults_before_memory = violations.count();
   request.memory = DecodeMemoryModel(message.memory(), violations);
   const bool memory_ok = violations.count() == faults_before_memory;
@@ -263,24 +262,15 @@ v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request) {
   if (request.pipeline_type) {
     message.set_pipeline_type(std::string(ToText(*request.pipeline_type)));
   }
-  if (const auto dtype = request.quantized_comms.forward_dtype) {
-    message.mutable_quantized_comms()->set_forward_dtype(std::string(ToText(*dtype)));
+  if (request.quantized_comms != QuantizedComms{}) {
+    PutFields(request.quantized_comms, *message.mutable_quantized_comms());
   }
-  if (const auto dtype = request.quantized_comms.backward_dtype) {
-    message.mutable_quantized_comms()->set_backward_dtype(std::string(ToText(*dtype)));
-  }
-  message.mutable_memory()->set_rule(std::string(ToText(request.memory.rule)));
-  message.mutable_memory()->set_reserve_fraction(request.memory.reserve_fraction);
-  message.mutable_memory()->set_reserve_bytes(request.memory.reserve_bytes);
-  message.mutable_cost_model()->set_name(request.cost_model.name);
-  message.mutable_cost_model()->set_version(request.cost_model.version);
-  message.mutable_cost_model()->set_digest(request.cost_model.digest);
+  PutFields(request.memory, *message.mutable_memory());
+  *message.mutable_cost_model() = EncodeCostModelRef(request.cost_model);
   for (const DeviceCostModel& of : request.device_cost_models) {
     v1::DeviceCostModel& entry = *message.add_device_cost_models();
     entry.set_device(of.device);
-    entry.mutable_cost_model()->set_name(of.model.name);
-    entry.mutable_cost_model()->set_version(of.model.version);
-    entry.mutable_cost_model()->set_digest(of.model.digest);
+    *entry.mutable_cost_model() = EncodeCostModelRef(of.model);
   }
   *message.mutable_search() = EncodeSearchOptions(request.search);
   if (!request.constraints.empty()) {

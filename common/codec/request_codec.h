@@ -28,6 +28,7 @@ struct RequestLimits {
   std::int64_t max_prediction_shards = 100'000;
 };
 
+v1::CostModelRef EncodeCostModelRef(const CostModelRef& model);
 // A field "cost_model" of a request; faults go to `violations`.
 CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& violations);
 

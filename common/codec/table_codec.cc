@@ -9,8 +9,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/codec/field_limits.h"
+#include "common/codec/message_fields.h"
 
 namespace neuroshard {
+
+// But for the kind and the pooling mode, one of which says the other.
+NS_FIELDS(Table, name, module, num_embeddings, embedding_dim, pooling_factor, pooling_factors,
+          reuse_histogram, weight_dtype, weighted, features, output_dtype, num_poolings,
+          feature_batch_sizes, batch_pooling_factors, hot_row_blocks, max_l1_cache_bytes,
+          l2_cache_bytes, allocated_rows, extra_bytes_per_row);
+
 namespace {
 
 constexpr double kMaxZipfExponent = 4;
@@ -47,7 +55,7 @@ ReuseHistogram TableDecoder::ZipfHistogram(std::int64_t rows, double pooling_fac
 }
 
 void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table) {
-  bool ok = DecodeBags(message, check, table);
+  bool ok = CheckBags(message, check);
   // Of the global batch; features without pooling factors of their own share `bags` evenly.
   const double batch = static_cast<double>(std::max<std::int64_t>(1, global_batch_size_));
   const bool has_bags = !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
@@ -72,7 +80,6 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
     bags += of_sample;
     if (by_feature) sum += message.pooling_factors(static_cast<int>(i)) * of_sample;
   }
-  table.pooling_factors.assign(message.pooling_factors().begin(), message.pooling_factors().end());
   const char* const over = has_bags ? " over a sample's bags" : "";
   if (!message.has_pooling_factor()) {
     if (!by_feature) without_pooling_factor_.push_back(decoded_);
@@ -83,7 +90,6 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
     }
     if (by_feature && ok) table.pooling_factor = sum;
   } else {
-    table.pooling_factor = message.pooling_factor();
     if (!check.InRange("pooling_factor", table.pooling_factor, 0.0, kMaxPoolingFactor)) return;
     if (by_feature && ok &&
         std::abs(sum - table.pooling_factor) >
@@ -134,7 +140,7 @@ void TableDecoder::DecodeReuse(const v1::Table& message, const FieldCheck& check
   }
 }
 
-bool TableDecoder::DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table) {
+bool TableDecoder::CheckBags(const v1::Table& message, const FieldCheck& check) {
   bool ok = true;
   const auto one_a_feature = [&](const char* field, int size) {
     if (size == 0 || size == message.features_size()) return;
@@ -154,13 +160,10 @@ bool TableDecoder::DecodeBags(const v1::Table& message, const FieldCheck& check,
                        kMaxBatch) &&
          ok;
   }
-  table.num_poolings.assign(message.num_poolings().begin(), message.num_poolings().end());
-  table.feature_batch_sizes.assign(message.feature_batch_sizes().begin(),
-                                   message.feature_batch_sizes().end());
   return ok;
 }
 
-void TableDecoder::DecodeBatches(const v1::Table& message, const FieldCheck& check, Table& table) {
+void TableDecoder::CheckBatches(const v1::Table& message, const FieldCheck& check) {
   const int count = message.batch_pooling_factors_size();
   if (count == 0) return;
   if (count > kMaxBatches) {
@@ -178,17 +181,13 @@ void TableDecoder::DecodeBatches(const v1::Table& message, const FieldCheck& che
     check.InRange(fmt::format("batch_pooling_factors[{}]", i), message.batch_pooling_factors(i),
                   0.0, kMaxPoolingFactor);
   }
-  table.batch_pooling_factors.assign(message.batch_pooling_factors().begin(),
-                                     message.batch_pooling_factors().end());
 }
 
-void TableDecoder::DecodeCaches(const v1::Table& message, const FieldCheck& check, Table& table) {
-  if (message.has_max_l1_cache_bytes() &&
-      check.InRange("max_l1_cache_bytes", message.max_l1_cache_bytes(), 0, kMaxCacheBytes)) {
-    table.max_l1_cache_bytes = message.max_l1_cache_bytes();
+void TableDecoder::CheckCaches(const Table& table, const FieldCheck& check) {
+  if (table.max_l1_cache_bytes) {
+    check.InRange("max_l1_cache_bytes", *table.max_l1_cache_bytes, 0, kMaxCacheBytes);
   }
-  if (!check.InRange("l2_cache_bytes", message.l2_cache_bytes(), 0, kMaxCacheBytes)) return;
-  table.l2_cache_bytes = message.l2_cache_bytes();
+  if (!check.InRange("l2_cache_bytes", table.l2_cache_bytes, 0, kMaxCacheBytes)) return;
   const double all = static_cast<double>(table.num_embeddings) *
                      static_cast<double>(table.embedding_dim) *
                      static_cast<double>(ElementBytes(table.weight_dtype));
@@ -198,16 +197,12 @@ void TableDecoder::DecodeCaches(const v1::Table& message, const FieldCheck& chec
 }
 
 Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
-  Table table;
-  check.IsNonEmptyText("name", message.name(), kMaxNameBytes);
-  table.name = message.name();
-  check.InRange("num_embeddings", message.num_embeddings(), 1, kMaxExtent);
-  table.num_embeddings = message.num_embeddings();
-  check.InRange("embedding_dim", message.embedding_dim(), 1, kMaxDim);
-  table.embedding_dim = message.embedding_dim();
+  auto table = TakeFields<Table>(message, check);
+  check.IsNonEmptyText("name", table.name, kMaxNameBytes);
+  check.InRange("num_embeddings", table.num_embeddings, 1, kMaxExtent);
+  check.InRange("embedding_dim", table.embedding_dim, 1, kMaxDim);
   DecodePooling(message, check, table);
   DecodeReuse(message, check, table);
-  table.weight_dtype = check.WordOrDefault("weight_dtype", message.weight_dtype(), DataType::kFp32);
   table.kind = check.WordOrDefault("kind", message.kind(), TableKind::kEmbeddingBag);
   table.pooling_mode = DecodePoolingMode(message.pooling_mode(), check);
   if (table.kind == TableKind::kEmbedding && !message.pooling_mode().empty()) {
@@ -216,7 +211,6 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   if (table.kind == TableKind::kEmbedding && message.weighted()) {
     check.Fail("weighted", "must not be true for kind \"embedding\", which adds up nothing");
   }
-  table.weighted = message.weighted();
   absl::flat_hash_map<std::string_view, int> features;
   for (int i = 0; i < message.features_size(); ++i) {
     const std::string field = fmt::format("features[{}]", i);
@@ -224,22 +218,14 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
     const auto [first, added] = features.try_emplace(message.features(i), i);
     if (!added)
       check.Fail(field, fmt::format("is given twice, first at features[{}]", first->second));
-    table.features.push_back(message.features(i));
   }
-  if (!message.output_dtype().empty()) {
-    table.output_dtype = check.WordOf("output_dtype", message.output_dtype(), DataType::kFp32);
+  CheckBatches(message, check);
+  CheckCaches(table, check);
+  if (table.allocated_rows != 0) {
+    check.InRange("allocated_rows", table.allocated_rows, table.num_embeddings, kMaxExtent);
   }
-  DecodeBatches(message, check, table);
-  table.hot_row_blocks = message.hot_row_blocks();
-  DecodeCaches(message, check, table);
-  if (message.allocated_rows() != 0) {
-    check.InRange("allocated_rows", message.allocated_rows(), table.num_embeddings, kMaxExtent);
-  }
-  table.allocated_rows = message.allocated_rows();
-  check.InRange("extra_bytes_per_row", message.extra_bytes_per_row(), 0, kMaxExtraBytes);
-  table.extra_bytes_per_row = message.extra_bytes_per_row();
-  check.IsText("module", message.module(), kMaxNameBytes);
-  table.module = message.module();
+  check.InRange("extra_bytes_per_row", table.extra_bytes_per_row, 0, kMaxExtraBytes);
+  check.IsText("module", table.module, kMaxNameBytes);
   ++decoded_;
   return table;
 }
@@ -277,33 +263,12 @@ std::vector<std::string> TableDecoder::Warnings(const std::vector<Table>& tables
 
 v1::Table EncodeTable(const Table& table) {
   v1::Table message;
-  message.set_name(table.name);
-  message.set_num_embeddings(table.num_embeddings);
-  message.set_embedding_dim(table.embedding_dim);
-  message.set_pooling_factor(table.pooling_factor);
-  message.mutable_pooling_factors()->Add(table.pooling_factors.begin(),
-                                         table.pooling_factors.end());
-  for (const double share : table.reuse_histogram) message.add_reuse_histogram(share);
-  message.set_weight_dtype(std::string(ToText(table.weight_dtype)));
+  PutFields(table, message);
   if (table.kind == TableKind::kEmbeddingBag) {
     message.set_pooling_mode(std::string(ToText(table.pooling_mode)));
   } else {
     message.set_kind(std::string(ToText(table.kind)));
   }
-  message.set_weighted(table.weighted);
-  for (const std::string& feature : table.features) message.add_features(feature);
-  if (table.output_dtype) message.set_output_dtype(std::string(ToText(*table.output_dtype)));
-  message.mutable_batch_pooling_factors()->Add(table.batch_pooling_factors.begin(),
-                                               table.batch_pooling_factors.end());
-  message.mutable_num_poolings()->Add(table.num_poolings.begin(), table.num_poolings.end());
-  message.mutable_feature_batch_sizes()->Add(table.feature_batch_sizes.begin(),
-                                             table.feature_batch_sizes.end());
-  message.set_hot_row_blocks(table.hot_row_blocks);
-  if (table.max_l1_cache_bytes) message.set_max_l1_cache_bytes(*table.max_l1_cache_bytes);
-  message.set_l2_cache_bytes(table.l2_cache_bytes);
-  message.set_allocated_rows(table.allocated_rows);
-  message.set_extra_bytes_per_row(table.extra_bytes_per_row);
-  message.set_module(table.module);
   return message;
 }
 

@@ -61,9 +61,9 @@ class TableDecoder {
 
  private:
   // Whether they are valid.
-  bool DecodeBags(const v1::Table& message, const FieldCheck& check, Table& table);
-  void DecodeBatches(const v1::Table& message, const FieldCheck& check, Table& table);
-  static void DecodeCaches(const v1::Table& message, const FieldCheck& check, Table& table);
+  static bool CheckBags(const v1::Table& message, const FieldCheck& check);
+  void CheckBatches(const v1::Table& message, const FieldCheck& check);
+  static void CheckCaches(const Table& table, const FieldCheck& check);
   void DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table);
   void DecodeReuse(const v1::Table& message, const FieldCheck& check, Table& table);
 

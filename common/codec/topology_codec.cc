@@ -9,9 +9,14 @@
 #include <vector>
 
 #include "common/codec/field_check.h"
+#include "common/codec/message_fields.h"
 #include "common/devices/device_table.h"
 
 namespace neuroshard {
+
+NS_FIELDS(Bandwidths, device_memory_bytes_per_s, intra_host_bytes_per_s, inter_host_bytes_per_s,
+          host_to_device_bytes_per_s, host_memory_bytes_per_s, ssd_bytes_per_s);
+
 namespace {
 
 constexpr std::int64_t kMaxHosts = 65536;
@@ -151,34 +156,11 @@ void DecodeNetworkCard(const v1::Bandwidths& message, const FieldCheck& check, T
 void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violations& violations) {
   const FieldCheck check("topology.bandwidths", violations);
   Bandwidths& bandwidths = topology.bandwidths;
-  if (message.has_device_memory_bytes_per_s()) {
-    bandwidths.device_memory_bytes_per_s = message.device_memory_bytes_per_s();
-  }
-  if (message.has_intra_host_bytes_per_s()) {
-    bandwidths.intra_host_bytes_per_s = message.intra_host_bytes_per_s();
-  }
-  if (message.has_inter_host_bytes_per_s()) {
-    bandwidths.inter_host_bytes_per_s = message.inter_host_bytes_per_s();
-  }
+  bandwidths = TakeFields(message, check, AbsentWord::kDefault, bandwidths);
   DecodeNetworkCard(message, check, topology);
-  if (message.has_host_to_device_bytes_per_s()) {
-    bandwidths.host_to_device_bytes_per_s = message.host_to_device_bytes_per_s();
-  }
-  if (message.has_host_memory_bytes_per_s()) {
-    bandwidths.host_memory_bytes_per_s = message.host_memory_bytes_per_s();
-  }
-  if (message.has_ssd_bytes_per_s()) bandwidths.ssd_bytes_per_s = message.ssd_bytes_per_s();
-  check.InRange("ssd_bytes_per_s", bandwidths.ssd_bytes_per_s, kMinBandwidth, kMaxBandwidth);
-  check.InRange("host_memory_bytes_per_s", bandwidths.host_memory_bytes_per_s, kMinBandwidth,
-                kMaxBandwidth);
-  check.InRange("host_to_device_bytes_per_s", bandwidths.host_to_device_bytes_per_s, kMinBandwidth,
-                kMaxBandwidth);
-  check.InRange("device_memory_bytes_per_s", bandwidths.device_memory_bytes_per_s, kMinBandwidth,
-                kMaxBandwidth);
-  check.InRange("intra_host_bytes_per_s", bandwidths.intra_host_bytes_per_s, kMinBandwidth,
-                kMaxBandwidth);
-  check.InRange("inter_host_bytes_per_s", bandwidths.inter_host_bytes_per_s, kMinBandwidth,
-                kMaxBandwidth);
+  ForEachField(bandwidths, [&check](const char* name, double bytes_per_s) {
+    check.InRange(name, bytes_per_s, kMinBandwidth, kMaxBandwidth);
+  });
   if (!topology.fabric) return;
   topology.fabric->intra_host.bytes_per_s = bandwidths.intra_host_bytes_per_s;
   topology.fabric->inter_host.bytes_per_s = bandwidths.inter_host_bytes_per_s;
@@ -357,16 +339,14 @@ v1::Topology EncodeTopology(const Topology& topology) {
   }
   if (topology.pod_size != 1) message.set_pod_size(topology.pod_size);
   if (topology.bandwidths != Bandwidths{}) {
+    const Bandwidths absent;
     v1::Bandwidths& bandwidths = *message.mutable_bandwidths();
-    bandwidths.set_device_memory_bytes_per_s(topology.bandwidths.device_memory_bytes_per_s);
-    bandwidths.set_intra_host_bytes_per_s(topology.bandwidths.intra_host_bytes_per_s);
-    bandwidths.set_inter_host_bytes_per_s(topology.bandwidths.inter_host_bytes_per_s);
-    bandwidths.set_host_to_device_bytes_per_s(topology.bandwidths.host_to_device_bytes_per_s);
-    if (topology.bandwidths.host_memory_bytes_per_s != Bandwidths().host_memory_bytes_per_s) {
-      bandwidths.set_host_memory_bytes_per_s(topology.bandwidths.host_memory_bytes_per_s);
+    PutFields(topology.bandwidths, bandwidths);
+    if (topology.bandwidths.host_memory_bytes_per_s == absent.host_memory_bytes_per_s) {
+      bandwidths.clear_host_memory_bytes_per_s();
     }
-    if (topology.bandwidths.ssd_bytes_per_s != Bandwidths().ssd_bytes_per_s) {
-      bandwidths.set_ssd_bytes_per_s(topology.bandwidths.ssd_bytes_per_s);
+    if (topology.bandwidths.ssd_bytes_per_s == absent.ssd_bytes_per_s) {
+      bandwidths.clear_ssd_bytes_per_s();
     }
   }
   return message;

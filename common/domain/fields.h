@@ -1,0 +1,49 @@
+// The members of a struct by their names, for what copies them one by one: into messages whose
+// fields have the same names (common/codec/message_fields.h), and into rows of a store.
+//
+//   NS_FIELDS(Point, x, y);
+//   ForEachField(point, [](const char* name, double& member) { ... });
+#pragma once
+
+#include <tuple>
+#include <type_traits>
+
+namespace neuroshard {
+
+// A member and its name.
+template <typename T, typename M>
+struct NamedMember {
+  const char* name;
+  M T::*member;
+};
+
+// A tuple of NamedMembers where NS_FIELDS lists those of T.
+template <typename T>
+inline constexpr int kFields = 0;
+
+template <typename T>
+inline constexpr bool kHasFields = !std::is_same_v<decltype(kFields<T>), const int>;
+
+// visit(name, member) for each of them, in their order.
+template <typename T, typename Visit>
+void ForEachField(T& value, Visit visit) {
+  std::apply([&](const auto&... field) { (visit(field.name, value.*field.member), ...); },
+             kFields<std::remove_const_t<T>>);
+}
+
+// Up to 64 members. A macro may not call itself; NS_FIELDS_AGAIN is another one until it is read
+// again.
+#define NS_FIELDS(type, ...) \
+  template <>                \
+  inline constexpr std::tuple kFields<type> = {NS_READ_AGAIN(NS_FIELDS_FROM(type, __VA_ARGS__))}
+#define NS_FIELDS_FROM(type, name, ...)    \
+  NamedMember<type, decltype(type::name)>{ \
+      #name, &type::name} __VA_OPT__(, NS_FIELDS_AGAIN NS_NO_ARGUMENTS(type, __VA_ARGS__))
+#define NS_FIELDS_AGAIN() NS_FIELDS_FROM
+#define NS_NO_ARGUMENTS ()
+#define NS_READ_AGAIN(...) NS_READ_16(NS_READ_16(NS_READ_16(NS_READ_16(__VA_ARGS__))))
+#define NS_READ_16(...) NS_READ_4(NS_READ_4(NS_READ_4(NS_READ_4(__VA_ARGS__))))
+#define NS_READ_4(...) NS_READ_1(NS_READ_1(NS_READ_1(NS_READ_1(__VA_ARGS__))))
+#define NS_READ_1(...) __VA_ARGS__
+
+}  // namespace neuroshard
