@@ -10,10 +10,18 @@
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/codec/message_fields.h"
 #include "common/domain/held_shards.h"
 #include "common/domain/table_names.h"
 
 namespace neuroshard {
+
+// A shard as a rectangle.
+NS_FIELDS(Shard, row_offset, rows, col_offset, cols);
+NS_FIELDS(MovedPart, from_rank, link, from_memory, memory, weights_bytes, optimizer_bytes);
+NS_FIELDS(SharedMemoryPeak, memory, host, rank, peak_bytes, capacity_bytes);
+NS_FIELDS(Waiting, rank, next_rank, memory);
+
 namespace {
 
 bool IsLiveType(ShardingType type) {
@@ -127,20 +135,11 @@ std::string FaultsText(const std::vector<TableMove>& tables, const TableNames& n
   return text;
 }
 
-// Sets the fields of a rectangle, which several messages have.
-template <typename Message>
-void SetRectangle(const Shard& shard, Message& message) {
-  message.set_row_offset(shard.row_offset);
-  message.set_rows(shard.rows);
-  message.set_col_offset(shard.col_offset);
-  message.set_cols(shard.cols);
-}
-
 template <typename Message>
 void SetShard(const TableNames& names, const TableShard& held, Message& message) {
   message.set_table(names.ReferenceTo(held.table));
   message.set_rank(held.shard.rank);
-  SetRectangle(held.shard, message);
+  PutFields(held.shard, message);
 }
 
 void SetStep(const TableNames& names, const ReshardingStep& step, v1::MovesStep& message) {
@@ -150,13 +149,8 @@ void SetStep(const TableNames& names, const ReshardingStep& step, v1::MovesStep&
     SetShard(names, made.made, make);
     for (const MovedPart& of : made.parts) {
       v1::MovesPart& part = *make.add_parts();
-      part.set_from_rank(of.from_rank);
-      part.set_link(std::string(ToText(of.link)));
-      part.set_from_memory(std::string(ToText(of.from_memory)));
-      part.set_memory(std::string(ToText(of.memory)));
-      SetRectangle(of.part, part);
-      part.set_weights_bytes(of.weights_bytes);
-      part.set_optimizer_bytes(of.optimizer_bytes);
+      PutFields(of, part);
+      PutFields(of.part, part);
     }
   }
   for (const TableShard& shard : step.freed) SetShard(names, shard, *message.add_free());
@@ -215,11 +209,9 @@ v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
   answer.set_buffer_bytes(resharding.buffer_bytes);
   for (const Waiting& of : resharding.cycle) {
     v1::MovesWaiting& waiting = *answer.add_cycle();
-    waiting.set_rank(of.rank);
+    PutFields(of, waiting);
     SetShard(names, of.wants, *waiting.mutable_wants());
     SetShard(names, of.holds, *waiting.mutable_holds());
-    waiting.set_next_rank(of.next_rank);
-    waiting.set_memory(std::string(ToText(of.memory)));
   }
   v1::MovesBytes& bytes = *answer.mutable_bytes();
   bytes.set_intra_host(BytesOf(resharding, PartLink::kIntraHost));
@@ -234,12 +226,7 @@ v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
     rank.set_capacity_bytes(resharding.capacity_bytes[r]);
   }
   for (const SharedMemoryPeak& peak : resharding.shared) {
-    v1::MovesMemory& memory = *answer.add_shared_memory();
-    memory.set_memory(std::string(ToText(peak.memory)));
-    memory.set_host(peak.host);
-    if (peak.rank) memory.set_rank(*peak.rank);
-    memory.set_peak_bytes(peak.peak_bytes);
-    memory.set_capacity_bytes(peak.capacity_bytes);
+    PutFields(peak, *answer.add_shared_memory());
   }
   for (const TableMove& move : moves.tables) {
     const Table& of = request.tables[static_cast<std::size_t>(move.table)];

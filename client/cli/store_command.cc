@@ -18,12 +18,20 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/cli/progress_display.h"
+#include "common/codec/message_fields.h"
+#include "common/domain/measurement_fields.h"
 #include "common/domain/rank_networks.h"
 #include "common/store/profile_store.h"
 #include "common/store/store_maintenance.h"
 #include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
+
+NS_FIELDS(SweepStatistics, sweep_id, name, config_hash, imported, samples, ok, out_of_memory);
+NS_FIELDS(EnvironmentUse, compute_records, comm_records, first_unix_ms, last_unix_ms);
+NS_FIELDS(CopyReport, sweeps, copied, already_there);
+NS_FIELDS(PruneReport, records, sweeps);
+
 namespace {
 
 struct StoreOptions {
@@ -85,29 +93,16 @@ v1::StoreAnswer AnswerOf(const std::string& store, const StoreContent& content) 
   answer.set_bytes(content.bytes);
   for (const SweepStatistics& of : content.sweeps) {
     v1::StoreSweep& sweep = *answer.add_sweeps();
-    sweep.set_sweep_id(of.sweep_id);
+    PutFields(of, sweep);
     sweep.set_kind(of.kind == SweepKind::kCompute ? "compute" : "comm");
-    sweep.set_name(of.name);
-    sweep.set_config_hash(of.config_hash);
-    sweep.set_imported(of.imported);
-    sweep.set_samples(of.samples);
-    sweep.set_ok(of.ok);
-    sweep.set_out_of_memory(of.out_of_memory);
     sweep.set_pending(of.pending());
   }
   for (const EnvironmentUse& use : content.environments) {
     v1::StoreEnvironment& environment = *answer.add_environments();
-    environment.set_worker_version(use.environment.worker_version);
-    environment.set_git_commit(use.environment.git_commit);
-    environment.set_hostname(use.environment.hostname);
-    environment.set_device(use.environment.device);
-    environment.set_backend(use.environment.backend);
+    PutFields(use.environment, environment);
+    PutFields(use, environment);
     environment.mutable_properties()->insert(use.environment.properties.begin(),
                                              use.environment.properties.end());
-    environment.set_compute_records(use.compute_records);
-    environment.set_comm_records(use.comm_records);
-    environment.set_first_unix_ms(use.first_unix_ms);
-    environment.set_last_unix_ms(use.last_unix_ms);
   }
   return answer;
 }
@@ -190,9 +185,7 @@ int RunCopy(const StoreOptions& options, const Console& console) {
     return kExitFailure;
   }
   v1::StoreCopyAnswer answer;
-  answer.set_sweeps(report->sweeps);
-  answer.set_copied(report->copied);
-  answer.set_already_there(report->already_there);
+  PutFields(*report, answer);
   return WriteAnswer(console, options.output, answer, [](const auto& of, const TextStyle&) {
     return fmt::format("{} sweeps, {} records copied, {} already there\n", of.sweeps(), of.copied(),
                        of.already_there());
@@ -253,8 +246,7 @@ int RunPrune(const StoreOptions& options, const Console& console) {
   v1::StorePruneAnswer answer;
   answer.set_store(options.store);
   answer.set_applied(removes);
-  answer.set_records(report->records);
-  answer.set_sweeps(report->sweeps);
+  PutFields(*report, answer);
   return WriteAnswer(console, options.output, answer, [&](const auto&, const TextStyle&) {
     return removes ? fmt::format("removed {}\n", found)
                    : fmt::format("would remove {}; --apply does it\n", found);

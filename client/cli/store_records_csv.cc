@@ -5,8 +5,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <type_traits>
 
 #include "common/domain/backend_names.h"
+#include "common/domain/measurement_fields.h"
 
 namespace neuroshard {
 namespace {
@@ -40,15 +42,14 @@ std::string EnvironmentFields(const MeasurementEnvironment& environment, bool im
 std::string ShardsText(const std::vector<MeasuredShard>& shards) {
   auto list = nlohmann::ordered_json::array();
   for (const MeasuredShard& shard : shards) {
-    nlohmann::ordered_json& entry =
-        list.emplace_back(nlohmann::ordered_json{{"table", shard.table},
-                                                 {"rows", shard.rows},
-                                                 {"cols", shard.cols},
-                                                 {"pooling_factor", shard.pooling_factor},
-                                                 {"reuse_histogram", shard.reuse_histogram},
-                                                 {"weight_dtype", ToText(shard.weight_dtype)},
-                                                 {"pooling_mode", ToText(shard.pooling_mode)},
-                                                 {"weighted", shard.weighted}});
+    nlohmann::ordered_json& entry = list.emplace_back();
+    ForEachField(shard, [&entry]<typename T>(const char* name, const T& member) {
+      if constexpr (std::is_enum_v<T>) {
+        entry[name] = ToText(member);
+      } else {
+        entry[name] = member;
+      }
+    });
     if (shard.compute_kernel != ComputeKernel::kFused) {
       entry["compute_kernel"] = ToText(shard.compute_kernel);
     }

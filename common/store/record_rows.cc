@@ -5,7 +5,9 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 
 #include "common/base/printable_text.h"
 #include "common/store/row_text.h"
@@ -13,16 +15,6 @@
 
 namespace neuroshard {
 namespace {
-
-constexpr char kInsertCompute[] =
-    "INSERT INTO compute_measurements (sample, outcome, detail, total_ms, forward_ms, backward_ms, "
-    "forward_series, backward_series, environment_id, measured_at_unix_ms) VALUES (?, ?, ?, ?, ?, "
-    "?, "
-    "?, ?, ?, ?)";
-constexpr char kInsertComm[] =
-    "INSERT INTO comm_measurements (sample, rank, outcome, detail, cost_ms, series, "
-    "environment_id, "
-    "measured_at_unix_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 
 Status CheckCost(const std::string& sample_id, double cost_ms) {
   if (std::isfinite(cost_ms) && cost_ms >= 0) return absl::OkStatus();
@@ -45,7 +37,8 @@ StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlD
   while (true) {
     NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
     if (!more) return environments;
-    NS_ASSIGN_OR_RETURN(environments[rows->Integer(0)], EnvironmentFromText(rows->Text(1)));
+    NS_ASSIGN_OR_RETURN(environments[rows->Integer(0)],
+                        FromRowText<MeasurementEnvironment>(rows->Text(1)));
   }
 }
 
@@ -61,18 +54,6 @@ StatusOr<MeasurementEnvironment> EnvironmentOf(
   return environment;
 }
 
-template <typename BindRest>
-Status CheckStored(SqlDatabase& database, std::int64_t row, std::string_view where,
-                   BindRest bind_rest) {
-  NS_ASSIGN_OR_RETURN(const auto find, database.Prepare(fmt::format("SELECT 1 FROM {}", where)));
-  find->Bind(row);
-  bind_rest(*find);
-  NS_ASSIGN_OR_RETURN(const bool found, find->Step());
-  if (found) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      fmt::format("{}: another process stored a record of the same sample", database.name()));
-}
-
 template <typename Sample>
 std::unordered_map<std::int64_t, Sample> ByRow(std::vector<StoredSample<Sample>> samples) {
   std::unordered_map<std::int64_t, Sample> by_row;
@@ -81,7 +62,7 @@ std::unordered_map<std::int64_t, Sample> ByRow(std::vector<StoredSample<Sample>>
 }
 
 StatusOr<double> LeastOf(const std::string& series_text) {
-  NS_ASSIGN_OR_RETURN(const TimedSeries series, SeriesFromText(series_text));
+  NS_ASSIGN_OR_RETURN(const TimedSeries series, FromRowText<TimedSeries>(series_text));
   if (series.samples_ms.empty()) return series.median_ms;
   return *std::min_element(series.samples_ms.begin(), series.samples_ms.end());
 }
@@ -102,75 +83,97 @@ StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::strin
   return Internal("{}: an environment could not be stored", database.name());
 }
 
+namespace {
+
+// A row of a table of records by its columns; the others are NULL.
+using RecordRow = std::vector<std::pair<std::string_view, RowInserter::Value>>;
+
+RecordRow RowOf(std::int64_t sample, Outcome outcome, const std::string& detail) {
+  return {{"sample", sample},
+          {"outcome", std::string(ToText(outcome))},
+          {"detail", StorableText(detail)}};
+}
+
+Status AddSeries(const std::string& sample_id, std::string_view cost_column,
+                 std::string_view series_column, const TimedSeries& series, RecordRow& row) {
+  NS_RETURN_IF_ERROR(CheckCost(sample_id, series.median_ms));
+  row.emplace_back(cost_column, series.median_ms);
+  row.emplace_back(series_column, ToRowText(series));
+  return absl::OkStatus();
+}
+
+template <typename Measurement>
+StatusOr<RecordRow> RowOf(SqlDatabase& database, std::int64_t sample,
+                          const Measurement& measurement) {
+  RecordRow row = RowOf(sample, measurement.outcome, measurement.detail);
+  NS_ASSIGN_OR_RETURN(const std::int64_t environment,
+                      EnvironmentTextId(database, ToRowText(measurement.environment)));
+  row.emplace_back("environment_id", environment);
+  row.emplace_back("measured_at_unix_ms", measurement.environment.measured_at_unix_ms);
+  const bool ok = measurement.outcome == Outcome::kOk;
+  if constexpr (std::is_same_v<Measurement, CommMeasurement>) {
+    row.emplace_back("rank", std::int64_t{measurement.rank});
+    if (!ok) return row;
+    NS_RETURN_IF_ERROR(
+        AddSeries(measurement.sample_id, "cost_ms", "series", measurement.series, row));
+  } else if (ok) {
+    const std::string& id = measurement.sample_id;
+    NS_RETURN_IF_ERROR(AddSeries(id, "forward_ms", "forward_series", measurement.forward, row));
+    NS_RETURN_IF_ERROR(AddSeries(id, "backward_ms", "backward_series", measurement.backward, row));
+    row.emplace_back("total_ms", measurement.total_ms());
+  }
+  return row;
+}
+
+Status InsertRow(SqlDatabase& database, std::string_view table, const RecordRow& row) {
+  std::string columns;
+  for (const auto& [name, value] : row) columns += fmt::format(", {}", name);
+  RowInserter insert(database, fmt::format("{} ({})", table, columns.substr(2)));
+  for (const auto& [name, value] : row) insert.Bind(value);
+  NS_RETURN_IF_ERROR(insert.EndRow());
+  return insert.Flush();
+}
+
+Status FindRow(SqlDatabase& database, std::string_view table, const RecordRow& row) {
+  std::string same;
+  for (const auto& [name, value] : row) same += fmt::format(" AND {} = ?", name);
+  NS_ASSIGN_OR_RETURN(const auto find, database.Prepare(fmt::format("SELECT 1 FROM {} WHERE {}",
+                                                                    table, same.substr(5))));
+  for (const auto& [name, value] : row) BindValue(value, *find);
+  NS_ASSIGN_OR_RETURN(const bool found, find->Step());
+  if (found) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      fmt::format("{}: another process stored a record of the same sample", database.name()));
+}
+
+}  // namespace
+
 Status InsertRecord(SqlDatabase& database, std::int64_t row,
                     const ComputeMeasurement& measurement) {
-  NS_ASSIGN_OR_RETURN(const std::int64_t environment,
-                      EnvironmentTextId(database, EnvironmentToText(measurement.environment)));
-  NS_ASSIGN_OR_RETURN(const auto insert, database.Prepare(kInsertCompute));
-  insert->Bind(row).Bind(ToText(measurement.outcome)).Bind(StorableText(measurement.detail));
-  if (measurement.outcome == Outcome::kOk) {
-    NS_RETURN_IF_ERROR(CheckCost(measurement.sample_id, measurement.forward.median_ms));
-    NS_RETURN_IF_ERROR(CheckCost(measurement.sample_id, measurement.backward.median_ms));
-    insert->Bind(measurement.total_ms())
-        .Bind(measurement.forward.median_ms)
-        .Bind(measurement.backward.median_ms)
-        .Bind(SeriesToText(measurement.forward))
-        .Bind(SeriesToText(measurement.backward));
-  } else {
-    insert->BindNull().BindNull().BindNull().BindNull().BindNull();
-  }
-  return insert->Bind(environment).Bind(measurement.environment.measured_at_unix_ms).Run();
+  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
+  return InsertRow(database, "compute_measurements", values);
 }
 
 Status InsertRecord(SqlDatabase& database, std::int64_t row, const CommMeasurement& measurement) {
-  NS_ASSIGN_OR_RETURN(const std::int64_t environment,
-                      EnvironmentTextId(database, EnvironmentToText(measurement.environment)));
-  NS_ASSIGN_OR_RETURN(const auto insert, database.Prepare(kInsertComm));
-  insert->Bind(row)
-      .Bind(std::int64_t{measurement.rank})
-      .Bind(ToText(measurement.outcome))
-      .Bind(StorableText(measurement.detail));
-  if (measurement.outcome == Outcome::kOk) {
-    NS_RETURN_IF_ERROR(CheckCost(measurement.sample_id, measurement.series.median_ms));
-    insert->Bind(measurement.series.median_ms).Bind(SeriesToText(measurement.series));
-  } else {
-    insert->BindNull().BindNull();
-  }
-  return insert->Bind(environment).Bind(measurement.environment.measured_at_unix_ms).Run();
+  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
+  return InsertRow(database, "comm_measurements", values);
 }
 
 Status IsStored(SqlDatabase& database, std::int64_t row, const ComputeMeasurement& measurement) {
-  const bool ok = measurement.outcome == Outcome::kOk;
-  return CheckStored(
-      database, row,
-      "compute_measurements WHERE sample = ? AND measured_at_unix_ms = ? AND outcome = ? AND "
-      "coalesce(forward_series, '') = ? AND coalesce(backward_series, '') = ?",
-      [&](SqlStatement& find) {
-        find.Bind(measurement.environment.measured_at_unix_ms)
-            .Bind(ToText(measurement.outcome))
-            .Bind(ok ? SeriesToText(measurement.forward) : "")
-            .Bind(ok ? SeriesToText(measurement.backward) : "");
-      });
+  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
+  return FindRow(database, "compute_measurements", values);
 }
 
 Status IsStored(SqlDatabase& database, std::int64_t row, const CommMeasurement& measurement) {
-  const bool ok = measurement.outcome == Outcome::kOk;
-  return CheckStored(database, row,
-                     "comm_measurements WHERE sample = ? AND measured_at_unix_ms = ? AND "
-                     "outcome = ? AND coalesce(series, '') = ? AND rank = ?",
-                     [&](SqlStatement& find) {
-                       find.Bind(measurement.environment.measured_at_unix_ms)
-                           .Bind(ToText(measurement.outcome))
-                           .Bind(ok ? SeriesToText(measurement.series) : "")
-                           .Bind(std::int64_t{measurement.rank});
-                     });
+  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
+  return FindRow(database, "comm_measurements", values);
 }
 
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const ComputeRecord& cost) {
   NS_RETURN_IF_ERROR(CheckCost(cost.sample.sample_id, cost.total_ms));
-  NS_ASSIGN_OR_RETURN(const auto insert, database.Prepare(kInsertCompute));
-  insert->Bind(row).Bind(ToText(Outcome::kOk)).Bind("").Bind(cost.total_ms);
-  return insert->BindNull().BindNull().BindNull().BindNull().BindNull().BindNull().Run();
+  RecordRow values = RowOf(row, Outcome::kOk, "");
+  values.emplace_back("total_ms", cost.total_ms);
+  return InsertRow(database, "compute_measurements", values);
 }
 
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommRecord& cost) {
@@ -178,15 +181,15 @@ Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommR
     return InvalidArgument("sample {}: {} costs for {} ranks", cost.sample.sample_id,
                            cost.cost_ms.size(), cost.sample.dim_sums.size());
   }
-  NS_ASSIGN_OR_RETURN(const auto insert, database.Prepare(kInsertComm));
+  RowInserter insert(database, "comm_measurements (sample, rank, outcome, detail, cost_ms)");
   for (std::size_t rank = 0; rank < cost.cost_ms.size(); ++rank) {
     NS_RETURN_IF_ERROR(CheckCost(cost.sample.sample_id, cost.cost_ms[rank]));
-    insert->Reset();
-    insert->Bind(row).Bind(static_cast<std::int64_t>(rank)).Bind(ToText(Outcome::kOk)).Bind("");
-    insert->Bind(cost.cost_ms[rank]).BindNull().BindNull().BindNull();
-    NS_RETURN_IF_ERROR(insert->Run());
+    insert.Bind(row).Bind(static_cast<std::int64_t>(rank));
+    insert.Bind(std::string(ToText(Outcome::kOk))).Bind(std::string());
+    insert.Bind(cost.cost_ms[rank]);
+    NS_RETURN_IF_ERROR(insert.EndRow());
   }
-  return absl::OkStatus();
+  return insert.Flush();
 }
 
 StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,

@@ -127,7 +127,7 @@ class ShardRows {
         .Bind(shard.rows)
         .Bind(shard.cols)
         .Bind(shard.pooling_factor)
-        .Bind(HistogramToText(shard.reuse_histogram))
+        .Bind(ToRowText(shard.reuse_histogram))
         .Bind(ToText(shard.weight_dtype))
         .Bind(ToText(shard.pooling_mode))
         .Bind(std::int64_t{shard.weighted});
@@ -212,7 +212,7 @@ StatusOr<std::map<std::int64_t, MeasuredShard>> SelectShards(SqlDatabase& databa
     shard.rows = rows->Integer(2);
     shard.cols = rows->Integer(3);
     shard.pooling_factor = rows->Real(4);
-    NS_ASSIGN_OR_RETURN(shard.reuse_histogram, HistogramFromText(rows->Text(5)));
+    NS_ASSIGN_OR_RETURN(shard.reuse_histogram, FromRowText<ReuseHistogram>(rows->Text(5)));
     NS_ASSIGN_OR_RETURN(shard.weight_dtype, WordFromText<DataType>(rows->Text(6)));
     NS_ASSIGN_OR_RETURN(shard.pooling_mode, WordFromText<PoolingMode>(rows->Text(7)));
     shard.weighted = rows->Integer(8) != 0;
@@ -251,7 +251,7 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
     insert.Bind(sweep_id)
         .Bind(position++)
         .Bind(sample.sample_id)
-        .Bind(IntegersToText(shard_ids))
+        .Bind(ToRowText(shard_ids))
         .Bind(sample.batch_size)
         .Bind(std::string(ToText(sample.optimizer)))
         .Bind(std::bit_cast<std::int64_t>(sample.seed))
@@ -275,12 +275,12 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
         .Bind(sample.sample_id)
         .Bind(std::string(ToText(sample.direction)))
         .Bind(static_cast<std::int64_t>(sample.dim_sums.size()))
-        .Bind(IntegersToText(sample.dim_sums))
-        .Bind(RealsToText(sample.start_offsets_ms))
+        .Bind(ToRowText(sample.dim_sums))
+        .Bind(ToRowText(sample.start_offsets_ms))
         .Bind(sample.batch_size)
         .Bind(sample.element_bytes)
         .Bind(std::string(CollectiveWord(sample)))
-        .Bind(InputDistToText(sample.input_dist))
+        .Bind(sample.input_dist ? ToRowText(*sample.input_dist) : "")
         .Bind(std::string(ToText(sample.wire_dtype)))
         .Bind(std::string(ToText(sample.cadence)));
     NS_RETURN_IF_ERROR(insert.EndRow());
@@ -305,7 +305,8 @@ StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatab
     stored.row = rows->Integer(0);
     stored.sample.sample_id = rows->Text(1);
     stored.sample.batch_size = rows->Integer(2);
-    NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> shard_ids, IntegersFromText(rows->Text(3)));
+    NS_ASSIGN_OR_RETURN(const auto shard_ids,
+                        FromRowText<std::vector<std::int64_t>>(rows->Text(3)));
     for (const std::int64_t id : shard_ids) {
       const auto shard = shards.find(id);
       if (shard == shards.end()) {
@@ -340,11 +341,14 @@ StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& d
     stored.sample.sample_id = rows->Text(1);
     stored.sample.batch_size = rows->Integer(2);
     NS_ASSIGN_OR_RETURN(stored.sample.direction, WordFromText<CommDirection>(rows->Text(3)));
-    NS_ASSIGN_OR_RETURN(stored.sample.dim_sums, IntegersFromText(rows->Text(4)));
-    NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms, RealsFromText(rows->Text(5)));
+    NS_ASSIGN_OR_RETURN(stored.sample.dim_sums,
+                        FromRowText<std::vector<std::int64_t>>(rows->Text(4)));
+    NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms,
+                        FromRowText<std::vector<double>>(rows->Text(5)));
     stored.sample.element_bytes = rows->Integer(6);
-    NS_ASSIGN_OR_RETURN(stored.sample.input_dist, InputDistFromText(rows->Text(8)));
-    if (!stored.sample.input_dist) {
+    if (const std::string input = rows->Text(8); !input.empty()) {
+      NS_ASSIGN_OR_RETURN(stored.sample.input_dist, FromRowText<InputDistSample>(input));
+    } else {
       NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
     }
     NS_ASSIGN_OR_RETURN(stored.sample.wire_dtype, WordFromText<DataType>(rows->Text(9)));

@@ -63,20 +63,22 @@ Status RowInserter::Flush() {
   std::string sql = "INSERT INTO " + table_and_columns_ + " VALUES ";
   for (std::size_t i = 0; i < rows_; ++i) sql += (i == 0 ? "" : ", ") + row;
   NS_ASSIGN_OR_RETURN(const auto insert, database_.Prepare(sql + ' ' + suffix_));
-  for (const Value& value : values_) {
-    std::visit(
-        [&]<typename T>(const T& bound) {
-          if constexpr (std::is_same_v<T, std::monostate>) {
-            insert->BindNull();
-          } else {
-            insert->Bind(bound);
-          }
-        },
-        value);
-  }
+  for (const Value& value : values_) BindValue(value, *insert);
   values_.clear();
   rows_ = 0;
   return insert->Run();
+}
+
+void BindValue(const RowInserter::Value& value, SqlStatement& statement) {
+  std::visit(
+      [&]<typename T>(const T& bound) {
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          statement.BindNull();
+        } else {
+          statement.Bind(bound);
+        }
+      },
+      value);
 }
 
 }  // namespace neuroshard

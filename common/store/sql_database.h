@@ -166,4 +166,7 @@ class RowInserter {
   std::size_t rows_ = 0;
 };
 
+// The next parameter.
+void BindValue(const RowInserter::Value& value, SqlStatement& statement);
+
 }  // namespace neuroshard

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 
+#include "common/store/row_text.h"
 #include "common/store/testing/sqlite_store_fixture.h"
 #include "common/store/testing/test_samples.h"
 
@@ -266,6 +267,19 @@ TEST_F(SqliteStoreTest, DamagedKernelsAndNumbersOfIdsAreDamage) {
                "DROP TABLE kept");
   }
   EXPECT_TRUE(MustOpen()->PendingCommSamples(comm).ok());
+}
+
+// Environments are told apart by their text, and a record is found again by that of its series.
+TEST(RowTextTest, IsWhatItWasInStoresOfBefore) {
+  EXPECT_EQ(ToRowText(Series(1)),
+            R"({"median_ms":1.0,"relative_spread":0.2,"samples_ms":[1.0,1.1,0.9],)"
+            R"("stop_reason":"max_time","warmup_iterations":3})");
+  EXPECT_EQ(ToRowText(Environment(1234)),
+            R"({"backend":"neuroshard-cpu","device":"CPU ™","git_commit":"abc",)"
+            R"("hostname":"host","properties":{"os":"Debian"},"worker_version":"1.0"})");
+  EXPECT_EQ(ToRowText(InputDistSample{{1, 0, 2}, {3, 0, 4}, 1, 2.5, false, 7}),
+            R"({"cut_features":1,"cut_ids":2.5,"seed":7,"weighted":false,)"
+            R"("whole_features":[1,0,2],"whole_ids":[3.0,0.0,4.0]})");
 }
 
 TEST_F(SqliteStoreTest, DamageIsAnErrorNotACrash) {

@@ -242,7 +242,7 @@ class SweepCheck {
   // A series that is there has the median that the row says.
   void CheckSeries(const SqlStatement& rows, int series, int median, const char* what) {
     if (rows.IsNull(series)) return;
-    const auto decoded = SeriesFromText(rows.Text(series));
+    const auto decoded = FromRowText<TimedSeries>(rows.Text(series));
     if (!decoded.ok()) {
       Add(rows.Text(0), Message(decoded.status()));
     } else if (decoded->median_ms != rows.Real(median)) {
@@ -344,7 +344,7 @@ StatusOr<std::string> MatchingEnvironments(SqlDatabase& database, const std::str
   while (true) {
     NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
     if (!more) return ids;
-    NS_ASSIGN_OR_RETURN(const auto environment, EnvironmentFromText(rows->Text(1)));
+    NS_ASSIGN_OR_RETURN(const auto environment, FromRowText<MeasurementEnvironment>(rows->Text(1)));
     if (Matches(environment, word)) ids += fmt::format(", {}", rows->Integer(0));
   }
 }
@@ -408,11 +408,12 @@ StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
       while (true) {
         NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
         if (!more) break;
-        NS_ASSIGN_OR_RETURN(MeasurementEnvironment environment, EnvironmentFromText(rows->Text(0)));
+        NS_ASSIGN_OR_RETURN(MeasurementEnvironment environment,
+                            FromRowText<MeasurementEnvironment>(rows->Text(0)));
         for (const std::string_view of_one : kPropertiesOfOneRecord) {
           environment.properties.erase(std::string(of_one));
         }
-        EnvironmentUse& use = uses[EnvironmentToText(environment)];
+        EnvironmentUse& use = uses[ToRowText(environment)];
         const bool first = use.compute_records + use.comm_records == 0;
         (kind == SweepKind::kCompute ? use.compute_records : use.comm_records) += rows->Integer(1);
         use.first_unix_ms =
@@ -510,7 +511,7 @@ StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
     while (true) {
       NS_ASSIGN_OR_RETURN(const bool more, environments->Step());
       if (!more) break;
-      const Status decoded = EnvironmentFromText(environments->Text(1)).status();
+      const Status decoded = FromRowText<MeasurementEnvironment>(environments->Text(1)).status();
       if (!decoded.ok()) {
         faults.push_back(
             fmt::format("environment {}: {}", environments->Integer(0), Message(decoded)));

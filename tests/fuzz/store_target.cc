@@ -33,18 +33,21 @@ void ReadRows(std::string_view input) {
   constexpr std::string_view kDatabase = "SQLite format 3";
   if (input.starts_with(kDatabase)) return ReadStore(FileWith(input));
   const std::string text(input);
-  if (const auto values = IntegersFromText(text); values.ok()) {
-    const auto again = IntegersFromText(IntegersToText(*values));
+  using Integers = std::vector<std::int64_t>;
+  using Reals = std::vector<double>;
+  if (const auto values = FromRowText<Integers>(text); values.ok()) {
+    const auto again = FromRowText<Integers>(ToRowText(*values));
     Promise(again.ok() && *again == *values, "integers come back");
   }
-  if (const auto values = RealsFromText(text); values.ok()) {
-    Promise(RealsFromText(RealsToText(*values)).ok(), "reals come back");
+  if (const auto values = FromRowText<Reals>(text); values.ok()) {
+    Promise(FromRowText<Reals>(ToRowText(*values)).ok(), "reals come back");
   }
-  (void)HistogramFromText(text);
-  if (const auto environment = EnvironmentFromText(text); environment.ok()) {
-    const auto again = EnvironmentFromText(EnvironmentToText(*environment));
-    Promise(again.ok() && EnvironmentToText(*again) == EnvironmentToText(*environment),
-            "environments come back");
+  (void)FromRowText<ReuseHistogram>(text);
+  (void)FromRowText<InputDistSample>(text);
+  (void)FromRowText<TimedSeries>(text);
+  if (const auto environment = FromRowText<MeasurementEnvironment>(text); environment.ok()) {
+    const auto again = FromRowText<MeasurementEnvironment>(ToRowText(*environment));
+    Promise(again.ok() && ToRowText(*again) == ToRowText(*environment), "environments come back");
   }
 }
 
@@ -73,8 +76,13 @@ std::string SmallStore() {
 }
 
 std::vector<std::string> StoreSeeds() {
-  return {SmallStore(), IntegersToText({1, -2, 1LL << 60}), RealsToText({0.5, 1e300, -0.0}),
-          HistogramToText({}), EnvironmentToText({})};
+  return {SmallStore(),
+          ToRowText(std::vector<std::int64_t>{1, -2, 1LL << 60}),
+          ToRowText(std::vector<double>{0.5, 1e300, -0.0}),
+          ToRowText(ReuseHistogram{}),
+          ToRowText(MeasurementEnvironment{}),
+          ToRowText(TimedSeries{}),
+          ToRowText(InputDistSample{{1}, {2}})};
 }
 
 }  // namespace
