@@ -20,6 +20,7 @@
 #include "common/base/similar_word.h"
 #include "common/codec/fingerprint.h"
 #include "common/devices/device_table.h"
+#include "server/networks/model_directory.h"
 #include "server/networks/model_files.h"
 
 namespace neuroshard {
@@ -34,14 +35,6 @@ constexpr std::chrono::milliseconds kSettleTimeAtStart{500};
 // Refusals go into logs and answers: bounded, and UTF-8 whatever the names and contents of files.
 constexpr std::size_t kMaxReasonBytes = 4096;
 constexpr std::size_t kMaxDirectoryBytes = 512;
-
-// A version's number, as only std::to_string spells it.
-std::optional<int> VersionFromName(const std::string& name) {
-  int version = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), version);
-  if (error != std::errc() || version < 1 || std::to_string(version) != name) return std::nullopt;
-  return version;
-}
 
 // Names of the folders in `directory`, sorted; links to folders count.
 StatusOr<std::vector<std::string>> Folders(const fs::path& directory) {

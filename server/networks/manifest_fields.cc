@@ -11,6 +11,7 @@ namespace neuroshard {
 namespace {
 
 constexpr std::size_t kMaxLayers = 64;
+constexpr std::size_t kMaxNameBytes = 128;
 constexpr std::size_t kMaxDetails = 10'000;
 
 using Texts = std::map<std::string, std::string>;
@@ -46,6 +47,13 @@ void EmitNested(YAML::Emitter& out, const Texts& details, const std::string& pre
 }
 
 }  // namespace
+
+bool IsModelName(std::string_view name) {
+  const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0; };
+  return !name.empty() && name.size() <= kMaxNameBytes && is_plain(name.front()) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
+}
 
 StatusOr<std::string> ManifestFields::Write(const Description& describe) {
   YAML::Emitter out;
@@ -110,20 +118,12 @@ void ManifestFields::Format(std::string_view family, int* number) {
 }
 
 void ManifestFields::Name(std::string_view key, std::string* value) {
-  constexpr std::size_t kMaxNameBytes = 128;
   Text(key, value, Presence::kRequired);
-  const std::string& name = *value;
-  const auto allowed = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
-  };
-  if (reads() && !name.empty() &&
-      (name.size() > kMaxNameBytes || std::isalnum(static_cast<unsigned char>(name.front())) == 0 ||
-       !std::all_of(name.begin(), name.end(), allowed))) {
-    reader_->AddViolation(
-        key, fmt::format("must be 1 to {} letters, digits, '.', '_' or '-', the first a letter or "
-                         "digit, got {}",
-                         kMaxNameBytes, Quoted(name)));
-  }
+  if (!reads() || value->empty() || IsModelName(*value)) return;
+  reader_->AddViolation(
+      key, fmt::format("must be 1 to {} letters, digits, '.', '_' or '-', the first a letter or "
+                       "digit, got {}",
+                       kMaxNameBytes, Quoted(*value)));
 }
 
 void ManifestFields::FileName(std::string_view key, std::string* value) {

@@ -24,6 +24,9 @@ inline constexpr std::string_view kEndOfText = "...\n";
 
 inline constexpr std::int64_t kMaxLayerWidth = 65536;
 
+// 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit.
+bool IsModelName(std::string_view name);
+
 enum class Presence { kRequired, kOptional };
 
 // A section of a YAML file, whose keys a description names in the order in which they are written:
@@ -62,7 +65,7 @@ class ManifestFields {
   void Constant(std::string_view key, std::string_view expected);
   // "format": FAMILY/1 or FAMILY/2; 0 where it is neither.
   void Format(std::string_view family, int* number);
-  // 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit.
+  // An IsModelName.
   void Name(std::string_view key, std::string* value);
   // A path that stays inside the model's directory: relative, without "..".
   void FileName(std::string_view key, std::string* value);

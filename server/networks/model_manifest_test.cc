@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -344,6 +345,22 @@ TEST(UniversalManifestTest, IsReadAsItIsWritten) {
       EXPECT_EQ(*read, manifest);
     }
   }
+}
+
+// Every kind of compute and communication, in bytes that releases wrote.
+TEST(UniversalManifestTest, ShippedOnesAreWrittenAsTheyAre) {
+  int shipped = 0;
+  for (const auto& entry :
+       fs::recursive_directory_iterator(fs::path(NEUROSHARD_SOURCE_DIR) / "configs/models")) {
+    if (entry.path().filename() != "model.yaml") continue;
+    std::ifstream file(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto manifest = ParseModelManifest(text);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(*FormatModelManifest(*manifest), text) << entry.path();
+    ++shipped;
+  }
+  EXPECT_GE(shipped, 7);
 }
 
 TEST(UniversalManifestTest, EveryFaultHasItsPath) {

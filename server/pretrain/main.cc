@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -12,15 +13,38 @@
 #include <vector>
 
 #include "common/base/printable_text.h"
+#include "common/base/stop_signal.h"
 #include "common/cli/command_line_parse.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
-#include "server/pretrain/interrupt_signal.h"
 #include "server/pretrain/pretrain_commands.h"
 
 namespace {
 
 using namespace neuroshard;  // NOLINT(google-build-using-namespace): wiring only
+
+// Ctrl-C and SIGTERM for the main thread, which does the work.
+// Installs handlers for SIGINT and SIGTERM that do nothing but set a flag. At most one at a time.
+class InterruptSignal final : public StopSignal {
+ public:
+  InterruptSignal() {
+    std::signal(SIGINT, OnSignal);
+    std::signal(SIGTERM, OnSignal);
+  }
+  ~InterruptSignal() override {
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+  }
+  InterruptSignal(const InterruptSignal&) = delete;
+  InterruptSignal& operator=(const InterruptSignal&) = delete;
+
+  bool ShouldStop() const override { return interrupted_ != 0; }
+
+ private:
+  static void OnSignal(int) { interrupted_ = 1; }
+
+  static inline volatile std::sig_atomic_t interrupted_ = 0;
+};
 
 void AddFormat(CLI::App* command, OutputFormat* format) {
   const auto set = [format](const std::string& word) {

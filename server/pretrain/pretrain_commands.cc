@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
@@ -21,9 +21,8 @@
 #include "server/pretrain/data/cost_data_import.h"
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/fit/fit_run.h"
+#include "server/pretrain/report/model_comparison.h"
 #include "server/pretrain/report/model_drift_measurement.h"
-#include "server/pretrain/report/model_evaluation.h"
-#include "server/pretrain/report/model_quality.h"
 #include "server/pretrain/report/training_report.h"
 #include "server/pretrain/train/cost_model_training.h"
 #include "server/pretrain/train/universal_training.h"
@@ -205,13 +204,7 @@ bool WillServeAsNewest(const ModelManifest& manifest, const ModelLocation& locat
   if (has_channel || !manifest.unusable_reason.empty()) return false;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-    int version = 0;
-    const std::string name = entry.path().filename();
-    const auto read = std::from_chars(name.data(), name.data() + name.size(), version);
-    if (read.ec == std::errc() && read.ptr == name.data() + name.size() &&
-        version > location.version) {
-      return false;
-    }
+    if (VersionFromName(entry.path().filename()).value_or(0) > location.version) return false;
   }
   return true;
 }
@@ -330,21 +323,25 @@ Status RunEvaluate(const CompareCommand& command, const CommandContext& context)
   NS_ASSIGN_OR_RETURN(const StoreRecords records, ReadRecords(command.store));
   PrintWarnings(context, records.warnings);
   PrintWarnings(context, ConditionMismatches(model->info(), records.compute, records.comm));
-  const ModelEvaluation evaluation = EvaluateModel(*model, records.compute, records.comm);
-  if (evaluation.skipped_comm_samples > 0) {
+  const ModelComparison comparison = CompareModel(*model, records.compute, records.comm);
+  if (comparison.skipped_comm_samples > 0) {
     fmt::print(context.err,
                "warning: {} communication samples skipped: the model does not know their number of "
                "ranks, or prices their collective without start offsets only\n",
-               evaluation.skipped_comm_samples);
+               comparison.skipped_comm_samples);
   }
-  std::vector<std::pair<std::string, std::optional<RegressionMetrics>>> rows = {
-      {"compute", evaluation.compute},
-      {"forward_comm", evaluation.forward_comm},
-      {"backward_comm", evaluation.backward_comm}};
-  rows.insert(rows.end(), evaluation.collectives.begin(), evaluation.collectives.end());
+  const std::map<std::string, RegressionMetrics> metrics = comparison.Metrics();
+  std::vector<std::pair<std::string, std::optional<RegressionMetrics>>> rows;
+  for (const char* stage :
+       {"compute", "forward_comm", "backward_comm", "all_gather", "all_reduce", "reduce_scatter"}) {
+    const auto found = metrics.find(stage);
+    if (found != metrics.end()) rows.emplace_back(stage, found->second);
+    // Other collectives are only there where they were measured.
+    if (found == metrics.end() && rows.size() < 3) rows.emplace_back(stage, std::nullopt);
+  }
   if (command.format == OutputFormat::kJson) {
     Json json;
-    for (const auto& [name, metrics] : rows) json[name] = MetricsToJson(metrics);
+    for (const auto& [name, of] : rows) json[name] = MetricsToJson(of);
     PrintJson(context, json);
     return absl::OkStatus();
   }

@@ -6,9 +6,28 @@
 #include <string>
 #include <vector>
 
-#include "server/pretrain/data/standardisation.h"
+#include "server/networks/safetensors.h"
 
 namespace neuroshard {
+
+// Features less their mean, by their deviation, over the training samples.
+struct Standardisation {
+  std::vector<float> mean;
+  std::vector<float> deviation;  // 0: does not vary, so the network is to ignore the column
+
+  // [n, columns] in; columns that do not vary become 0.
+  std::vector<float> Apply(std::span<const float> rows) const;
+
+  // The columns that do not vary, by name, comma-separated.
+  std::string Constant(std::span<const std::string> names) const;
+
+  // feature_mean and feature_std as a model's file has them: deviations of 1 instead of 0.
+  TensorFile File() const;
+};
+
+// Over the rows [n, columns] that `used` marks.
+Standardisation MeasureColumns(std::span<const float> rows, std::int64_t columns,
+                               const std::vector<char>& used);
 
 // Which samples are learned from, which choose the epoch, and which are only reported on.
 struct SampleSplit {

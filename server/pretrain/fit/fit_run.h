@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,5 +59,10 @@ struct FitTask {
 // threads there are and however often it was interrupted. CANCELLED when stopped, with a checkpoint
 // left; INTERNAL when a loss is not finite; UNAVAILABLE when a checkpoint cannot be written.
 StatusOr<std::vector<MemberState>> RunFit(const FitTask& task, const FitContext& context);
+
+// What a trained network says of samples: [samples, outputs], ms, by weights as WeightsOf gives them.
+std::vector<double> PredictCosts(const TrainingProblem& problem, const NetworkDefinition& network,
+                                 std::span<const float> weights,
+                                 std::span<const std::int64_t> samples);
 
 }  // namespace neuroshard

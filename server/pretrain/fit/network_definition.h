@@ -13,7 +13,7 @@
 #include "server/networks/model_manifest.h"
 #include "server/networks/network_tensors.h"
 #include "server/networks/safetensors.h"
-#include "server/pretrain/data/standardisation.h"
+#include "server/pretrain/data/training_problem.h"
 
 namespace neuroshard {
 

@@ -6,7 +6,7 @@
 
 #include "server/networks/mlp_network.h"
 #include "server/networks/universal_comm.h"
-#include "server/pretrain/fit/cost_prediction.h"
+#include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/fit/torch_network.h"
 
 namespace neuroshard {

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "server/cost/comm_features.h"
-#include "server/pretrain/fit/cost_prediction.h"
+#include "server/pretrain/fit/fit_run.h"
 
 namespace neuroshard {
 namespace {

@@ -1,12 +1,15 @@
 #include "server/pretrain/report/model_comparison.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
+#include <set>
 
+#include "common/domain/backend_names.h"
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
-#include "server/pretrain/data/cast_records.h"
-#include "server/pretrain/data/input_dist_observation.h"
+#include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/universal_problem.h"
 
 namespace neuroshard {
@@ -119,10 +122,14 @@ void Extend(std::int64_t unix_ms, StageComparison& stage) {
 
 }  // namespace
 
-const StageComparison* ModelComparison::Find(const std::string& stage) const {
-  const auto found = std::find_if(stages.begin(), stages.end(),
-                                  [&](const StageComparison& s) { return s.stage == stage; });
-  return found == stages.end() ? nullptr : &*found;
+std::map<std::string, RegressionMetrics> ModelComparison::Metrics() const {
+  std::map<std::string, RegressionMetrics> metrics;
+  for (const StageComparison& stage : stages) {
+    RegressionMetrics& of_stage = metrics[stage.stage] =
+        MeasureRegression(stage.predicted_ms, stage.measured_ms);
+    of_stage.samples = stage.samples;
+  }
+  return metrics;
 }
 
 ModelComparison CompareModel(const CostModel& model, std::span<const ComputeRecord> compute,
@@ -162,6 +169,54 @@ ModelComparison CompareModel(const CostModel& model, std::span<const ComputeReco
   }
   std::erase_if(comparison.stages, [](const StageComparison& s) { return s.samples == 0; });
   return comparison;
+}
+
+std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
+                                             std::span<const ComputeRecord> compute,
+                                             std::span<const CommRecord> comm) {
+  std::set<std::string> batch_sizes;
+  std::set<std::string> dtypes;
+  std::set<std::string> optimizers;
+  std::set<std::string> devices;
+  std::set<std::string> backends;
+  std::set<std::string> collective_backends;
+  std::set<std::string> cadences;
+  for (const ComputeRecord& record : compute) {
+    batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
+    optimizers.insert(std::string(ToText(record.sample.optimizer)));
+    devices.insert(record.environment.device);
+    backends.insert(record.environment.backend);
+    for (const MeasuredShard& shard : record.sample.shards) {
+      dtypes.insert(std::string(ToText(shard.weight_dtype)));
+    }
+  }
+  for (const CommRecord& record : comm) {
+    batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
+    cadences.insert(std::string(ToText(record.sample.cadence)));
+    for (const MeasurementEnvironment& environment : record.environments) {
+      collective_backends.insert(CollectiveBackendOf(environment));
+    }
+  }
+  std::vector<std::string> mismatches;
+  const auto compare = [&](const std::string& what, const std::string& model,
+                           std::set<std::string> measured) {
+    measured.erase(model);
+    measured.erase("");  // not stated
+    if (model.empty() || measured.empty()) return;
+    mismatches.push_back(fmt::format("the model is for {} {}, the store also has {}", what, model,
+                                     fmt::join(measured, ", ")));
+  };
+  compare("global batch size",
+          info.coverage.global_batch_size == 0 ? ""
+                                               : fmt::format("{}", info.coverage.global_batch_size),
+          std::move(batch_sizes));
+  compare("weight dtype", info.coverage.weight_dtype, std::move(dtypes));
+  compare("optimizer", info.coverage.optimizer, std::move(optimizers));
+  compare("device", info.measured_with.device, std::move(devices));
+  compare("backend", info.measured_with.backend, std::move(backends));
+  compare("collectives", info.measured_with.collective_backend, std::move(collective_backends));
+  compare("cadence", info.measured_with.collective_cadence, std::move(cadences));
+  return mismatches;
 }
 
 }  // namespace neuroshard

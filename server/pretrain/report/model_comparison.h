@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/store/profile_store.h"
 #include "server/cost/cost_model.h"
+#include "server/pretrain/report/regression_metrics.h"
 
 namespace neuroshard {
 
@@ -28,13 +30,20 @@ struct ModelComparison {
   // offsets.
   std::int64_t skipped_comm_samples = 0;
 
-  // Null where there are no samples.
-  const StageComparison* Find(const std::string& stage) const;
+  // Of each stage that there are samples of; communication is pooled over rank counts and ranks, and
+  // its `samples` counts collectives.
+  std::map<std::string, RegressionMetrics> Metrics() const;
 };
 
 // Each record at its own batch size, optimizer and hosts. Other collectives than all-to-all are
 // priced as plans are: by the load that a shard of such a sharding type brings.
 ModelComparison CompareModel(const CostModel& model, std::span<const ComputeRecord> compute,
                              std::span<const CommRecord> comm);
+
+// Conditions that the records were measured at and the model was not, in sentences for people;
+// empty when they agree or are not stated.
+std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
+                                             std::span<const ComputeRecord> compute,
+                                             std::span<const CommRecord> comm);
 
 }  // namespace neuroshard

@@ -1,23 +1,15 @@
 #include "server/pretrain/report/model_publication.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <set>
 #include <system_error>
-#include <utility>
 
-#include "server/networks/model_directory.h"
-#include "server/networks/model_files.h"
+#include "server/networks/manifest_fields.h"
 #include "server/networks/model_manifest.h"
-#include "server/networks/regular_file.h"
 #include "server/pretrain/report/model_drift_measurement.h"
 #include "server/pretrain/report/training_report.h"
 
@@ -25,59 +17,6 @@ namespace neuroshard {
 namespace {
 
 namespace fs = std::filesystem;
-
-Status WriteReports(const TrainingOutcome& outcome, const fs::path& directory,
-                    const std::string& title,
-                    const std::map<std::string, std::string>& provenance) {
-  for (const auto& [name, table] : ReportTables(outcome)) {
-    NS_RETURN_IF_ERROR(WriteFileAtomically(directory / name, table));
-  }
-  NS_RETURN_IF_ERROR(
-      WriteFileAtomically(directory / "REPORT.md", MarkdownReport(outcome, title, provenance)));
-  return WriteFileList(directory);
-}
-
-// Removes the folder it is given, whatever happens.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) { Remove(); }
-  ~TemporaryFolder() { Remove(); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  void Remove() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-
-  fs::path path_;
-};
-
-Status Rename(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (!error) return absl::OkStatus();
-  return Unavailable("{}: cannot be written: {}", to.string(), error.message());
-}
-
-// `staged` in the place of `target`, which is there.
-Status Exchange(const fs::path& staged, const fs::path& target, const fs::path& away) {
-  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-    return absl::OkStatus();
-  }
-  if (errno != EINVAL && errno != ENOSYS) {
-    return Unavailable("{}: cannot be replaced: {}", target.string(), std::strerror(errno));
-  }
-  const TemporaryFolder replaced(away);
-  NS_RETURN_IF_ERROR(Rename(target, replaced.path()));
-  const Status renamed = Rename(staged, target);
-  std::error_code ignored;
-  if (!renamed.ok()) fs::rename(replaced.path(), target, ignored);
-  return renamed;
-}
 
 // Of `directory` or, where it is not there yet, of the nearest folder above it that is.
 Status CheckWritable(const fs::path& directory) {
@@ -106,20 +45,10 @@ StatusOr<ModelLocation> LocateModel(const std::string& path, ExistingVersion exi
   ModelLocation location;
   location.directory = fs::path(path).lexically_normal();
   if (!location.directory.has_filename()) location.directory = location.directory.parent_path();
-  const std::string version = location.directory.filename().string();
+  const auto version = VersionFromName(location.directory.filename().string());
+  location.version = version.value_or(0);
   location.name = location.directory.parent_path().filename().string();
-  const char* end = version.data() + version.size();
-  const auto parsed = std::from_chars(version.data(), end, location.version);
-  const bool is_version = parsed.ec == std::errc() && parsed.ptr == end && location.version > 0 &&
-                          version.front() != '0';
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  };
-  const bool is_name =
-      !location.name.empty() && location.name.size() <= 128 && is_plain(location.name.front()) &&
-      std::all_of(location.name.begin(), location.name.end(),
-                  [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
-  if (!is_version || !is_name) {
+  if (!version || !IsModelName(location.name)) {
     return InvalidArgument(
         "{}: must end in NAME/VERSION: a name of letters, digits, '.', '_' and '-', and a positive "
         "number",
@@ -186,26 +115,6 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
   return provenance;
 }
 
-Status PublishDirectory(const ModelLocation& location, ExistingVersion existing,
-                        const std::function<Status(const fs::path& staged)>& write) {
-  // Names that start with a dot are no versions to a planner that watches the repository.
-  const fs::path beside = location.directory.parent_path();
-  const std::string suffix = fmt::format("{}.{}", location.version, ::getpid());
-  const TemporaryFolder staging(beside / (".staging-" + suffix));
-  const fs::path staged = staging.path() / location.name / std::to_string(location.version);
-  NS_RETURN_IF_ERROR(write(staged));
-
-  std::error_code error;
-  if (!fs::exists(location.directory, error)) {
-    NS_RETURN_IF_ERROR(Rename(staged, location.directory));
-  } else if (existing == ExistingVersion::kRefuse) {
-    return absl::AlreadyExistsError(location.directory.string() + " exists");
-  } else {
-    NS_RETURN_IF_ERROR(Exchange(staged, location.directory, beside / (".replaced-" + suffix)));
-  }
-  return SyncDirectory(beside);
-}
-
 Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
                     const std::map<std::string, std::string>& provenance,
                     ExistingVersion existing) {
@@ -214,11 +123,10 @@ Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& locatio
   manifest.version = location.version;
   manifest.metrics = ManifestMetrics(outcome);
   manifest.provenance = provenance;
-  return PublishDirectory(location, existing, [&](const fs::path& staged) -> Status {
-    NS_RETURN_IF_ERROR(WriteModelDirectory(staged, manifest, outcome.files));
-    return WriteReports(outcome, staged,
-                        fmt::format("{} version {}", location.name, location.version), provenance);
-  });
+  std::map<std::string, std::string> texts = ReportTables(outcome);
+  texts["REPORT.md"] = MarkdownReport(
+      outcome, fmt::format("{} version {}", location.name, location.version), provenance);
+  return WriteModelDirectory(location.directory, manifest, outcome.files, texts, existing);
 }
 
 }  // namespace neuroshard

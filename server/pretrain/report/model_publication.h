@@ -3,18 +3,16 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 
 #include "common/base/status.h"
+#include "server/networks/model_directory.h"
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/report/training_outcome.h"
 
 namespace neuroshard {
-
-enum class ExistingVersion { kRefuse, kReplace };
 
 // Where a model goes: ROOT/NAME/VERSION.
 struct ModelLocation {
@@ -35,14 +33,8 @@ std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& rec
                                                       const std::string& store_file_name,
                                                       std::int64_t trained_at_unix_ms);
 
-// `write` fills a folder NAME/VERSION at the path it is given, hidden beside `location`, which then
-// takes its place: complete or not at all, and nothing else is left behind after a failure. A
-// version that is there is exchanged in one step; where the file system cannot (NFS), it is moved
-// away first, and a planner that polls just then does not see it. ALREADY_EXISTS, as LocateModel.
-Status PublishDirectory(const ModelLocation& location, ExistingVersion existing,
-                        const std::function<Status(const std::filesystem::path& staged)>& write);
-
-// Publishes model.yaml, one safetensors file per network, REPORT.md and its CSV files.
+// Publishes model.yaml, one safetensors file per network, REPORT.md and its CSV files. Errors of
+// WriteModelDirectory.
 Status PublishModel(const TrainingOutcome& outcome, const ModelLocation& location,
                     const std::map<std::string, std::string>& provenance, ExistingVersion existing);
 

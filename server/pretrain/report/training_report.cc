@@ -12,6 +12,7 @@
 namespace neuroshard {
 namespace {
 
+constexpr std::int64_t kSamplesOfAQualityWarning = 10;
 constexpr std::size_t kSizeClasses = 5;
 constexpr std::size_t kWorst = 5;
 constexpr const char* kHeldOutFile = "held_out.csv";
@@ -21,8 +22,17 @@ std::string Cell(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
-std::string CoverageCell(const NetworkReport& report) {
-  return report.coverage ? Cell(100 * *report.coverage, 1) : "-";
+// A row of eight texts for each network.
+std::string HeldOutRows(const TrainingOutcome& outcome, const char* row) {
+  std::string rows;
+  for (const NetworkReport& report : outcome.reports) {
+    const RegressionMetrics& held_out = report.held_out;
+    rows += fmt::format(fmt::runtime(row), report.name, report.train_samples, held_out.samples,
+                        fmt::format("{:.4g}", held_out.mse), Cell(held_out.mape_percent, 2),
+                        Cell(held_out.r2, 4), Cell(held_out.kendall_tau, 4),
+                        report.coverage ? Cell(100 * *report.coverage, 1) : "-");
+  }
+  return rows;
 }
 
 nlohmann::ordered_json Number(double value) {
@@ -126,17 +136,10 @@ void AddMetrics(const NetworkReport& report, std::map<std::string, std::string>&
 }  // namespace
 
 std::string HeldOutTable(const TrainingOutcome& outcome) {
-  std::string table =
-      fmt::format("{:<30} {:>7} {:>8} {:>12} {:>8} {:>8} {:>12} {:>9}\n", "network", "train",
-                  "held out", "MSE (ms^2)", "MAPE %", "R2", "Kendall tau", "covered %");
-  for (const NetworkReport& report : outcome.reports) {
-    const RegressionMetrics& held_out = report.held_out;
-    table += fmt::format("{:<30} {:>7} {:>8} {:>12.4g} {:>8} {:>8} {:>12} {:>9}\n", report.name,
-                         report.train_samples, held_out.samples, held_out.mse,
-                         Cell(held_out.mape_percent, 2), Cell(held_out.r2, 4),
-                         Cell(held_out.kendall_tau, 4), CoverageCell(report));
-  }
-  return table;
+  constexpr const char* kRow = "{:<30} {:>7} {:>8} {:>12} {:>8} {:>8} {:>12} {:>9}\n";
+  return fmt::format(fmt::runtime(kRow), "network", "train", "held out", "MSE (ms^2)", "MAPE %",
+                     "R2", "Kendall tau", "covered %") +
+         HeldOutRows(outcome, kRow);
 }
 
 std::map<std::string, std::string> ManifestMetrics(const TrainingOutcome& outcome) {
@@ -167,13 +170,7 @@ std::string MarkdownReport(const TrainingOutcome& outcome, const std::string& ti
       "measurements inside the model's interval.\n\n"
       "| network | train | held out | MSE (ms^2) | MAPE % | R2 | Kendall tau | covered % |\n"
       "|---|---|---|---|---|---|---|---|\n";
-  for (const NetworkReport& report : outcome.reports) {
-    const RegressionMetrics& held_out = report.held_out;
-    text += fmt::format("| {} | {} | {} | {:.4g} | {} | {} | {} | {} |\n", report.name,
-                        report.train_samples, held_out.samples, held_out.mse,
-                        Cell(held_out.mape_percent, 2), Cell(held_out.r2, 4),
-                        Cell(held_out.kendall_tau, 4), CoverageCell(report));
-  }
+  text += HeldOutRows(outcome, "| {} | {} | {} | {} | {} | {} | {} | {} |\n");
   for (const std::string& remark : outcome.remarks) text += "\n" + remark + "\n";
   text += "\n| error by size | measured, ms | values | MAPE % |\n|---|---|---|---|\n";
   for (const NetworkReport& report : outcome.reports) {
@@ -215,6 +212,24 @@ std::map<std::string, std::string> ReportTables(const TrainingOutcome& outcome) 
     }
   }
   return tables;
+}
+
+std::string UnusableReason(const TrainingOutcome& outcome, double min_compute_tau) {
+  const auto compute = std::find_if(outcome.reports.begin(), outcome.reports.end(),
+                                    [](const NetworkReport& r) { return r.key == "compute"; });
+  // Compute that was not learned anew is judged already.
+  if (compute == outcome.reports.end()) return "";
+  if (compute->held_out.samples < kSamplesOfAQualityWarning) return "";
+  const auto [least, greatest] =
+      std::minmax_element(compute->predicted_ms.begin(), compute->predicted_ms.end());
+  if (*least == *greatest) return "its compute costs do not depend on the shards";
+  const double tau = compute->held_out.kendall_tau;
+  if (!std::isfinite(tau)) return "all held-out compute samples cost the same";
+  const auto n = static_cast<double>(compute->held_out.samples);
+  if (tau + std::sqrt(2 * (1 - tau * tau) / n) >= min_compute_tau) return "";
+  return fmt::format(
+      "Kendall tau of compute on {} held-out samples is {:.3f}, clearly below {:.3g}",
+      compute->held_out.samples, tau, min_compute_tau);
 }
 
 }  // namespace neuroshard

@@ -1,16 +1,59 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <utility>
 
-#include "server/pretrain/data/cast_records.h"
+#include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/record_split.h"
-#include "server/pretrain/train/cast_fit.h"
 #include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {
+
+constexpr double kNsPerMs = 1e6;
+// How many values caches hold is looked for between the first and the last of so many quantiles.
+constexpr std::size_t kQuantiles = 50;
+
+double SquaredErrors(const CastRates& rates, std::span<const CastObservation> observations) {
+  double sum = 0;
+  for (const CastObservation& one : observations) {
+    sum += std::pow(rates.Ms(one.values) / one.ms - 1, 2);
+  }
+  return sum;
+}
+
+CastRates OneRate(std::span<const CastObservation> observations) {
+  double sum = 0, sum_of_squares = 0;
+  for (const CastObservation& one : observations) {
+    const double values_per_ns = one.values / (one.ms * kNsPerMs);
+    sum += values_per_ns;
+    sum_of_squares += values_per_ns * values_per_ns;
+  }
+  const double rate = sum / sum_of_squares;
+  return {rate, 0, rate};
+}
+
+// The best two rates where so many values are cached: ns = a values + c max(0, values - cached).
+CastRates TwoRates(std::span<const CastObservation> observations, double cached_values) {
+  double u1 = 0, w1 = 0, uu = 0, uw = 0, ww = 0;
+  for (const CastObservation& one : observations) {
+    const double u = one.values / (one.ms * kNsPerMs);
+    const double w = std::max(0.0, one.values - cached_values) / (one.ms * kNsPerMs);
+    u1 += u;
+    w1 += w;
+    uu += u * u;
+    uw += u * w;
+    ww += w * w;
+  }
+  const double determinant = uu * ww - uw * uw;
+  const double a = (u1 * ww - w1 * uw) / determinant;
+  const double c = (w1 * uu - u1 * uw) / determinant;
+  return {a, cached_values, a + c};
+}
 
 std::vector<CommRecord> OfType(const std::vector<CommRecord>& records, DataType dtype) {
   std::vector<CommRecord> of_type;
@@ -35,6 +78,25 @@ std::vector<CastObservation> Observations(const std::vector<CommRecord>& records
 }
 
 }  // namespace
+
+CastRates FitCasts(std::span<const CastObservation> observations) {
+  std::vector<double> values;
+  for (const CastObservation& one : observations) values.push_back(one.values);
+  std::sort(values.begin(), values.end());
+  CastRates best = OneRate(observations);
+  double least = SquaredErrors(best, observations);
+  for (std::size_t q = 1; q < kQuantiles; ++q) {
+    const CastRates rates = TwoRates(observations, values[q * (values.size() - 1) / kQuantiles]);
+    const bool rise = rates.ns_per_value >= 0 && rates.ns_per_value_beyond > rates.ns_per_value &&
+                      std::isfinite(rates.ns_per_value_beyond);
+    if (!rise) continue;
+    const double errors = SquaredErrors(rates, observations);
+    if (errors >= least) continue;
+    least = errors;
+    best = rates;
+  }
+  return best;
+}
 
 void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& config,
                 TrainingOutcome& outcome) {

@@ -1,9 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/pretrain/data/cast_records.h"
+#include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/testing/synthetic_records.h"
-#include "server/pretrain/train/cast_fit.h"
 #include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {

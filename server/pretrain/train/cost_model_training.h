@@ -7,6 +7,7 @@
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/training_outcome.h"
+#include "server/pretrain/train/ensemble.h"
 
 namespace neuroshard {
 
@@ -17,5 +18,12 @@ namespace neuroshard {
 // network with fewer is left out with a warning. Otherwise the errors of RunFit.
 StatusOr<TrainingOutcome> TrainCostModel(const SelectedRecords& records,
                                          const TrainingConfig& config, const FitContext& context);
+
+// One network: an ensemble of one. The problem's weights and scale are set by `config` (loss,
+// scale_targets). INVALID_ARGUMENT for fewer than two training samples or none for validation;
+// otherwise the errors of RunFit.
+StatusOr<EnsembleFit> TrainNetwork(TrainingProblem problem, NetworkDefinition network,
+                                   const SampleSplit& split, const OptimizationConfig& config,
+                                   const FitContext& context);
 
 }  // namespace neuroshard

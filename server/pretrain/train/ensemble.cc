@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "server/pretrain/fit/cost_prediction.h"
+#include "server/pretrain/fit/fit_run.h"
 
 namespace neuroshard {
 namespace {

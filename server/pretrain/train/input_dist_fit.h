@@ -4,7 +4,7 @@
 #include <span>
 
 #include "server/cost/measured_input_dist.h"
-#include "server/pretrain/data/input_dist_observation.h"
+#include "server/pretrain/data/comm_records.h"
 
 namespace neuroshard {
 

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/pretrain/data/input_dist_observation.h"
+#include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/testing/synthetic_records.h"
 #include "server/pretrain/train/universal_training.h"
 

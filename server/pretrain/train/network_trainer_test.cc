@@ -1,5 +1,3 @@
-#include "server/pretrain/train/network_trainer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +5,9 @@
 #include <limits>
 
 #include "common/base/random.h"
-#include "server/pretrain/fit/cost_prediction.h"
+#include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/regression_metrics.h"
+#include "server/pretrain/train/cost_model_training.h"
 
 namespace neuroshard {
 namespace {
@@ -185,7 +184,7 @@ TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
   EXPECT_THAT(observer.warnings[0], HasSubstr("constant"));
   const TensorFile file = result->File();
   EXPECT_EQ(file.tensors.at("feature_std").values[3], 1);
-  const std::vector<float>& first = file.tensors.at("member.0.table.0.weight").values;
+  const std::vector<float>& first = file.tensors.at("table.0.weight").values;
   for (std::size_t at = 3; at < first.size(); at += 4) EXPECT_EQ(first[at], 0);
 }
 

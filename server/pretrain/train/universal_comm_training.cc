@@ -1,17 +1,22 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "server/cost/comm_features.h"
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
-#include "server/pretrain/train/comm_calibration.h"
 #include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {
+
+constexpr std::size_t kFolds = 5;
 
 std::string KeyOf(CollectiveKind kind) {
   if (kind == CollectiveKind::kAllToAllForward) return "forward_comm";
@@ -44,6 +49,77 @@ StatusOr<EnsembleFit> FitComm(const std::string& name, const UniversalCommProble
     options.start_members = start->manifest.comm->members;
   }
   return FitEnsemble(std::move(problem), std::move(network), split, options, context);
+}
+
+// Collectives, with a cost a rank said by a network that had not learned from them.
+struct UnseenCollectives {
+  std::vector<std::int64_t> records;
+  std::vector<double> said_ms;  // rank by rank
+};
+
+struct CommCalibration {
+  std::optional<IntervalManifest> all;                    // of all collectives together
+  std::map<std::string, IntervalManifest> by_collective;  // by CollectiveName
+};
+
+// The training and validation collectives, a fifth at a time said by a network that learned from
+// the other four, as the ensemble's were fitted. Errors of RunFit.
+StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
+                                           const CollectiveRanks& ranks,
+                                           const SampleSplit& by_record,
+                                           const OptimizationConfig& config,
+                                           const FitContext& context) {
+  std::vector<std::int64_t> known = by_record.train;
+  known.insert(known.end(), by_record.validation.begin(), by_record.validation.end());
+  std::sort(known.begin(), known.end());
+  Random(config.seed).Shuffle(known);
+  std::vector<SampleSplit> folds(kFolds);
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    for (std::size_t f = 0; f < kFolds; ++f) {
+      (i % kFolds == f ? folds[f].validation : folds[f].train).push_back(known[i]);
+    }
+  }
+  std::vector<SampleSplit> of_ranks;
+  for (const SampleSplit& fold : folds) of_ranks.push_back(ranks.RanksOf(fold));
+  NS_ASSIGN_OR_RETURN(
+      const auto weights,
+      FitOneToEach("comm, intervals", ensemble,
+                   ConfigForSamples(config, of_ranks.front().train.size()), of_ranks, context));
+  UnseenCollectives unseen;
+  for (std::size_t f = 0; f < kFolds; ++f) {
+    const std::vector<std::int64_t>& left_out = folds[f].validation;
+    const std::vector<double> said_ms =
+        PredictEnsemble(ensemble.problem, ensemble.network, {weights[f]}, ranks.RanksOf(left_out))
+            .Model();
+    unseen.records.insert(unseen.records.end(), left_out.begin(), left_out.end());
+    unseen.said_ms.insert(unseen.said_ms.end(), said_ms.begin(), said_ms.end());
+  }
+  return unseen;
+}
+
+// On what CalibrateInterval takes: a collective is a group. Collectives with too few are only in
+// `all`, which has nothing where even all of them are too few.
+CommCalibration CalibrateComm(const EnsembleFit& ensemble, const CollectiveRanks& ranks,
+                              const UnseenCollectives& unseen) {
+  const EnsemblePredictions said = ensemble.Predict(ranks.RanksOf(unseen.records));
+  std::vector<CalibrationValue> all;
+  std::map<std::string, std::vector<CalibrationValue>> by_collective;
+  for (const std::int64_t record : unseen.records) {
+    const std::int64_t count = ranks.first_rank[record + 1] - ranks.first_rank[record];
+    for (std::int64_t rank = 0; rank < count; ++rank) {
+      const std::size_t at = all.size();
+      all.push_back({said.measured_ms[at], unseen.said_ms[at], said.members_ms[at], record,
+                     static_cast<int>(count)});
+      by_collective[std::string(CollectiveName(ranks.kinds[record]))].push_back(all.back());
+    }
+  }
+  CommCalibration calibration;
+  calibration.all = CalibrateInterval(std::move(all), kIntervalCoverage);
+  for (auto& [collective, values] : by_collective) {
+    const auto interval = CalibrateInterval(std::move(values), kIntervalCoverage);
+    if (interval) calibration.by_collective[collective] = *interval;
+  }
+  return calibration;
 }
 
 // By collectives that a network had not learned from.

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "server/pretrain/data/cast_records.h"
+#include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/repeated_samples.h"
 #include "server/pretrain/data/universal_problem.h"
 

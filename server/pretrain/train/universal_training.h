@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/cost/measured_casts.h"
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/fit/fit_run.h"
@@ -63,7 +65,18 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
 Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConfig& config,
                       const FitContext& context, TrainingOutcome& outcome);
 
-// `records` are casts alone (cast_records.h). Rates for each type with enough of them; the
+// All casts of one rank in one exchange.
+struct CastObservation {
+  double values = 0;
+  double ms = 0;
+};
+
+// Least squares of predicted / measured - 1 over both rates and, among quantiles of the observed
+// values, over how many are cached; one rate where a second that is no lower does not fit better.
+// At least one observation, none of 0 values or 0 ms. O(n log n). Deterministic.
+CastRates FitCasts(std::span<const CastObservation> observations);
+
+// `records` are casts alone (comm_records.h). Rates for each type with enough of them; the
 // others stay as they were.
 void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& config,
                 TrainingOutcome& outcome);

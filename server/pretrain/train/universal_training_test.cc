@@ -40,6 +40,11 @@ void ForgetFeatures(std::size_t kept, UniversalStart& start) {
   }
 }
 
+const StageComparison& StageOf(const ModelComparison& comparison, const std::string& name) {
+  return *std::find_if(comparison.stages.begin(), comparison.stages.end(),
+                       [&](const StageComparison& stage) { return stage.stage == name; });
+}
+
 TEST(UniversalTrainingTest, GoesOnFromAModelOfFewerFeatures) {
   std::vector<ComputeRecord> measured = SyntheticComputeRecords(200);
   const auto select = [](const std::vector<ComputeRecord>& records) {
@@ -113,7 +118,7 @@ TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
   ASSERT_EQ(compute.predicted_ms.size(), split.samples.test.size());
   for (std::size_t i = 0; i < compute.predicted_ms.size(); ++i) {
     const double expected = compute.predicted_ms[i];
-    EXPECT_NEAR(served.Find("compute")->predicted_ms[split.samples.test[i]], expected,
+    EXPECT_NEAR(StageOf(served, "compute").predicted_ms[split.samples.test[i]], expected,
                 1e-3 * expected);
   }
   // Ranks of the held-out collectives of one kind, in order.
@@ -125,7 +130,7 @@ TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
     const bool test = std::find(by_record.test.begin(), by_record.test.end(),
                                 static_cast<std::int64_t>(r)) != by_record.test.end();
     for (std::size_t rank = 0; rank < records.comm[r].cost_ms.size(); ++rank, ++at) {
-      if (test) forward.push_back(served.Find("forward_comm")->predicted_ms[at]);
+      if (test) forward.push_back(StageOf(served, "forward_comm").predicted_ms[at]);
     }
   }
   const auto report =

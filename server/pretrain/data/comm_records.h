@@ -1,4 +1,5 @@
-// Casts of vectors as the records of exchanges have them.
+// What records of communication say of more than a collective: casts of vectors, and distributions
+// of ids.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +7,7 @@
 
 #include "common/domain/vocabulary.h"
 #include "common/store/profile_store.h"
+#include "server/cost/measured_input_dist.h"
 
 namespace neuroshard {
 
@@ -21,5 +23,14 @@ std::vector<CommRecord> CastsAlone(std::vector<CommRecord> records);
 // elements of two bytes. Those that do not say what of them was casts, or say more than they cost
 // (a median of casts beside the least of a series), are left out.
 std::vector<CommRecord> WithoutCasts(std::vector<CommRecord> records);
+
+// What a distribution of ids moved and took: of the rank that receives the most, and of the slowest.
+struct InputDistObservation {
+  InputDistBytes bytes;
+  double ms = 0;
+};
+
+// The record's sample has an input_dist.
+InputDistObservation ObservationOf(const CommRecord& record);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-#include "server/pretrain/report/model_evaluation.h"
+#include "server/pretrain/report/model_comparison.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ class DimModel final : public FakeCostModel {
   }
 };
 
-TEST(ModelEvaluationTest, AModelThatIsRightIsPerfectOnEverySample) {
+TEST(ModelComparisonTest, AModelThatIsRightIsPerfectOnEverySample) {
   auto compute = SyntheticComputeRecords(30);
   for (ComputeRecord& record : compute) {
     record.total_ms = 0;
@@ -84,24 +84,24 @@ TEST(ModelEvaluationTest, AModelThatIsRightIsPerfectOnEverySample) {
   const auto unknown = SyntheticCommRecords(3, 4);
   comm.insert(comm.end(), unknown.begin(), unknown.end());
 
-  const ModelEvaluation evaluation = EvaluateModel(DimModel(), compute, comm);
+  const ModelComparison comparison = CompareModel(DimModel(), compute, comm);
+  auto metrics = comparison.Metrics();
 
-  EXPECT_EQ(evaluation.compute->samples, 30);
-  EXPECT_EQ(evaluation.compute->mse, 0);
-  EXPECT_EQ(evaluation.forward_comm->samples, 10);
-  EXPECT_NEAR(evaluation.forward_comm->mse, 0, 1e-6);
-  EXPECT_EQ(evaluation.backward_comm->samples, 10);
-  EXPECT_EQ(evaluation.backward_comm->mse, 0);
-  EXPECT_EQ(evaluation.backward_comm->kendall_tau, 1);
-  EXPECT_EQ(evaluation.skipped_comm_samples, 3);
+  EXPECT_EQ(metrics["compute"].samples, 30);
+  EXPECT_EQ(metrics["compute"].mse, 0);
+  EXPECT_EQ(metrics["forward_comm"].samples, 10);
+  EXPECT_NEAR(metrics["forward_comm"].mse, 0, 1e-6);
+  EXPECT_EQ(metrics["backward_comm"].samples, 10);
+  EXPECT_EQ(metrics["backward_comm"].mse, 0);
+  EXPECT_EQ(metrics["backward_comm"].kendall_tau, 1);
+  EXPECT_EQ(comparison.skipped_comm_samples, 3);
 }
 
-TEST(ModelEvaluationTest, WhatTheStoreHasNotIsAbsent) {
-  const ModelEvaluation evaluation = EvaluateModel(DimModel(), {}, {});
-  EXPECT_FALSE(evaluation.compute || evaluation.forward_comm || evaluation.backward_comm);
+TEST(ModelComparisonTest, WhatTheStoreHasNotIsAbsent) {
+  EXPECT_TRUE(CompareModel(DimModel(), {}, {}).Metrics().empty());
 }
 
-TEST(ModelEvaluationTest, OtherConditionsAreNamed) {
+TEST(ModelComparisonTest, OtherConditionsAreNamed) {
   const auto compute = SyntheticComputeRecords(3);
   EXPECT_THAT(ConditionMismatches(DimModel().info(), compute, {}),
               ElementsAre(HasSubstr("global batch size 1024, the store also has 512")));
