@@ -1,7 +1,7 @@
 #include "server/search/baselines/baselines.h"
 
+#include <algorithm>
 #include <cmath>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -29,87 +29,83 @@ double LoadOf(const Table& table, std::int64_t cols, TableLoad load) {
   return 0;
 }
 
-// Ordered by what a greedy placement looks at: the load, of equal ones the bytes.
-struct RankLoad {
-  double load = 0;
-  std::int64_t used_bytes = 0;
-
-  auto operator<=>(const RankLoad&) const = default;
-};
-
-}  // namespace
-
-std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
-                                     std::vector<Piece> pieces) {
+// Pieces in the order given, each to the rank of choose(piece, ranks with room, bytes used by rank).
+// Empty: a piece found no room, or the context said stop.
+template <typename Choose>
+std::optional<Placement> PlaceEach(SearchContext& context, std::vector<Piece> pieces,
+                                   const std::vector<std::size_t>& order, const Choose& choose) {
   const PlanRequest& request = context.request();
-  const std::size_t num_pieces = pieces.size();
-  std::vector<double> loads;
-  for (const Piece& piece : pieces) {
-    loads.push_back(
-        LoadOf(request.tables[static_cast<std::size_t>(piece.table)], piece.cols, load));
-  }
   const std::vector<std::int64_t> available = AvailableBytes(request);
-  std::vector<RankLoad> ranks(available.size());
-  Placement placement{std::move(pieces), std::vector<int>(num_pieces, 0)};
-  for (const std::size_t i :
-       PositionsDescending(num_pieces, [&](std::size_t piece) { return loads[piece]; })) {
+  std::vector<std::int64_t> used(available.size());
+  std::vector<std::size_t> with_room;
+  Placement placement{std::move(pieces), std::vector<int>(order.size())};
+  for (const std::size_t i : order) {
     if (context.ShouldStop()) return std::nullopt;
     const Piece& piece = placement.pieces[i];
     const std::int64_t bytes = PieceBytes(request, piece.table, piece.cols);
-    std::optional<std::size_t> best;
+    with_room.clear();
     for (std::size_t r = 0; r < available.size(); ++r) {
-      if (ranks[r].used_bytes + bytes > available[r]) continue;
-      if (!best || ranks[r] < ranks[*best]) best = r;
+      if (used[r] + bytes <= available[r]) with_room.push_back(r);
     }
-    if (!best) return std::nullopt;
-    ranks[*best].load += loads[i];
-    ranks[*best].used_bytes += bytes;
-    placement.rank_of_piece[i] = static_cast<int>(*best);
+    if (with_room.empty()) return std::nullopt;
+    const std::size_t rank = choose(i, with_room, used);
+    used[rank] += bytes;
+    placement.rank_of_piece[i] = static_cast<int>(rank);
   }
   return placement;
 }
 
-Status GreedyBaseline::Search(SearchContext& context) const {
-  const PlanRequest& request = context.request();
-  const std::vector<Piece> pieces = LeastPieces(request);
-  std::optional<Placement> placement = PlaceByLoad(context, load_, pieces);
+// The placement of LeastPieces, or FindPacking's in its place.
+Status Answer(SearchContext& context, const std::vector<Piece>& pieces,
+              std::optional<Placement> placement) {
   if (context.stopped()) return absl::OkStatus();
   if (!placement) {
-    NS_ASSIGN_OR_RETURN(placement,
-                        FindPacking(request, CuttingOf(request, pieces), context.stop()));
+    const Cutting cutting = CuttingOf(context.request(), pieces);
+    NS_ASSIGN_OR_RETURN(placement, FindPacking(context.request(), cutting, context.stop()));
   }
   ++context.statistics().plans_evaluated;
   return context.Improve(*placement);
 }
 
-Status RandomBaseline::Search(SearchContext& context) const {
-  const PlanRequest& request = context.request();
-  const std::vector<Piece> pieces = LeastPieces(request);
-  const std::size_t num_pieces = pieces.size();
-  Random random(request.search.seed.value_or(0));
-  const std::vector<std::int64_t> available = AvailableBytes(request);
-  std::vector<std::int64_t> used(available.size(), 0);
-  std::vector<std::size_t> with_room;
-  Placement placement{pieces, std::vector<int>(num_pieces, 0)};
-  for (std::size_t i = 0; i < num_pieces; ++i) {
-    if (context.ShouldStop()) return absl::OkStatus();
-    const std::int64_t bytes = PieceBytes(request, pieces[i].table, pieces[i].cols);
-    with_room.clear();
-    for (std::size_t r = 0; r < available.size(); ++r) {
-      if (used[r] + bytes <= available[r]) with_room.push_back(r);
-    }
-    if (with_room.empty()) {
-      NS_ASSIGN_OR_RETURN(placement,
-                          FindPacking(request, CuttingOf(request, pieces), context.stop()));
-      break;
-    }
-    const std::size_t rank = with_room[random.Below(with_room.size())];
-    used[rank] += bytes;
-    placement.rank_of_piece[i] = static_cast<int>(rank);
-    context.ReportProgress(static_cast<double>(i + 1) / static_cast<double>(num_pieces));
+}  // namespace
+
+std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
+                                     std::vector<Piece> pieces) {
+  std::vector<double> loads;
+  for (const Piece& piece : pieces) {
+    const Table& table = context.request().tables[static_cast<std::size_t>(piece.table)];
+    loads.push_back(LoadOf(table, piece.cols, load));
   }
-  ++context.statistics().plans_evaluated;
-  return context.Improve(placement);
+  std::vector<double> of_rank(context.request().topology.devices.size());
+  return PlaceEach(
+      context, std::move(pieces),
+      PositionsDescending(loads.size(), [&](std::size_t piece) { return loads[piece]; }),
+      [&](std::size_t piece, const auto& with_room, const auto& used) {
+        const std::size_t rank = *std::min_element(
+            with_room.begin(), with_room.end(), [&](std::size_t a, std::size_t b) {
+              return std::pair(of_rank[a], used[a]) < std::pair(of_rank[b], used[b]);
+            });
+        of_rank[rank] += loads[piece];
+        return rank;
+      });
+}
+
+Status GreedyBaseline::Search(SearchContext& context) const {
+  const std::vector<Piece> pieces = LeastPieces(context.request());
+  return Answer(context, pieces, PlaceByLoad(context, load_, pieces));
+}
+
+Status RandomBaseline::Search(SearchContext& context) const {
+  const std::vector<Piece> pieces = LeastPieces(context.request());
+  Random random(context.request().search.seed.value_or(0));
+  return Answer(context, pieces,
+                PlaceEach(context, pieces, Positions(pieces.size()),
+                          [&](std::size_t piece, const auto& with_room, const auto&) {
+                            const std::size_t rank = with_room[random.Below(with_room.size())];
+                            context.ReportProgress(static_cast<double>(piece + 1) /
+                                                   static_cast<double>(pieces.size()));
+                            return rank;
+                          }));
 }
 
 }  // namespace neuroshard

@@ -11,7 +11,6 @@
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "server/evaluate/migration_report.h"
-#include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
 #include "server/search/conflict/find_conflict.h"
 #include "server/search/feasibility/find_feasible.h"
@@ -54,9 +53,8 @@ Status NotFound(const PlanRequest& request, TypeSet default_types, const StopSig
 
 }  // namespace
 
-StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types,
-                           const StopSignal& stop) {
-  const CompiledRules rules(request, default_types);
+StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rules,
+                           TypeSet default_types, const StopSignal& stop) {
   std::vector<TypeSet> types;
   for (const TableRules& of : rules.tables()) types.push_back(of.types);
   EveryPlanResult result = TryEveryPlan(request, rules, types);

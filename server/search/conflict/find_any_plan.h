@@ -5,7 +5,7 @@
 #include "common/base/stop_signal.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
-#include "server/evaluate/rules/type_set.h"
+#include "server/evaluate/rules/compiled_rules.h"
 
 namespace neuroshard {
 
@@ -13,8 +13,9 @@ namespace neuroshard {
 // looked for what FindFeasible finds. FAILED_PRECONDITION otherwise: with the demands that
 // contradict each other where that is proven, with what would have to move where the migration
 // budget is too small for all that was found, else saying that it is not proven. Tables may have
-// `default_types` where constraints name none. Once `stop` is true, nothing is proven.
-StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet default_types,
-                           const StopSignal& stop = NeverStop());
+// `default_types` where constraints name none, as in `rules`, which are the request's. Once `stop`
+// is true, nothing is proven.
+StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rules,
+                           TypeSet default_types, const StopSignal& stop = NeverStop());
 
 }  // namespace neuroshard

@@ -22,6 +22,11 @@ using ::neuroshard::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet types,
+                           const StopSignal& stop = NeverStop()) {
+  return neuroshard::FindAnyPlan(request, CompiledRules(request, types), types, stop);
+}
+
 TEST(FindAnyPlanTest, FindsALegalPlanWhereThereIsOne) {
   Random random(41);
   RandomRequestShape shape;

@@ -17,10 +17,7 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/every_plan.h"
-#include "server/search/conflict/least_demand.h"
-#include "server/search/conflict/least_move.h"
-#include "server/search/conflict/overfull_ranks.h"
-#include "server/search/conflict/transport.h"
+#include "server/search/conflict/proof_parts.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {

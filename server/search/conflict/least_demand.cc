@@ -1,5 +1,3 @@
-#include "server/search/conflict/least_demand.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <unordered_map>
@@ -8,6 +6,7 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {

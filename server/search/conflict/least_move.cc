@@ -1,5 +1,3 @@
-#include "server/search/conflict/least_move.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -10,7 +8,7 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
-#include "server/search/conflict/least_demand.h"
+#include "server/search/conflict/proof_parts.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {

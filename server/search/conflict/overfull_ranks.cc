@@ -1,11 +1,9 @@
-#include "server/search/conflict/overfull_ranks.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <unordered_map>
 #include <utility>
 
-#include "server/search/conflict/transport.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 

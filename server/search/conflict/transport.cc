@@ -1,7 +1,7 @@
-#include "server/search/conflict/transport.h"
-
 #include <algorithm>
 #include <limits>
+
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {

@@ -1,8 +1,7 @@
-#include "server/search/conflict/transport.h"
-
 #include <gmock/gmock.h>
 
 #include "common/base/random.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {

@@ -280,7 +280,7 @@ class RefineSearch {
     if (context_.has_plan()) return absl::OkStatus();
     if (if_none_ == IfNoneIsFound::kGiveUp) return status;
     StatusOr<Plan> plan =
-        FindAnyPlan(request_, TypeSet(context_.model().sharding_types()), context_.stop());
+        FindAnyPlan(request_, rules_, TypeSet(context_.model().sharding_types()), context_.stop());
     if (plan.ok()) return context_.Improve(*std::move(plan));
     return context_.ShouldStop() ? absl::OkStatus() : plan.status();
   }
