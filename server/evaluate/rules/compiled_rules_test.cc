@@ -256,5 +256,19 @@ TEST_F(CompiledRulesTest, TorchRecsRuleHasOneBlockWidth) {
   EXPECT_FALSE(Types(3).contains(kColumnWise));
 }
 
+TEST_F(CompiledRulesTest, MemoriesSlowerThanTheSlowestAreAsIfThereWereNone) {
+  request_.topology.host_memory_bytes = {1 << 20, 1 << 20, 1 << 20};
+  request_.topology.ssd_bytes = {1 << 20, 1 << 20, 1 << 20};
+  Rule({0}).compute_kernels = {ComputeKernel::kKeyValue, ComputeKernel::kFusedUvm};
+  const auto residencies = [&](MemoryTier slowest) {
+    const CompiledRules rules(request_, TypeSet::All(), slowest);
+    EXPECT_EQ(rules.slowest_tier(), slowest);
+    return *rules.of(0).residencies;
+  };
+  EXPECT_GT(residencies(MemoryTier::kSsd).size(), 1U);
+  EXPECT_EQ(residencies(MemoryTier::kHost).size(), 1U);
+  EXPECT_THAT(residencies(MemoryTier::kDevice), ElementsAre(0));  // in which no type is left
+}
+
 }  // namespace
 }  // namespace neuroshard
