@@ -14,13 +14,14 @@ constexpr std::int64_t kMaxFabricFileBytes = 1 << 16;
 void DescribeLinks(ManifestFields& fields, Fabric& fabric) {
   fields.Name("name", &fabric.name);
   if (fields.reads()) return ReadFabricLinks(fields.reader(), &fabric);
-  for (const auto& [key, link] :
-       {std::pair("intra_host", &fabric.intra_host), std::pair("inter_host", &fabric.inter_host)}) {
-    fields.FlowSection(key, [&](ManifestFields& of_link) {
-      of_link.Number("latency_us", &link->latency_us, {});
-      of_link.Number("bytes_per_s", &link->bytes_per_s, {});
+  const auto describe = [&fields](const char* key, auto& link) {
+    fields.FlowSection(key, [&link](ManifestFields& of_link) {
+      of_link.Number("latency_us", &link.latency_us, {});
+      of_link.Number("bytes_per_s", &link.bytes_per_s, {});
     });
-  }
+  };
+  describe("intra_host", fabric.intra_host);
+  describe("inter_host", fabric.inter_host);
 }
 
 }  // namespace

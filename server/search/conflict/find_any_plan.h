@@ -1,6 +1,8 @@
 // Last resort of a search that found no plan.
 #pragma once
 
+#include <optional>
+
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/domain/plan.h"
@@ -17,5 +19,9 @@ namespace neuroshard {
 // is true, nothing is proven.
 StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rules,
                            TypeSet default_types, const StopSignal& stop = NeverStop());
+
+// The same without proofs: nothing means only that none was found.
+std::optional<Plan> FindPlanWithoutProof(const PlanRequest& request, const CompiledRules& rules,
+                                         const StopSignal& stop);
 
 }  // namespace neuroshard

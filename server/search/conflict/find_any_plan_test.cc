@@ -42,6 +42,9 @@ TEST(FindAnyPlanTest, FindsALegalPlanWhereThereIsOne) {
     AddRandomConstraints(random, request, 10);
     if (i % 3 == 0) AddRandomMigration(random, request);
     const auto plan = FindAnyPlan(request, TypeSet::All());
+    EXPECT_EQ(FindPlanWithoutProof(request, CompiledRules(request, TypeSet::All()), NeverStop())
+                  .has_value(),
+              plan.ok());
     if (plan.ok()) {
       EXPECT_THAT(CheckPlan(request, *plan), IsEmpty());
       ++found;

@@ -116,8 +116,9 @@ bool HasPlentyOfDeviceMemory(const PlanRequest& request, const CompiledRules& ru
 // may move.
 class RefineSearch {
  public:
-  // Where no construction finds a plan: whether any is looked for, and proofs that there is none.
-  enum class IfNoneIsFound { kLookFurther, kGiveUp };
+  // Where no construction finds a plan: all plans are tried and proofs that there is none, or the
+  // proofs are left out, or both.
+  enum class IfNoneIsFound { kLookFurther, kLookWithoutProof, kGiveUp };
 
   RefineSearch(SearchContext& context, const CompiledRules& rules, IfNoneIsFound if_none)
       : context_(context),
@@ -279,6 +280,10 @@ class RefineSearch {
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
     if (if_none_ == IfNoneIsFound::kGiveUp) return status;
+    if (if_none_ == IfNoneIsFound::kLookWithoutProof) {
+      std::optional<Plan> found = FindPlanWithoutProof(request_, rules_, context_.stop());
+      return found.has_value() ? context_.Improve(*std::move(found)) : status;
+    }
     StatusOr<Plan> plan =
         FindAnyPlan(request_, rules_, TypeSet(context_.model().sharding_types()), context_.stop());
     if (plan.ok()) return context_.Improve(*std::move(plan));
@@ -400,20 +405,21 @@ Status SearchByStages(SearchContext& context, bool is_last) {
   const PlanRequest& request = context.request();
   const TypeSet types(context.model().sharding_types());
   const CompiledRules rules(request, types);
-  const auto search_without_slower = [&](const SearchStage& stage) {
+  const auto search_without_slower = [&](const SearchStage& stage,
+                                         RefineSearch::IfNoneIsFound if_none) {
     context.Begin(stage);
     const CompiledRules fewer(request, types, stage.slowest);
-    const Status status = RefineSearch(context, fewer, kGiveUp).Run();
+    const Status status = RefineSearch(context, fewer, if_none).Run();
     return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
   };
   if (HasPlentyOfDeviceMemory(request, rules)) {
-    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}));
+    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}, kLookWithoutProof));
     if (context.has_plan() || context.ShouldStop()) return absl::OkStatus();
   }
   if (rules.slowest_tier() == MemoryTier::kSsd) {
     const double work_ns = context.work_ns();
     // The time budget would leave no time for the next stage.
-    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kHost, false}));
+    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kHost, false}, kGiveUp));
     if (context.ShouldStop()) return absl::OkStatus();
     context.StartWithWork(work_ns);
   }
