@@ -80,8 +80,8 @@ StatusOr<NeuralComm> NeuralComm::Load(const ModelManifest& manifest,
       const int ranks = of_count.num_devices;
       NS_ASSIGN_OR_RETURN(const TensorFile file,
                           ReadNetworkFile(directory / of_count.file, CommNetworkTensors(of_count)));
-      const auto network = std::make_shared<const Network>(
-          Normalisation(file), MlpNetwork(file, "layer", of_count.layers, DenseActivation::kNone));
+      const auto network = std::make_shared<const Network>(Network{
+          Normalisation(file), MlpNetwork(file, "layer", of_count.layers, DenseActivation::kNone)});
       // The first caller pays for no page faults, and what is not finite here never will be.
       const std::vector<float> dim_sums(static_cast<std::size_t>(ranks), 512.0F);
       const std::vector<float> start_offsets_ms(dim_sums.size(), 0.0F);
