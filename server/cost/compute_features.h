@@ -48,7 +48,7 @@ std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 //                        fused_uvm_caching misses; 0 where rows are in device memory
 //   log_missed_bytes     ln1 (M d e)
 //   log_missed_pages     ln1 of the blocks of 64 KiB that these rows are in, expected: what one fault
-//                        maps of a CPU's host memory (kernels/cpu/host_rows.h)
+//                        maps of a CPU's host memory (kernels/cpu/host_table.h)
 // Models name the features that they were trained with; new ones are added at the end.
 // `out` has ComputeFeatureNames().size() entries. Every value is finite for legal requests.
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,

@@ -51,23 +51,17 @@ Status NotFound(const PlanRequest& request, TypeSet default_types, const StopSig
                     FailureReason::kNoPlanFound);
 }
 
-std::optional<Plan> OneOfFew(const PlanRequest& request, const CompiledRules& rules) {
+}  // namespace
+
+std::optional<Plan> FindPlanOfFew(const PlanRequest& request, const CompiledRules& rules) {
   std::vector<TypeSet> types;
   for (const TableRules& of : rules.tables()) types.push_back(of.types);
   return TryEveryPlan(request, rules, types).plan;
 }
 
-}  // namespace
-
-std::optional<Plan> FindPlanWithoutProof(const PlanRequest& request, const CompiledRules& rules,
-                                         const StopSignal& stop) {
-  std::optional<Plan> plan = OneOfFew(request, rules);
-  return plan.has_value() ? plan : FindFeasible(request, rules, stop).plan;
-}
-
 StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rules,
                            TypeSet default_types, const StopSignal& stop) {
-  if (std::optional<Plan> plan = OneOfFew(request, rules)) return *std::move(plan);
+  if (std::optional<Plan> plan = FindPlanOfFew(request, rules)) return *std::move(plan);
   if (const std::optional<Conflict> conflict = FindConflict(request, default_types, stop)) {
     return ToStatus(*conflict);
   }

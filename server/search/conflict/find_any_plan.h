@@ -20,8 +20,7 @@ namespace neuroshard {
 StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rules,
                            TypeSet default_types, const StopSignal& stop = NeverStop());
 
-// The same without proofs: nothing means only that none was found.
-std::optional<Plan> FindPlanWithoutProof(const PlanRequest& request, const CompiledRules& rules,
-                                         const StopSignal& stop);
+// The first of all plans if they are few (TryEveryPlan). Nothing means only that none was found.
+std::optional<Plan> FindPlanOfFew(const PlanRequest& request, const CompiledRules& rules);
 
 }  // namespace neuroshard

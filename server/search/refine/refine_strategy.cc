@@ -116,9 +116,10 @@ bool HasPlentyOfDeviceMemory(const PlanRequest& request, const CompiledRules& ru
 // may move.
 class RefineSearch {
  public:
-  // Where no construction finds a plan: all plans are tried and proofs that there is none, or the
-  // proofs are left out, or both.
-  enum class IfNoneIsFound { kLookFurther, kLookWithoutProof, kGiveUp };
+  // Where no construction finds a plan: any is looked for, and proofs that there is none; or all are
+  // tried if they are few; or nothing. A long search for a plan in fewer memories, which need not
+  // exist, would take the next stage's time.
+  enum class IfNoneIsFound { kLookFurther, kTryFew, kGiveUp };
 
   RefineSearch(SearchContext& context, const CompiledRules& rules, IfNoneIsFound if_none)
       : context_(context),
@@ -280,8 +281,8 @@ class RefineSearch {
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
     if (if_none_ == IfNoneIsFound::kGiveUp) return status;
-    if (if_none_ == IfNoneIsFound::kLookWithoutProof) {
-      std::optional<Plan> found = FindPlanWithoutProof(request_, rules_, context_.stop());
+    if (if_none_ == IfNoneIsFound::kTryFew) {
+      std::optional<Plan> found = FindPlanOfFew(request_, rules_);
       return found.has_value() ? context_.Improve(*std::move(found)) : status;
     }
     StatusOr<Plan> plan =
@@ -413,7 +414,7 @@ Status SearchByStages(SearchContext& context, bool is_last) {
     return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
   };
   if (HasPlentyOfDeviceMemory(request, rules)) {
-    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}, kLookWithoutProof));
+    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}, kTryFew));
     if (context.has_plan() || context.ShouldStop()) return absl::OkStatus();
   }
   if (rules.slowest_tier() == MemoryTier::kSsd) {

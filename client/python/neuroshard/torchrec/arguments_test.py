@@ -3,6 +3,7 @@
   arguments_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
 """
 
+import collections
 import sys
 import unittest
 
@@ -89,6 +90,11 @@ class ArgumentsTest(unittest.TestCase):
             statistics([batch, torch.tensor([1])])
         with self.assertRaisesRegex(ValueError, r"^batches\[0\]: its KeyedJaggedTensors have a feature in common: \[\['x'\], \['x'\]\]"):
             statistics([(batch, batch)])
+        weighted = KeyedJaggedTensor(keys=["w"], values=torch.tensor([1, 2]), weights=torch.tensor([0.5, 0.5]), lengths=torch.tensor([1, 1]))
+        mixed = statistics([(batch, weighted)])  # of other batch sizes, too
+        self.assertEqual((["x", "w"], True, 2), (mixed.features, mixed.has_weights, mixed.samples))
+        named = collections.namedtuple("Batch", ["dense", "sparse_features"])(torch.tensor([1.0]), batch)
+        self.assertEqual(["x"], statistics([named]).features)
         other = KeyedJaggedTensor(keys=["y"], values=torch.tensor([1]), lengths=torch.tensor([1]))
         with self.assertRaisesRegex(ValueError, r"features \['y'\], those before had \['x'\]; .* a batch is a tuple of all of them"):
             statistics([batch, other])

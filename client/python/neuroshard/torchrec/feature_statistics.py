@@ -28,23 +28,26 @@ class FeatureStatistics:
         """Most samples that a feature has; they differ where features have batch sizes of their own."""
         return max(self._samples.values(), default=0)
 
-    def add(self, batch: KeyedJaggedTensor) -> None:
-        if self._counts and list(batch.keys()) != self.features:
+    def add(self, *parts: KeyedJaggedTensor) -> None:
+        """One batch; several parts, with features of their own, where modules have their own tensors."""
+        features = [feature for part in parts for feature in part.keys()]
+        if self._counts and features != self.features:
             raise ValueError(
-                f"statistics: a batch has the features {list(batch.keys())}, those before had {self.features}; where modules have KeyedJaggedTensors of their own,"
+                f"statistics: a batch has the features {features}, those before had {self.features}; where modules have KeyedJaggedTensors of their own,"
                 " a batch is a tuple of all of them"
             )
-        ids = batch.values().detach().cpu().to(torch.int64).numpy()
-        self.has_weights = self.has_weights or batch.weights_or_none() is not None
-        at = 0
-        for feature, length, samples in zip(batch.keys(), batch.length_per_key(), batch.stride_per_key()):
-            try:
-                self._counts.setdefault(feature, DistinctCounts(MAX_DISTINCT)).add(ids[at : at + length])
-            except CountOverflow:
-                raise ValueError(f"statistics: feature {feature!r} has more than {MAX_DISTINCT} distinct ids; give fewer batches") from None
-            self._ids[feature] = self._ids.get(feature, 0) + length
-            self._samples[feature] = self._samples.get(feature, 0) + samples
-            at += length
+        for part in parts:
+            ids = part.values().detach().cpu().to(torch.int64).numpy()
+            self.has_weights = self.has_weights or part.weights_or_none() is not None
+            at = 0
+            for feature, length, samples in zip(part.keys(), part.length_per_key(), part.stride_per_key()):
+                try:
+                    self._counts.setdefault(feature, DistinctCounts(MAX_DISTINCT)).add(ids[at : at + length])
+                except CountOverflow:
+                    raise ValueError(f"statistics: feature {feature!r} has more than {MAX_DISTINCT} distinct ids; give fewer batches") from None
+                self._ids[feature] = self._ids.get(feature, 0) + length
+                self._samples[feature] = self._samples.get(feature, 0) + samples
+                at += length
 
     def _known(self, feature: str) -> str:
         if not self._samples.get(feature):
@@ -90,14 +93,14 @@ def statistics(batches: Iterable[Any]) -> FeatureStatistics:
         raise TypeError(f"batches: must be a list of KeyedJaggedTensors, got one {type(batches).__name__}")
     found = FeatureStatistics()
     for index, batch in enumerate(batches):
-        parts = [getattr(each, "sparse_features", each) for each in (batch if isinstance(batch, (tuple, list)) else [batch])]
+        several = isinstance(batch, (tuple, list)) and not hasattr(batch, "sparse_features")
+        parts = [getattr(each, "sparse_features", each) for each in (batch if several else [batch])]
         for part in parts:
             if not isinstance(part, KeyedJaggedTensor):
                 raise TypeError(f"batches[{index}]: must be a KeyedJaggedTensor, have one as sparse_features, or be a tuple of these, got {type(part).__name__}")
         if len(parts) > 1 and len({key for part in parts for key in part.keys()}) < sum(len(part.keys()) for part in parts):
             raise ValueError(f"batches[{index}]: its KeyedJaggedTensors have a feature in common: {[part.keys() for part in parts]}")
-        if parts:
-            found.add(parts[0] if len(parts) == 1 else KeyedJaggedTensor.concat(parts))
+        found.add(*parts)
     if found.samples == 0:
         raise ValueError("statistics: there are no samples")
     return found

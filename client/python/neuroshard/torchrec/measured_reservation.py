@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from enum import Enum
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
 
 import torch
 from torch import nn
 from torchrec import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from torchrec.distributed.planner.storage_reservations import FixedAbsoluteStorageReservation
-from torchrec.modules.embedding_modules import get_embedding_names_by_table
+from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface, EmbeddingCollectionInterface, get_embedding_names_by_table
 
 BATCHES_ON_DEVICE = {  # with TorchRec 1.9.2's train pipelines: the batch of the step, and those copied ahead of it
     "none": 1,  # no pipeline, one batch after the other
@@ -93,17 +94,19 @@ def reserve_from(
 
 def dense_copy(module: nn.Module) -> nn.Module:
     """`module` on the CPU, with vectors in the place of its embedding collections, and numbers where parameters were on the meta device."""
-    tables = {id(each): _Vectors(each) for each in module.modules() if hasattr(each, "embedding_bag_configs") or hasattr(each, "embedding_configs")}
+    collections = (EmbeddingBagCollectionInterface, EmbeddingCollectionInterface)
+    tables = {id(each): _Vectors(each) for each in module.modules() if isinstance(each, collections)}
     dense = copy.deepcopy(module, memo=dict(tables))  # deepcopy takes what the memo has for an object's copy
     is_meta = any(tensor.is_meta for tensor in [*dense.parameters(), *dense.buffers()])
     if not is_meta:
         return dense.to("cpu")
+    made: Dict[int, torch.Tensor] = {}  # by the tensor on meta, which modules may share
     for each in dense.modules():
         for name, tensor in [*each._parameters.items(), *each._buffers.items()]:
             if tensor is not None and tensor.is_meta:
-                made = torch.rand(tensor.shape).to(tensor.dtype)
-                made = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-                setattr(each, name, made)
+                numbers = torch.rand(tensor.shape).to(tensor.dtype)
+                made.setdefault(id(tensor), nn.Parameter(numbers, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else numbers)
+                setattr(each, name, made[id(tensor)])
     return dense.to("cpu")
 
 
@@ -112,14 +115,14 @@ class _Vectors(nn.Module):
 
     def __init__(self, collection: nn.Module) -> None:
         super().__init__()
-        self._is_pooled = hasattr(collection, "embedding_bag_configs")
+        self._is_pooled = isinstance(collection, EmbeddingBagCollectionInterface)
         configs: Any = getattr(collection, "embedding_bag_configs" if self._is_pooled else "embedding_configs")
         self._configs: List[Any] = list(configs() if callable(configs) else configs)
         self._names: List[List[str]] = get_embedding_names_by_table(self._configs)
         self._one = torch.zeros(1, 1, requires_grad=True)
 
         self.bytes = 0
-        """Of the vectors of the last batch."""
+        """Of all vectors that were given since it was set to 0."""
 
     def _vectors(self, count: int, width: int) -> torch.Tensor:
         made = self._one.expand(count, width).clone()
@@ -127,7 +130,6 @@ class _Vectors(nn.Module):
         return made
 
     def forward(self, features: KeyedJaggedTensor) -> Union[KeyedTensor, Dict[str, JaggedTensor]]:
-        self.bytes = 0
         if self._is_pooled:
             widths = [config.embedding_dim for config in self._configs for _ in config.feature_names]
             keys = [name for names in self._names for name in names]
@@ -145,6 +147,9 @@ class _Vectors(nn.Module):
 def _train_step(module: nn.Module, batch: Any, step: Optional[Callable[[nn.Module, Any], torch.Tensor]], optimizer: torch.optim.Optimizer) -> None:
     # As in DistributedDataParallel, whose buckets the gradients are views of, their memory is never given back.
     optimizer.zero_grad(set_to_none=False)
+    for each in module.modules():
+        if isinstance(each, _Vectors):
+            each.bytes = 0
     loss = module(batch) if step is None else step(module, batch)
     loss = loss[0] if isinstance(loss, (tuple, list)) and loss else loss
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
@@ -164,15 +169,14 @@ def _peak_bytes(profile: torch.profiler.profile) -> int:
     return peak
 
 
-def _parts(value: Any) -> Iterator[Union[torch.Tensor, KeyedJaggedTensor]]:
-    """Tensors and jagged tensors in a batch: containers and objects of these."""
+def _parts(value: Any, depth: int = 4) -> Iterator[Union[torch.Tensor, KeyedJaggedTensor]]:
+    """Tensors and jagged tensors in a batch: containers and objects of these, `depth` of them one within the other."""
     if isinstance(value, (torch.Tensor, KeyedJaggedTensor)):
         yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _parts(each)
-    elif isinstance(value, dict) or hasattr(value, "__dict__"):
-        yield from _parts(list(value.values() if isinstance(value, dict) else vars(value).values()))
+    elif depth > 0 and not isinstance(value, (Enum, type)):
+        within = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else getattr(value, "__dict__", {}).values()
+        for each in list(within):
+            yield from _parts(each, depth - 1)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

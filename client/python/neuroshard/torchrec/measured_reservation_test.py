@@ -3,6 +3,7 @@
   measured_reservation_test.py [PLANNER CLIENT]
 """
 
+import enum
 import logging
 import unittest
 
@@ -113,6 +114,28 @@ class PartsTest(unittest.TestCase):
         processed = FeatureProcessedEmbeddingBagCollection(bags(weighted=True), PositionWeightedModuleCollection({name: 4 for name in FEATURES}))
         found = reserve_from(processed, make_batch(), step=lambda module, batch: module(batch.sparse_features).values().sum())
         self.assertEqual(len(FEATURES) * 4 * 4, found.parts["parameters"])
+
+    def test_collections_that_are_called_twice_shared_parameters_and_batches_of_any_class(self):
+        class Twice(nn.Module):
+            def __init__(self, calls):
+                super().__init__()
+                self.tables, self.calls = bags(), calls
+                self.a, self.b = (nn.Linear(len(FEATURES) * DIM, 1, bias=False, device="meta") for _ in range(2))
+                self.b.weight = self.a.weight
+
+            def forward(self, batch):
+                return sum((self.a(self.tables(batch.f).values()) + self.b(self.tables(batch.f).values())).sum() for _ in range(self.calls))
+
+        class Kind(enum.Enum):
+            ONE = 1
+
+        class Holder:
+            def __init__(self):
+                self.f, self.kind, self.itself = make_batch().sparse_features, Kind.ONE, self
+
+        once, twice = (reserve_from(Twice(calls), Holder()) for calls in (1, 2))
+        self.assertEqual(len(FEATURES) * DIM * 4, once.parts["parameters"])
+        self.assertEqual(2 * once.parts["exchanges"], twice.parts["exchanges"])
 
     def test_bad_arguments_are_named(self):
         batch = make_batch()

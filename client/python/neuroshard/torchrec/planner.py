@@ -178,7 +178,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     @property
     def request(self) -> Optional[v1.ShardPlanRequest]:
-        """What the last `plan` asks the service for, also where the plan came from elsewhere. As JSON (MessageToJson of google.protobuf.json_format) it is a file
+        """What the last `plan` asks the service for; where the plan came from elsewhere, with all types that the tables may have by their sharders. As JSON (MessageToJson of google.protobuf.json_format) it is a file
         for the command line: `neuroshard validate`, `evaluate`, `plan`. None before a plan, and on other ranks than 0."""
         return self._request
 
