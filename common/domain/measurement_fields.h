@@ -1,5 +1,6 @@
 // The fields of samples and of their records: named as those of worker.proto, and of the store's
-// rows. Not here are those whose form depends on others, such as the collective of a CommSample.
+// rows, whose JSON has every one of them, so that a new one needs a new version of the store. Not
+// here are those whose form depends on others, such as the collective of a CommSample.
 #pragma once
 
 #include "common/domain/fields.h"
