@@ -12,7 +12,7 @@ make_page() {
   summary=$(sed '/^Usage:/,$d' <<<"$help" | tr '\n' ' ' | sed -E 's/^NeuroShard [a-z ]*: //; s/\.? *$//; s/\. .*//; s/^./\l&/')
   local commands=($(sed -n '/^Subcommands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p' <<<"$help"))
   {
-    help2man --no-info --name="$summary" --version-string="$version" "$(printf %q "$program") $words" |
+    "${HELP2MAN:-help2man}" --no-info --name="$summary" --version-string="$version" "$(printf %q "$program") $words" |
       sed "1d; s/^\.TH .*/.TH ${name^^} 1 \"\" \"neuroshard $version\" NeuroShard\n.nh\n.ad l/; /^\.SH NAME/{n;s/.* \\\\-/${name//-/\\\\-} \\\\-/}
            s/^\\\\fB\\\\-h\\\\fR,\\\\-\\\\-help/\\\\fB\\\\-h\\\\fR, \\\\fB\\\\-\\\\-help\\\\fR/"
     for command in "${commands[@]}"; do

@@ -41,6 +41,7 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from neuroshard.torchrec import NeuroShardPlanner, reserve_from  # noqa: E402
+from neuroshard.torchrec.measured_reservation import peak_bytes  # noqa: E402
 from server_process import PlannerProcess  # noqa: E402
 
 logging.disable(logging.WARNING)
@@ -116,14 +117,6 @@ def make_planner(address, name, pipeline, ranks):
     storage = EmbeddingStorageEstimator(topology=topology, pipeline_type=PipelineType(pipeline))
     enumerator = EmbeddingEnumerator(topology, samples_of(name), estimator=[EmbeddingPerfEstimator(topology=topology), storage])
     return NeuroShardPlanner(address, topology=topology, batch_size=samples_of(name), enumerator=enumerator, debug=False, stats=[])
-
-
-def peak_bytes(profile):
-    live = peak = 0
-    for event in sorted((e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
-    return peak
 
 
 def train(rank, ranks, name, pipeline, address, port, peaks):

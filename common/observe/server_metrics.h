@@ -10,15 +10,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-
-namespace prometheus {
-class Counter;
-class Gauge;
-class Histogram;
-class Registry;
-template <typename T>
-class Family;
-}  // namespace prometheus
+#include "common/observe/prometheus_types.h"
 
 namespace neuroshard {
 

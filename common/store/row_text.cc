@@ -1,6 +1,7 @@
 #include "common/store/row_text.h"
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <type_traits>
@@ -13,12 +14,6 @@ namespace neuroshard {
 namespace {
 
 using Json = nlohmann::json;
-
-// What JSON reads as a real may be beyond every integer, and converting it is then undefined.
-bool IsInteger(const Json& number) {
-  return number.is_number_integer() &&
-         (!number.is_number_unsigned() || std::in_range<std::int64_t>(number.get<std::uint64_t>()));
-}
 
 // The members that NS_FIELDS lists, under their names; words as text.
 template <typename T>
@@ -38,6 +33,9 @@ Json ToJson(const T& value) {
   }
 }
 
+template <typename T>
+inline constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
 // Throws when it is something else.
 template <typename T>
 void FromJson(const Json& json, T& value) {
@@ -46,6 +44,16 @@ void FromJson(const Json& json, T& value) {
                  [&json](const char* name, auto& member) { FromJson(json.at(name), member); });
   } else if constexpr (std::is_enum_v<T>) {
     value = FromText<T>(json.get<std::string>()).value();
+  } else if constexpr (kIsInteger<T>) {
+    // What JSON reads as a real may be beyond every integer, and converting it is then undefined.
+    const bool fits = json.is_number_unsigned()
+                          ? std::in_range<T>(json.get<std::uint64_t>())
+                          : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
+    if (!fits) throw std::range_error("a number is no integer, or beyond those of its field");
+    json.get_to(value);
+  } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+    value.resize(json.size());
+    for (std::size_t i = 0; i < value.size(); ++i) FromJson(json.at(i), value[i]);
   } else {
     json.get_to(value);
   }
@@ -55,14 +63,6 @@ void FromJson(const Json& json, T& value) {
   } else if constexpr (std::is_same_v<T, ReuseHistogram>) {
     if (json.size() != value.size()) throw std::length_error("not a reuse histogram");
   }
-}
-
-template <>
-void FromJson(const Json& json, std::vector<std::int64_t>& values) {
-  if (!std::all_of(json.begin(), json.end(), IsInteger)) {
-    throw std::range_error("a number is no integer");
-  }
-  json.get_to(values);
 }
 
 }  // namespace

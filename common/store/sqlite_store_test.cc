@@ -254,8 +254,8 @@ TEST_F(SqliteStoreTest, DamagedKernelsAndNumbersOfIdsAreDamage) {
               absl::StatusCode::kDataLoss)
         << kernels;
   }
-  for (const char* const change :
-       {"'[1,0,2]', '[1,0]'", "'[1,0,2]', '[1,0,-2]'", "'2.5', '-2.5'", "'7', 'x'"}) {
+  for (const char* const change : {"'[1,0,2]', '[1,0]'", "'[1,0,2]', '[1,0,-2]'", "'2.5', '-2.5'",
+                                   "'7', 'x'", "'7', '1e300'", "'7', '7.5'"}) {
     ExecuteSql(Path(),
                "CREATE TABLE kept AS SELECT * FROM comm_samples;"
                "UPDATE comm_samples SET input_dist = replace(input_dist, " +

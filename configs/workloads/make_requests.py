@@ -109,13 +109,14 @@ def quickstart_tables():
     return lines
 
 
-def request(comment, topology, batch, optimizer, tables):
+def request(comment, topology, batch, optimizer, tables, more=()):
     return "\n".join(
         [f"# {line}" for line in comment]
         + [
             "# Written by make_requests.py; edit that, not this.",
             f"global_batch_size: {batch}",
             f"optimizer: {optimizer}",
+            *more,
             "topology:",
         ]
         + topology
@@ -144,8 +145,8 @@ def requests():
                 "see sources/mlperf_dlrmv4_hstu.yaml. Ids are assumed to follow p(k) ~ k^-"
                 f"{DEDUPLICATED_ZIPF_EXPONENT}: how often they repeat between ranks is not in the reference.",
             ],
-            [f"  hosts: [{{count: {ranks // 8}, num_devices: 8, device: b200}}]", "quantized_comms: {forward_dtype: fp16, backward_dtype: fp16}"],
-            1024 * ranks, "rowwise_adagrad", dlrmv4_tables(),
+            [f"  hosts: [{{count: {ranks // 8}, num_devices: 8, device: b200}}]"], 1024 * ranks, "rowwise_adagrad", dlrmv4_tables(),
+            more=["quantized_comms: {forward_dtype: fp16, backward_dtype: fp16}"],
         )
     for model in ("tiny", "small"):
         yield f"distributed_embeddings_{model}_8.yaml", request(

@@ -7,17 +7,9 @@
 #include <string>
 
 #include "common/base/mutex.h"
+#include "common/observe/prometheus_types.h"
 #include "server/models/model_repository.h"
 #include "server/planner/planner.h"
-
-namespace prometheus {
-class Counter;
-class Gauge;
-class Histogram;
-class Registry;
-template <typename T>
-class Family;
-}  // namespace prometheus
 
 namespace neuroshard {
 

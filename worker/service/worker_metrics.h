@@ -3,14 +3,7 @@
 
 #include <string>
 
-namespace prometheus {
-class Counter;
-class Gauge;
-class Histogram;
-class Registry;
-template <typename T>
-class Family;
-}  // namespace prometheus
+#include "common/observe/prometheus_types.h"
 
 namespace neuroshard {
 

@@ -1,4 +1,4 @@
-// What the proofs of infeasibility.h are made of: what tables take and move at the least in any plan
+// Parts of the proofs of infeasibility.h: what tables take and move at the least in any plan
 // that keeps the rules, and whether ranks can take it.
 #pragma once
 

@@ -51,8 +51,8 @@ Status CheckRoom(const PlanRequest& request, const Plan& plan) {
   }
   if (faults.empty()) return absl::OkStatus();
   if (faults.size() > kNamed) {
-    faults[kNamed] = fmt::format("and {} more", faults.size() - kNamed);
-    faults.resize(kNamed + 1);
+    faults.resize(kNamed);  // CheckPlan does not list them all either
+    faults.emplace_back("and others");
   }
   return WithReason(
       FailedPrecondition("no plan was found: the plan of '{}' does not fit: {}",

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -91,8 +92,8 @@ PlanRequest WithoutSsds(PlanRequest request) {
   return request;
 }
 
-StatusOr<SearchResult> Search(const PlanRequest& request) {
-  return RunSearch(request, BoundTo(request, *MakeAnalyticCostModel()), NeverStop(), nullptr);
+StatusOr<SearchResult> Search(const PlanRequest& request, const StopSignal& stop = NeverStop()) {
+  return RunSearch(request, BoundTo(request, *MakeAnalyticCostModel()), stop, nullptr);
 }
 
 // Each table whole on a rank in a residency of `rules`.
@@ -311,6 +312,34 @@ TEST(RefineHostMemoryTest, LeaveToUseSsdsMakesNoPlanDearer) {
   }
   EXPECT_GT(on_ssd, 0);
   EXPECT_GT(cheaper, 0);
+}
+
+// Time that is left the first times that somebody asks.
+class SomeTimeLeft final : public StopSignal {
+ public:
+  bool ShouldStop() const override { return false; }
+  bool HasTimeLeft() const override { return ++asked < 3; }
+
+  mutable std::atomic<int> asked = 0;
+};
+
+// The devices have room for twice the tables, and none for the one that may not be cut.
+TEST(RefineHostMemoryTest, TheSearchOnDevicesAloneTakesNoTimeOfTheNext) {
+  Random random(7);
+  PlanRequest request = Request(random, 3, 8, 1, 4);
+  request.constraints.sharding_types.clear();
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0};
+  rule.sharding_types = {ShardingType::kTableWise};
+  request.tables[0].num_embeddings = 1'000'000;
+  const std::int64_t bytes = 4 * request.tables[0].num_embeddings * request.tables[0].embedding_dim;
+  for (Device& device : request.topology.devices) device.memory_bytes = bytes / 2;
+  for (std::int64_t& of_host : request.topology.host_memory_bytes) of_host = 4 * bytes;
+  const SomeTimeLeft stop;
+  const auto result = Search(request, stop);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(TierOf(result->plan.tables[0].compute_kernel), MemoryTier::kHost);
+  EXPECT_EQ(stop.asked, 0);
 }
 
 TEST(RefineHostMemoryTest, SsdsTakeWhatDevicesAndHostsDoNot) {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 from neuroshard.command_line import parse_arguments
-from neuroshard.report.answer import answer_of
+from neuroshard.report.answer import Answer, answer_of
 from neuroshard.report.input_files import InputError, read_plan, read_validation
 from neuroshard.report.markup import printable
 from neuroshard.report.plan_page import plan_page
@@ -51,6 +51,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
     return 0
 
 
+def _may_be_of_one_model(answer: Answer, other: Answer) -> bool:
+    """Whether the plans have a table in common; an answer may be without a plan."""
+    names = [{(table.module, table.name) for table in each.plan.tables} for each in (answer, other) if each.plan is not None]
+    return len(names) < 2 or not all(names) or bool(names[0] & names[1])
+
+
 def _rendered(options: argparse.Namespace) -> Dict[Path, bytes]:
     """Everything that is to be written, before anything is."""
     if options.model is not None:
@@ -71,8 +77,7 @@ def _rendered(options: argparse.Namespace) -> Dict[Path, bytes]:
             raise InputErrors(faults)
         answer = answer_of(read["plan"])
         before = (options.compare.name, answer_of(read["compare"])) if read["compare"] is not None else None
-        names = [{(t.module, t.name) for t in each.plan.tables} for each in (answer, *(before or ())[1:]) if each.plan is not None]
-        if len(names) == 2 and all(names) and not names[0] & names[1]:
+        if before is not None and not _may_be_of_one_model(answer, before[1]):
             raise InputError(options.compare, f"has no table of {printable(options.plan)}: a plan of another model")
         text = plan_page(answer, options.plan.name, before, read["measured"])
     files = {}

@@ -84,7 +84,7 @@ def reserve_from(
             "parameters": _bytes([*dense.parameters(), *dense.buffers()]),
             "gradients": _bytes([parameter.grad for parameter in parameters]),
             "optimizer": _bytes(state),
-            "activations": _peak_bytes(profile),
+            "activations": peak_bytes(profile),
             "exchanges": (1 if pipeline == "none" else 2) * vectors,
             "batches": BATCHES_ON_DEVICE[pipeline] * (_bytes(batch) + _bytes(sparse)),
         },
@@ -97,9 +97,6 @@ def dense_copy(module: nn.Module) -> nn.Module:
     collections = (EmbeddingBagCollectionInterface, EmbeddingCollectionInterface)
     tables = {id(each): _Vectors(each) for each in module.modules() if isinstance(each, collections)}
     dense = copy.deepcopy(module, memo=dict(tables))  # deepcopy takes what the memo has for an object's copy
-    is_meta = any(tensor.is_meta for tensor in [*dense.parameters(), *dense.buffers()])
-    if not is_meta:
-        return dense.to("cpu")
     made: Dict[int, torch.Tensor] = {}  # by the tensor on meta, which modules may share
     for each in dense.modules():
         for name, tensor in [*each._parameters.items(), *each._buffers.items()]:
@@ -159,7 +156,7 @@ def _train_step(module: nn.Module, batch: Any, step: Optional[Callable[[nn.Modul
     optimizer.step()
 
 
-def _peak_bytes(profile: torch.profiler.profile) -> int:
+def peak_bytes(profile: torch.profiler.profile) -> int:
     """The most that was allocated beyond what there was at the beginning."""
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
     live = peak = 0

@@ -19,7 +19,7 @@ from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCo
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 
 from neuroshard.torchrec import reserve_from
-from neuroshard.torchrec.measured_reservation import _peak_bytes
+from neuroshard.torchrec.measured_reservation import peak_bytes
 
 SAMPLES = 512
 FEATURES = ["a", "b", "c"]
@@ -55,7 +55,7 @@ def peak_of_training(module, batch, steps=3):
             optimizer.zero_grad()
             module(batch)[0].backward()
             optimizer.step()
-    return _peak_bytes(profile)
+    return peak_bytes(profile)
 
 
 class PartsTest(unittest.TestCase):

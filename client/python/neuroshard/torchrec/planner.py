@@ -495,7 +495,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments) as client:
             # Which model answers depends on the request's devices: the one that prices a plan which places nothing.
             try:
-                answers = client.evaluate(draft.complete(()), v1.Plan()).cost_model
+                answers = client.evaluate(self._request, v1.Plan()).cost_model
             except neuroshard.InvalidRequest:
                 answers = self._base.cost_model  # the plan's own error names its fields
             model = client.model(answers.name, answers.version)

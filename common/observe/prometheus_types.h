@@ -1,0 +1,11 @@
+// Metrics of prometheus-cpp, for headers that only point to them.
+#pragma once
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+class Registry;
+template <typename T>
+class Family;
+}  // namespace prometheus
