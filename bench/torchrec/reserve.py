@@ -4,7 +4,7 @@
     PYTHONPATH=build/dev/client/python/package build/pytorch/bin/python bench/torchrec/reserve.py --bin build/release/bin [--ranks 1] [--models dlrm,dcn,deepfm,hstu]
 
 Each job is DistributedModelParallel over Gloo with FBGEMM's lookups: four steps, Adam for dense parameters, SGD for tables, with no pipeline and with
-TrainPipelineSparseDist. Measured: the most that PyTorch's CPU allocator had given out at once since before the model was made, on the fullest rank.
+TrainPipelineSparseDist. Measured: the most that PyTorch's CPU allocator had given out at once, dense parameters and batches included, on the fullest rank.
 Predicted: reserve_from with its margin, and the plan's memory of that rank; on one rank, which exchanges nothing, without the reserve for exchanges. The tables
 are small, so that the dense part decides. On two ranks and more Gloo's threads give buffers of exchanges back late, another number of them in every run.
 hstu is made here after the paper (three layers, sequences of at most 64); DLRM, DCN and DeepFM are TorchRec's. Exits 1 where a prediction is below what was
@@ -38,6 +38,7 @@ from torchrec.distributed.types import PipelineType  # noqa: E402
 from torchrec.models.deepfm import SimpleDeepFMNN  # noqa: E402
 from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRMTrain  # noqa: E402
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward  # noqa: E402
+from torchrec.optim.optimizers import in_backward_optimizer_filter  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from neuroshard.torchrec import NeuroShardPlanner, reserve_from  # noqa: E402
@@ -132,8 +133,7 @@ def train(rank, ranks, name, pipeline, address, port, peaks):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profile:
         # Copies within the profile: what is made outside of it is not counted.
         sharded = DistributedModelParallel(make_dense_anew(model), device=torch.device("cpu"), plan=plan, sharders=sharders)
-        dense = [p for n, p in sharded.named_parameters() if not n.split(".")[-2].startswith("t")]
-        optimizer = torch.optim.Adam(dense)
+        optimizer = torch.optim.Adam([parameter for _, parameter in in_backward_optimizer_filter(sharded.named_parameters())])
         copies = (clone(batch) for batch in batches)
         if pipeline == "none":
             for batch in copies:

@@ -1,4 +1,5 @@
-// Requests and plans from files. Errors name the file. A request gets another global batch size.
+// Requests and plans from files, whose errors name the file, and another global batch size for a
+// request.
 #pragma once
 
 #include <cstdint>
