@@ -21,7 +21,7 @@ import compare_plans
 from provenance import ROOT
 
 PARTS = ("search", "load", "tasks", "devices", "scale", "validate")
-OTHERS = ("torchrec", "compare_plans", "plans_optimizers", "plans_unpooled", "embeddings", "collectives")
+OTHERS = ("torchrec", "compare_plans", "embeddings", "collectives")
 MODEL = ROOT / "configs/models/cpu-amd-epyc"
 REPORT_COLUMNS = ("train", "held out", "MSE (ms^2)", "MAPE %", "R2", "Kendall tau", "covered %")
 BEGIN, END = "<!-- {}, by bench/readme_tables.py -->\n", "<!-- end -->\n"
@@ -101,17 +101,7 @@ def devices(results):
         ["devices", "tasks solved by `neuroshard`, `refine`", "cost of `refine` to `neuroshard`: mean", "worst task",
          f"first {first['tasks']} tasks: default, in {first['long_ms'] / 1000:g} s", "search of `neuroshard`, ms", "of `refine`, ms"],
         lines,
-    ) + "\nMean cost to `neuroshard` (tasks solved):\n\n" + peers(results["rows"])
-
-
-def peers(rows):
-    counts = by_key(rows, lambda r: r["devices"])
-
-    def cell(r):
-        return f"{r['mean_ratio']:.3f} ({r['solved']})" if r["mean_ratio"] else f"- ({r['solved']})"
-
-    return table(["devices", *map(str, counts)],
-                 [[f"`{strategy}`", *map(cell, of)] for strategy, of in by_key(rows, lambda r: r["strategy"]).items()])
+    )
 
 
 def torchrec_best(case):
@@ -176,10 +166,6 @@ def plans_measured(results):
     return table(["plans", f"predicted cost to `{base}`", "measured", "tasks cheaper, same plan, dearer", "predicted / measured: median"], lines)
 
 
-def order(results):
-    return compare_plans.orders(results["options"]["plans"][0].split(":")[0], results["tasks"]) + "\n"
-
-
 def embeddings(results):
     lines = []
     for stage, optimizers in (("forward", ("sgd", "rowwise_adagrad")), ("backward", ("sgd",)), ("backward", ("rowwise_adagrad",))):
@@ -201,7 +187,7 @@ def collectives(results):
 
 
 TABLES = {"search": search, "load": load, "tasks": tasks, "devices": devices, "torchrec": torchrec, "scale": scale, "validate": validate,
-          "compare_plans": plans_measured, "plans_optimizers": order, "plans_unpooled": order, "embeddings": embeddings, "collectives": collectives}
+          "compare_plans": plans_measured, "embeddings": embeddings, "collectives": collectives}
 
 
 def report_rows(version):
