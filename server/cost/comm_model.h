@@ -25,7 +25,7 @@ struct ShardKinds {
   bool operator==(const ShardKinds&) const = default;
 };
 
-// What a shard adds to the communication of its rank, in the model's own unit: prices are functions
+// Load of a shard on the communication of its rank, in the model's own unit: prices are functions
 // of the sums over a rank's shards. For NeuroShard's networks it is columns of pooled vectors that
 // the rank exchanges for the whole batch.
 struct CommLoad {

@@ -67,10 +67,10 @@ struct ModelCoverage {
 // Properties of the cost function that evaluation and search rely on.
 struct ModelProperties {
   bool splits_compute = false;  // tells forward from backward compute
-  // head is linear without a constant: a rank costs the sum of what its shards cost alone.
+  // The head is linear without a constant: a rank costs the sum of what its shards cost alone.
   bool additive_compute = false;
-  // head is convex: by Jensen's inequality, the mean over ranks of head(sum) is at least head of
-  // the mean sum.
+  // The head is convex: by Jensen's inequality, the mean over ranks of head(sum) is at least head
+  // of the mean sum.
   bool convex_compute = false;
   // A rank's communication costs the sum of what its shards' loads cost alone; other ranks and
   // start offsets do not matter.

@@ -18,7 +18,7 @@ std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request,
 // Tables of a plan in place that local search leaves alone. Empty vectors: none.
 struct FixedTables {
   std::vector<const TablePlan*> plans;  // by table; null: free
-  // By table: free to move, but not to be replicated on every rank.
+  // Free tables, by table, that may not be replicated on every rank.
   std::vector<bool> uncopied;
 };
 
