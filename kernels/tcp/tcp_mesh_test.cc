@@ -109,7 +109,8 @@ TEST(TcpMeshTest, BytesThatAreNoHeaderEndTheGroupAndNothingElse) {
   Transfer transfers[] = {Receive(1, received)};
   EXPECT_THAT(Message(mesh.Run(transfers, Later())),
               HasSubstr("rank 1: received 10 of 10 bytes: it sends"));
-  EXPECT_EQ(mesh.Run({}, Later()).code(), absl::StatusCode::kAborted);
+  Transfer sends[] = {Send(1, received)};  // which raises no SIGPIPE
+  EXPECT_EQ(mesh.Run(sends, Later()).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(send(peer.get(), "x", 1, MSG_NOSIGNAL), -1) << "the connection is still open";
 }
 
