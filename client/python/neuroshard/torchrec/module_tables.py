@@ -373,7 +373,10 @@ class TableEnumerator(EmbeddingEnumerator):
                 + (f"; without a sharder: {', '.join(without_sharder)}" if without_sharder else "")
                 + f" (sharders for: {', '.join(sharder.module_type.__name__ for sharder in sharders) or 'nothing'}): the plan is empty"
             )
-        warnings += [*self._unknown_tables(owners), *self._unknown_words()]
+        words, more_words = self._unknown_words()
+        if words:  # before TorchRec speaks of them, table by table
+            raise PlannerError("; ".join(words), PlannerErrorType.INPUT_VALIDATION)
+        warnings += [*self._unknown_tables(owners), *more_words]
         faults: List[str] = []
         strict: Dict[str, List[str]] = {}  # tables by what is left to them
         others: List[str] = []  # of another device group
@@ -395,7 +398,7 @@ class TableEnumerator(EmbeddingEnumerator):
         if others:
             warnings.append(f"of another device_group than the topology's {self._compute_device}, and not in the plan: {', '.join(others)}")
         if faults or strict:
-            texts = faults + [f"{', '.join(labels)}: {text}" for text, labels in strict.items()] + warnings
+            texts = faults + [f"{', '.join(labels)}: {text}" for text, labels in strict.items()]
             raise PlannerError("; ".join(texts), PlannerErrorType.INPUT_VALIDATION if faults else PlannerErrorType.STRICT_CONSTRAINTS)
         _leave_out(tables, HOST_TYPES, lambda table: topology.world_size % ranks_of_host(topology) != 0)
         _keep_means_whole(tables)
@@ -416,14 +419,20 @@ class TableEnumerator(EmbeddingEnumerator):
                 hint = did_you_mean(given, list(names))
             yield f"constraints for {given}: the module has no such table that the sharders shard{hint}"
 
-    def _unknown_words(self) -> Iterator[str]:
-        """Of constraints, those that TorchRec has not, and so would pass over."""
+    def _unknown_words(self) -> Tuple[List[str], List[str]]:
+        """Of constraints, those that TorchRec has not and passes over: (where they leave nothing, where others are beside them)."""
+        alone, beside = [], []
         for name, constraint in (self._constraints or {}).items():
             for field, words in (("sharding_types", ShardingType), ("compute_kernels", EmbeddingComputeKernel)):
                 known = [each.value for each in words]
-                for word in getattr(constraint, field) or ():
-                    if word not in known:
-                        yield f"constraints for {name}: {field} has {str(word)!r}, which TorchRec does not have{did_you_mean(str(word), known)}"
+                given = getattr(constraint, field) or ()
+                found = alone if not set(given) & set(known) else beside
+                found += [
+                    f"constraints for {name}: {field} has {str(word)!r}, which TorchRec does not have{did_you_mean(str(word), known)}"
+                    for word in given
+                    if word not in known
+                ]
+        return alone, beside
 
     def _owners(self, module: nn.Module) -> Tuple[List[_Owner], List[str]]:
         """(modules with a sharder, paths of embedding collections without one)."""

@@ -273,7 +273,7 @@ class ModulesTest(Case):
             make(topology=gpus(ssd_cap=0), constraints=on_ssd).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "use_virtual_table"):
             make(constraints={"a": ParameterConstraints(use_virtual_table=True)}).plan(small_model(), sharders)
-        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "constraints for a: sharding_types has 'no_such_type', which TorchRec does not have"):
+        with self.refused(kind, "constraints for a: sharding_types has 'no_such_type', which TorchRec does not have"):
             make(constraints={"a": ParameterConstraints(sharding_types=["no_such_type"])}).plan(small_model(), sharders)
         unpooled = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])]))
         with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ec.s", "which unpooled tables cannot be"):
