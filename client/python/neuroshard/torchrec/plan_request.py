@@ -253,7 +253,7 @@ def _pipeline(enumerator: EmbeddingEnumerator, tables: Sequence[ModuleTable]) ->
 
 
 def _memory_rule(enumerator: EmbeddingEnumerator) -> Tuple[str, List[str]]:
-    """(the one that counts what the enumerator's storage estimator does, or more; what to know of it)."""
+    """(the one that counts what the enumerator's storage estimator is told to; what to know of it)."""
     estimator = _estimator(enumerator)
     if estimator is not None and estimator._is_inference:
         return "weights_only", ["is_inference: memory is counted of weights alone, as TorchRec does; times are those of training"]

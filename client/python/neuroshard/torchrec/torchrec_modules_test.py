@@ -19,6 +19,7 @@ from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerCollectionSharder, EmbeddingTowerSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, EmbeddingBagSharder
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
+from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
@@ -186,6 +187,7 @@ class Case:
     devices: tuple = ("cuda", "cpu")
 
 
+BY_ROWS = [ManagedCollisionEmbeddingBagCollectionSharder(ebc_sharder=Only(["row_wise"]))]
 SMALL = model(ebc=bags(bag("a"), bag("b", 2000), bag("c", 3000, 32)))
 BIG = {"hbm_cap": 2 * GIB, "ddr_cap": 8 * GIB}
 CASES = {
@@ -244,9 +246,9 @@ CASES = {
     **{str(kind.value).lower(): Case(model(ebc=bags(bag("a", data_type=kind), bag("b", 2000))), devices=("cuda",)) for kind in (DataType.INT8, DataType.INT4, DataType.INT2, DataType.NFP8)},
     "int2 vectors": Case(SMALL, constraints=limits("a", output_dtype=DataType.INT2), devices=("cuda",)),
     "quantised int4": Case(quantised(DataType.INT4), [QuantEmbeddingBagCollectionSharder()], devices=("cuda",)),
-    "sorted ids": Case(collisions(sorted_ids, [bag("a", 1024), bag("b", 2048)], bags, ManagedCollisionEmbeddingBagCollection)),
-    "hashed ids": Case(collisions(hashed(4), [bag("a", 1024)], bags, ManagedCollisionEmbeddingBagCollection)),
-    "hashed ids in uneven buckets": Case(collisions(hashed(3), [bag("a", 1023)], bags, ManagedCollisionEmbeddingBagCollection)),
+    "sorted ids": Case(collisions(sorted_ids, [bag("a", 1024), bag("b", 2048)], bags, ManagedCollisionEmbeddingBagCollection), BY_ROWS),
+    "hashed ids": Case(collisions(hashed(4), [bag("a", 1024)], bags, ManagedCollisionEmbeddingBagCollection), BY_ROWS),
+    "hashed ids in uneven buckets": Case(collisions(hashed(3), [bag("a", 1023)], bags, ManagedCollisionEmbeddingBagCollection), BY_ROWS),
     "hashed sequences": Case(collisions(hashed(4), [sequence("s", 1024)], sequences, ManagedCollisionEmbeddingCollection)),
     # Optimizers.
     "optimizers by table": Case(optimizers(a=RowWiseAdagrad, b=torch.optim.Adagrad)),
