@@ -6,9 +6,10 @@
 import json
 import os
 import tempfile
+import unittest.mock
 
 import torch
-from planner_case import Case, Model, bag, bags, gpus, main, make, relay, small_model
+from planner_case import FREE, Case, Model, bag, bags, gpus, main, make, relay, small_model
 from torch import nn
 from torchrec import EmbeddingCollection, EmbeddingConfig, KeyedJaggedTensor, PoolingType
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
@@ -18,7 +19,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, Emb
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
 from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
 from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
-from torchrec.distributed.planner.planners import validate_compute_kernels
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner, validate_compute_kernels
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, CacheStatistics, DataType, KeyValueParams
@@ -211,7 +212,11 @@ class ModulesTest(Case):
         with relay() as (address, service):
             plan = make(address, topology=gpus(3, 3)).plan(model(uneven), [ManagedCollisionEmbeddingBagCollectionSharder()])
         self.assertEqual([rule.row_multiple for rule in service.requests[0].constraints.tables], [128])
-        self.assertEqual([shard.shard_sizes[0] for shard in plan.plan["mc"]["a"].sharding_spec.shards], [3 * 128, 3 * 128, 2 * 128])
+        theirs = EmbeddingShardingPlanner(topology=gpus(3, 3), batch_size=128, storage_reservation=FREE, debug=False, stats=[])
+        with unittest.mock.patch("torch._utils_internal.justknobs_check", return_value=True):  # without it TorchRec's planner refuses them
+            expected = theirs.plan(model(uneven), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        for each in (plan, expected):
+            self.assertEqual([shard.shard_sizes[0] for shard in each.plan["mc"]["a"].sharding_spec.shards], [3 * 128, 3 * 128, 2 * 128])
         policy = HashZchManagedCollisionModule(zch_size=1024, device=torch.device("meta"), total_num_buckets=4)
         request = self.request(model(policy), [ManagedCollisionEmbeddingBagCollectionSharder()])
         beside = sum(each.numel() * each.element_size() for each in policy.buffers())

@@ -18,25 +18,33 @@ from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerCollectionSharder, EmbeddingTowerSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, EmbeddingBagSharder
+from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
 from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
+from torchrec.distributed.itep_embeddingbag import ITEPEmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import CollectiveType, CustomTopologyData, GeneralizedCommsBandwidth, ParameterConstraints, PlannerError, Topology
+from torchrec.distributed.quant_embedding import QuantEmbeddingCollectionSharder
 from torchrec.distributed.quant_embeddingbag import QuantEmbeddingBagCollectionSharder
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.test_utils.test_model import TestSparseNN, TestTowerCollectionSparseNN, TestTowerSparseNN
 from torchrec.distributed.types import CacheParams, KeyValueParams, PipelineType, ShardingPlan
+from torchrec.models.dlrm import DLRM
 from torchrec.modules.embedding_configs import DataType
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
+from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec.modules.hash_mc_modules import HashZchManagedCollisionModule
+from torchrec.modules.itep_embedding_modules import ITEPEmbeddingBagCollection
+from torchrec.modules.itep_modules import GenericITEPModule
 from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection, ManagedCollisionEmbeddingCollection
 from torchrec.modules.mc_modules import DistanceLFU_EvictionPolicy, ManagedCollisionCollection, MCHManagedCollisionModule
+from torchrec.modules.pec_embedding_modules import PECEmbeddingCollection
 from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
-from torchrec.quant.embedding_modules import EmbeddingBagCollection as QuantEmbeddingBagCollection
+from torchrec.quant.embedding_modules import EmbeddingBagCollection as QuantEmbeddingBagCollection, EmbeddingCollection as QuantEmbeddingCollection
 
 from neuroshard.torchrec import NeuroShardPlanner
 
@@ -148,6 +156,11 @@ def sorted_ids(config, device):
     return MCHManagedCollisionModule(zch_size=config.num_embeddings, device=device, eviction_interval=2, eviction_policy=DistanceLFU_EvictionPolicy(), input_hash_size=10000)
 
 
+def pruned(device):
+    made = EmbeddingBagCollection(tables=[bag("a"), bag("b", 2000)], device=device)
+    return Model(itep=ITEPEmbeddingBagCollection(made, GenericITEPModule(table_name_to_unpruned_hash_sizes={"a": 2000}, lookups=[], enable_pruning=True, pruning_interval=500)))
+
+
 def quantised(kind):
     return lambda device: Model(q=QuantEmbeddingBagCollection(tables=[bag("a", data_type=kind), bag("b", 2000, data_type=kind)], is_weighted=False, device=META))
 
@@ -224,6 +237,7 @@ CASES = {
     "prefetching": Case(sparse_nn(tables(2)), constraints=limits(["table_0"], compute_kernels=["fused_uvm_caching"], cache_params=CacheParams(load_factor=0.1, prefetch_pipeline=True)), devices=("cuda",)),
     "quantised": Case(quantised(DataType.INT8), [QuantEmbeddingBagCollectionSharder()], arguments=estimator(is_inference=True), devices=("cuda",)),
     "weighted by constraint": Case(SMALL, constraints=limits("a", is_weighted=True)),
+    "weighted sequences by constraint": Case(model(ec=sequences(sequence("s"))), constraints=limits("s", is_weighted=True)),
     "peak memory": Case(SMALL, arguments=estimator(pipeline_type=PipelineType.TRAIN_SPARSE_DIST, run_embedding_at_peak_memory=True)),
     "variable batches": Case(SMALL, constraints=limits("a", pooling_factors=[2.0], num_poolings=[3.0], batch_sizes=[64])),
     # test_storage_reservations.py, test_utils.py, test_types.py
@@ -241,6 +255,12 @@ CASES = {
     "mean": Case(model(ebc=bags(bag("a", pooling=PoolingType.MEAN)))),
     "a bag": Case(lambda device: Model(a=nn.EmbeddingBag(64, 8, mode="sum", include_last_offset=True, device=device), over=nn.Linear(8, 1)), [EmbeddingBagSharder()]),
     "feature processors": Case(processed),
+    "feature processors by rows": Case(processed, [FeatureProcessedEmbeddingBagCollectionSharder(Only(["row_wise"]))], constraints=limits("ab", sharding_types=["row_wise"])),
+    "fused by itself": Case(lambda device: Model(fused=FusedEmbeddingBagCollection(tables=[bag("a"), bag("b", 2000)], optimizer_type=torch.optim.SGD, optimizer_kwargs={"lr": 0.1}, device=CPU))),
+    "two ways of looking up": Case(lambda device: Model(pec=PECEmbeddingCollection(sequences(sequence("s"), sequence("t", 500))(device)))),
+    "pruned": Case(pruned, [ITEPEmbeddingBagCollectionSharder()]),
+    "dlrm": Case(lambda device: DLRM(bags(*tables(4, 1000, 16))(device), dense_in_features=4, dense_arch_layer_sizes=[8, 16], over_arch_layer_sizes=[8, 1])),
+    "quantised sequences": Case(lambda device: Model(q=QuantEmbeddingCollection(tables=[sequence("s", data_type=DataType.INT8)], device=META)), [QuantEmbeddingCollectionSharder()], devices=("cuda",)),
     "pooled and not": Case(model(ebc=bags(bag("a"), bag("b", 2000)), ec=sequences(sequence("s"), sequence("t", 500)))),
     **{str(kind.value).lower(): Case(model(ebc=bags(bag("a", data_type=kind), bag("b", 2000)))) for kind in (DataType.FP16, DataType.BF16)},
     **{str(kind.value).lower(): Case(model(ebc=bags(bag("a", data_type=kind), bag("b", 2000))), devices=("cuda",)) for kind in (DataType.INT8, DataType.INT4, DataType.INT2, DataType.NFP8)},
