@@ -42,6 +42,7 @@ FUSED_UVM_CACHING = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 HOST_KERNELS = (EmbeddingComputeKernel.FUSED_UVM.value, FUSED_UVM_CACHING)  # rows in the host's memory
 KEY_VALUE = EmbeddingComputeKernel.KEY_VALUE.value  # rows on the host's SSDs
 QUANT_UVM_CACHING = EmbeddingComputeKernel.QUANT_UVM_CACHING.value
+KEY_VALUE_DTYPES = ("fp32", "fp16")  # FBGEMM's
 CACHED_KERNELS = (FUSED_UVM_CACHING, QUANT_UVM_CACHING, KEY_VALUE)  # some of the rows in device memory as well
 MAX_LOAD_FACTOR = math.nextafter(1.0, 0.0)  # TorchRec's planner takes a plan whose caches hold less than all rows
 
@@ -462,6 +463,8 @@ class TableEnumerator(EmbeddingEnumerator):
         own_kernels: Dict[str, str] = {}
         for kind, kernel in self._kernels(owner, name):
             word = kernel if kernel in kernels_of(kind) else self.stand_ins.get(kernel, "")
+            if word == KEY_VALUE and covering_dtype(owner.weight_type(name, tensor)) not in KEY_VALUE_DTYPES:
+                continue
             if word in kernels_of(kind) and owner.runs(tensor, kind, self._compute_device):
                 if word not in offers.setdefault(kind, []):
                     offers[kind].append(word)
@@ -503,8 +506,8 @@ class TableEnumerator(EmbeddingEnumerator):
             output_dtype=covering_dtype(output_type),
             wire_dtypes=wire,
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
-            weighted=owner.is_weighted or bool(constraint and constraint.is_weighted),
-            cache_load_factor=(cache.load_factor or owner.fused_params.get("cache_load_factor") or None) if cached else None,
+            weighted=owner.is_pooled and (owner.is_weighted or bool(constraint and constraint.is_weighted)),
+            cache_load_factor=(min(1.0, cache.load_factor or owner.fused_params.get("cache_load_factor") or 0.0) or None) if cached else None,
             key_value_params=(constraint and constraint.key_value_params if KEY_VALUE in kernels else None) or KeyValueParams(),
             prefetched=prefetched,
             optimizer=_OPTIMIZERS.get(optimizer),
@@ -514,7 +517,7 @@ class TableEnumerator(EmbeddingEnumerator):
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
             buckets=owner.buckets(name, self._world_size),
             unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled)
-            + unpriced.of_constraint(constraint)
+            + unpriced.of_constraint(constraint, owner.is_pooled)
             + (unpriced.of_host_memory(constraint) if any(each in kernels for each in HOST_KERNELS) else [])
             + unpriced.of_config(owner.configs.get(name))
             + (unpriced.of_prefetching(cache, owner.fused_params) if prefetched else [])
@@ -570,9 +573,11 @@ def _leave_out(tables: Sequence[ModuleTable], types: Collection[str], where: Cal
 
 
 def _keep_means_whole(tables: Sequence[ModuleTable]) -> None:
-    """Takes the types that cut rows from mean-pooled tables whose constraints do not ask for them, unless they are alone in their module.
+    """Takes the types that cut rows from mean-pooled tables, unless they are alone in their module; where that leaves none, the others from its other tables.
 
     TorchRec divides by the number of ids after rows were added up, and 1.9 then divides the values of the module's other tables as well.
     """
     sizes = collections.Counter(table.path for table in tables)
-    _leave_out(tables, ROW_TYPES, lambda table: table.pooling_mode == "mean" and sizes[table.path] > 1 and not table.constrained)
+    _leave_out(tables, ROW_TYPES, lambda table: table.pooling_mode == "mean" and sizes[table.path] > 1)
+    cut = {table.path for table in tables if table.pooling_mode == "mean" and set(table.types) <= ROW_TYPES}
+    _leave_out(tables, {kind.value for kind in ShardingType} - ROW_TYPES, lambda table: table.path in cut)

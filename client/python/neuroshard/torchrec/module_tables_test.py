@@ -297,6 +297,8 @@ class ModulesTest(Case):
         plan, found, requests = told(nn.Linear(2, 2))
         self.assertEqual((plan.plan, requests), ({}, []))
         self.assertRegex(found, "no tables that the sharders shard .*: the plan is empty")
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "no tables"):
+            make().evaluate(plan, nn.Linear(2, 2), get_default_sharders())
         plan, found, _ = told(small_model(), [EmbeddingCollectionSharder()])
         self.assertEqual(plan.plan, {})
         self.assertIn("without a sharder: ebc", found)
@@ -318,6 +320,18 @@ class ModulesTest(Case):
         a = self.tables(requests[0])["ebc", "a"]
         self.assertEqual((list(a.pooling_factors), list(a.features)), ([1.0, 2.0], ["f_a", "a[1]"]))
         self.assertIn("2 pooling_factors for 1 features", found)
+        _, found, requests = told(small_model(), constraints={"a": ParameterConstraints(feature_names=["q", "q"])})
+        self.assertEqual(list(self.tables(requests[0])["ebc", "a"].features), ["q", "a[1]"])
+        unpooled = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])]))
+        _, found, requests = told(unpooled, constraints={"s": ParameterConstraints(is_weighted=True)})
+        self.assertFalse(requests[0].tables[0].weighted)
+        self.assertIn("is_weighted: the weights of ids of an unpooled table are not priced: ec.s", found)
+        _, found, requests = told(small_model(), constraints={"a": ParameterConstraints(cache_params=CacheParams(load_factor=1.5))})
+        self.assertEqual([rule.cache_load_factor for rule in requests[0].constraints.tables if "ebc.a" in rule.tables], [1.0])
+        # FBGEMM has rows on SSD in fp32 and fp16.
+        narrow = Model(ebc=bags(bag("a", data_type=DataType.BF16)))
+        _, found, requests = told(narrow, constraints={"a": ParameterConstraints(compute_kernels=["fused", "key_value"])})
+        self.assertFalse(any(rule.compute_kernels for rule in requests[0].constraints.tables) or requests[0].topology.hosts[0].ssd_bytes)
         _, found, requests = told(Model(ebc=bags(bag("a", feature_names=["x", "y"]))), constraints={"a": ParameterConstraints(pooling_factors=[3.0], num_poolings=[2.0])})
         a = self.tables(requests[0])["ebc", "a"]
         self.assertEqual((list(a.pooling_factors), list(a.num_poolings), list(a.features)), ([3.0, 3.0], [2.0, 2.0], ["x", "y"]))
@@ -394,6 +408,12 @@ class ModulesTest(Case):
         self.assertFalse(self.types(request)["a"] & {"row_wise", "table_row_wise", "grid_shard"})
         self.assertIn("row_wise", self.types(request)["b"])
         self.assertIn("row_wise", self.types(request)["c"])
+        # Constraints that leave another type do not ask for it either; where they leave none, the others are cut in rows, too.
+        both = {"a": ParameterConstraints(sharding_types=["row_wise", "table_wise"])}
+        self.assertEqual(self.types(self.request(Model(ebc=bags(bag("a", **mean), bag("b"))), request=analytic, constraints=both))["a"], {"table_wise"})
+        alone = {"a": ParameterConstraints(sharding_types=["row_wise"])}
+        found = self.types(self.request(Model(ebc=bags(bag("a", **mean), bag("b"))), request=analytic, constraints=alone))
+        self.assertEqual((found["a"], found["b"]), ({"row_wise"}, {"row_wise", "table_row_wise"}))
         constraints = {"a": ParameterConstraints(sharding_types=["row_wise"]), "b": ParameterConstraints(sharding_types=["table_wise"])}
         with self.refused(PlannerErrorType.INVALID_RANK_ASSIGNMENT, "ebc.a", "wrong values for ebc.b"):
             make(constraints=constraints).plan(Model(ebc=bags(bag("a", **mean), bag("b"))), get_default_sharders())

@@ -57,20 +57,18 @@ def _memory(topology: Topology) -> List[int]:
     return [device.storage.ddr if topology.compute_device == "cpu" else device.storage.hbm for device in topology.devices]
 
 
-def _cap(reserved: Topology, ranks: range, memory: str) -> int:
-    """Of each rank of a host, the least of theirs: TorchRec has a ddr_cap and an ssd_cap a rank, the service one for a host's. 0 would be no limit."""
-    return max(1, min(getattr(reserved.devices[rank].storage, memory) for rank in ranks))
-
-
 def _host(reserved: Topology, ranks: range, host_memory: bool, ssd: bool) -> v1.HostGroup:
-    """The host's memory and SSDs for tables."""
+    """The host's memory and SSDs for tables. TorchRec has a ddr_cap and an ssd_cap a rank, the service one for all ranks of a host: the least."""
+
+    def caps(memory: str) -> Tuple[int, int]:
+        found = [getattr(reserved.devices[rank].storage, memory) for rank in ranks]
+        return sum(found), max(min(found), 1 if sum(found) else 0)  # 0 would be no limit
+
     host = v1.HostGroup()
     if host_memory:
-        host.max_host_memory_bytes_per_device = _cap(reserved, ranks, "ddr")
-        host.host_memory_bytes = sum(reserved.devices[rank].storage.ddr for rank in ranks)
+        host.host_memory_bytes, host.max_host_memory_bytes_per_device = caps("ddr")
     if ssd:
-        host.max_ssd_bytes_per_device = _cap(reserved, ranks, "ssd")
-        host.ssd_bytes = sum(reserved.devices[rank].storage.ssd for rank in ranks)
+        host.ssd_bytes, host.max_ssd_bytes_per_device = caps("ssd")
     return host
 
 
@@ -198,7 +196,8 @@ def _table_message(
     poolings: Sequence[float] = (constraint and constraint.num_poolings) or []
     batches: Sequence[int] = (constraint and constraint.batch_sizes) or []
     # TorchRec does not compare their number with the table's features.
-    features = [*(table.features or [table.key[1]]), *(f"{table.key[1]}[{index}]" for index in range(len(table.features or [""]), len(factors)))]
+    features = list(dict.fromkeys(table.features)) or [table.key[1]]
+    features += [f"{table.key[1]}[{index}]" for index in range(len(features), len(factors))]
     for name, given in (("pooling_factors", factors), ("num_poolings", poolings), ("batch_sizes", batches)):
         if given and len(given) != len(factors):
             raise _refuse(f"{table.label}: {len(given)} {name} for {len(factors)} pooling_factors")

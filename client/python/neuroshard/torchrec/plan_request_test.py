@@ -133,6 +133,9 @@ class RequestsTest(Case):
         self.assertEqual([(host.host_memory_bytes, host.max_host_memory_bytes_per_device) for host in request.topology.hosts], [(2 * GIB, GIB), (3 * GIB, GIB)])
         self.assertIn("ddr_cap of ranks of a host differs: the least is taken for each of them", found)
         self.request(small_model(), topology=uneven, constraints=fused)
+        some = gpus(custom_topology_data=CustomTopologyData({"ddr_cap": [0, 0, 0, GIB]}, 4))  # 0 would be no limit
+        hosts = self.request(small_model(), topology=some).topology.hosts
+        self.assertEqual([(host.host_memory_bytes, host.max_host_memory_bytes_per_device) for host in hosts], [(0, 0), (GIB, 1)])
 
     def test_kernels_and_load_factors_are_those_of_constraints_and_fused_params(self):
         def rules(**more):

@@ -17,11 +17,13 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase, to_sharding_plan
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
+    Perf,
     PlanDebugStats,
     PlannerError,
     PlannerErrorType,
     ShardingOption,
     Stats,
+    Storage,
     StorageReservation,
     Topology,
 )
@@ -265,6 +267,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _priced(self, plans: Sequence[Tuple[str, Layout]], module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]) -> PlanComparison:
         tables = self._enumerator.tables(module, sharders, self._topology)
+        if not tables:
+            raise PlannerError("; ".join(self._enumerator.warnings), PlannerErrorType.INPUT_VALIDATION)
         shapes = {table.key: (table.rows, table.cols) for table in tables}
         plans = [(name, with_modules(layout, tables)) for name, layout in plans]
         request = self._draft(module, sharders, tables).complete(())
@@ -359,8 +363,13 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         options = chosen_options(layout, tables, self._topology, self._batch_size)
         for callback in self._callbacks:
             options = callback(options)
-        self._estimate(options, tables)
-        self._warn_of_other_estimates(options)
+        try:
+            self._estimate(options, tables)
+            self._warn_of_other_estimates(options)
+        except (AssertionError, ValueError) as fault:  # of options that TorchRec's own planner fails at
+            logger.warning("the plan has no estimates, since TorchRec's estimators fail: %s", fault)
+            for shard in (shard for option in options for shard in option.shards):
+                shard.perf, shard.storage = Perf(0, 0, 0, 0), shard.storage or Storage(0, 0)
         plan = to_sharding_plan(options, self._topology)
         self._options, self._groups = options, table_groups(plan, tables)
         for fault in cache_faults(self._groups):
