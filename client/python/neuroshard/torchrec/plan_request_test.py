@@ -75,6 +75,13 @@ class RequestsTest(Case):
         every = {"data_parallel", "table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise"}
         self.assertEqual(hosts(4, 8), ([(1, 4)], every))
         self.assertEqual(hosts(4, 3), ([(1, 3), (1, 1)], every - {"table_column_wise", "table_row_wise"}))
+        # TorchRec's estimators, and so its planner, fail at copies on a part of a host.
+        with self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+            copies = {name: ParameterConstraints(sharding_types=["data_parallel"]) for name in "abc"}
+            planner = make(topology=gpus(4, 8), constraints=copies)
+            planner.plan(small_model(), get_default_sharders())
+        self.assertIn("the plan has no estimates, since TorchRec's estimators fail", "\n".join(logs.output))
+        self.assertEqual({option.total_perf for option in planner.get_selected_options()}, {0})
         uneven = gpus(custom_topology_data=CustomTopologyData({"hbm_cap": [GIB, 0, GIB, GIB]}, 4))
         constraints = {name: ParameterConstraints(sharding_types=["table_wise"]) for name in "abc"}
         plan = make(topology=uneven, constraints=constraints).plan(small_model(), get_default_sharders())
