@@ -21,7 +21,7 @@ import compare_plans
 from provenance import ROOT
 
 PARTS = ("search", "load", "tasks", "devices", "scale", "validate")
-OTHERS = ("torchrec", "compare_plans", "plans_optimizers", "plans_unpooled", "embeddings", "collectives")
+OTHERS = ("torchrec", "compare_plans", "embeddings", "collectives")
 MODEL = ROOT / "configs/models/cpu-amd-epyc"
 REPORT_COLUMNS = ("train", "held out", "MSE (ms^2)", "MAPE %", "R2", "Kendall tau", "covered %")
 BEGIN, END = "<!-- {}, by bench/readme_tables.py -->\n", "<!-- end -->\n"
@@ -101,17 +101,7 @@ def devices(results):
         ["devices", "tasks solved by `neuroshard`, `refine`", "cost of `refine` to `neuroshard`: mean", "worst task",
          f"first {first['tasks']} tasks: default, in {first['long_ms'] / 1000:g} s", "search of `neuroshard`, ms", "of `refine`, ms"],
         lines,
-    ) + "\nMean cost to `neuroshard` (tasks solved):\n\n" + peers(results["rows"])
-
-
-def peers(rows):
-    counts = by_key(rows, lambda r: r["devices"])
-
-    def cell(r):
-        return f"{r['mean_ratio']:.3f} ({r['solved']})" if r["mean_ratio"] else f"- ({r['solved']})"
-
-    return table(["devices", *map(str, counts)],
-                 [[f"`{strategy}`", *map(cell, of)] for strategy, of in by_key(rows, lambda r: r["strategy"]).items()])
+    )
 
 
 def torchrec_best(case):
@@ -176,10 +166,6 @@ def plans_measured(results):
     return table(["plans", f"predicted cost to `{base}`", "measured", "tasks cheaper, same plan, dearer", "predicted / measured: median"], lines)
 
 
-def order(results):
-    return compare_plans.orders(results["options"]["plans"][0].split(":")[0], results["tasks"]) + "\n"
-
-
 def embeddings(results):
     lines = []
     for stage, optimizers in (("forward", ("sgd", "rowwise_adagrad")), ("backward", ("sgd",)), ("backward", ("rowwise_adagrad",))):
@@ -201,7 +187,7 @@ def collectives(results):
 
 
 TABLES = {"search": search, "load": load, "tasks": tasks, "devices": devices, "torchrec": torchrec, "scale": scale, "validate": validate,
-          "compare_plans": plans_measured, "plans_optimizers": order, "plans_unpooled": order, "embeddings": embeddings, "collectives": collectives}
+          "compare_plans": plans_measured, "embeddings": embeddings, "collectives": collectives}
 
 
 def report_rows(version):
@@ -234,23 +220,12 @@ def model(rows):
     )
 
 
-def conditions():
-    """Held-out errors of the newest version's compute, by condition."""
-    version = max(int(folder.name) for folder in MODEL.iterdir() if folder.name.isdigit())
-    rows = report_rows(version)
-    return table(
-        ["compute of held-out samples", "samples", "MAPE", "before", "Kendall tau", "inside the 90 % interval"],
-        [[name, row["held out"], f"{float(row['MAPE %']):.1f} %", f"{float(rows[name + ', before']['MAPE %']):.1f} %", f"{float(row['Kendall tau']):.3f}",
-          f"{float(row['covered %']):.0f} %"] for name, row in rows.items() if name + ", before" in rows],
-    )
-
-
 # README.md
 
 
 def headline(parts, rows):
     def only(name):
-        return f"`bench/run_all.py --bin B --only {name}`"
+        return f"`run_all.py --only {name}`"
 
     def cost(part, strategy, count):
         return next(r for r in parts[part]["results"]["rows"] if (r["strategy"], r["devices"]) == (strategy, count))
@@ -267,23 +242,22 @@ def headline(parts, rows):
     return table(
         ["figure", "value", "command"],
         [
-            ["predicted cost on NeuroShard's 100 tasks, 4 devices, `neuroshard` = 1: `refine`, best greedy baseline",
-             f"{refine['mean_ratio']:.3f}, {greedy['mean_ratio']:.3f}", only("tasks")],
-            ["the same tasks on 8, 32, 128 devices (made-up communication): `refine`",
+            ["cost on NeuroShard's 100 tasks, 4 devices: `refine`; best greedy",
+             f"{refine['mean_ratio']:.3f}; {greedy['mean_ratio']:.3f}", only("tasks")],
+            ["`refine` on 8, 32, 128 devices, made-up communication",
              ", ".join(f"{cost('devices', 'refine', count)['mean_ratio']:.3f}" for count in (8, 32, 128)), only("devices")],
-            [f"predicted cost to the best of {span([len(c['torchrec']) for c in planned], 0)} settings of TorchRec 1.9.2, {len(planned)} requests on "
-             f"{min(c['ranks'] for c in planned)} to {max(c['ranks'] for c in planned)} ranks",
-             span([c["ours"]["cost_ms"] / torchrec_best(c)["cost_ms"] for c in planned]), "[`bench/torchrec/compare.py`](bench/README.md#torchrecs-planner)"],
-            [f"*measured* cost of `refine`'s plans, `neuroshard` = 1, {len(measured)} tasks on two CPU workers",
-             f"{statistics.mean(measured):.3f} +- {standard_error(measured):.3f}", "[`bench/compare_plans.py`](bench/README.md#plans-measured)"],
-            ["error of the predicted cost of one plan, run on two CPU workers", f"{min(errors):+.1f} to {max(errors):+.1f} %", only("validate")],
-            ["error of the compute model (MAPE) on held-out samples, on tables that training did not see",
-             f"{float(rows['compute']['MAPE %']):.1f} %, {float(rows['compute, unseen tables']['MAPE %']):.1f} %", "[`neuroshard-pretrain train`](bench/README.md#the-shipped-cost-model)"],
-            ["first plan, whole search of `refine`, 100 tasks (p50, one call in flight)",
-             f"{ms(streams[1]['first_plan_p50_ms'])} ms, {ms(streams[1]['p50_ms'])} ms", only("load")],
-            ["plans a second of `refine` with 16 calls in flight", f"{streams[16]['plans_per_s']:.0f}", only("load")],
-            [f"{largest['tables']:,} tables on {largest['ranks']:,} ranks: first plan, whole search, peak memory",
-             f"{largest['first_plan_ms']:.0f} ms, {largest['search_ms']:.0f} ms, {largest['peak_rss_bytes'] / 2**20:.0f} MiB", only("scale")],
+            [f"cost by TorchRec's formulas, best plan of TorchRec 1.9.2 = 1, {len(planned)} requests",
+             span([c["ours"]["cost_ms"] / torchrec_best(c)["cost_ms"] for c in planned]), "`torchrec/compare.py`"],
+            [f"*measured* cost of `refine`, {len(measured)} tasks on two CPU workers",
+             f"{statistics.mean(measured):.3f} +- {standard_error(measured):.3f}", "`compare_plans.py`"],
+            ["error of the predicted cost of one plan on two CPU workers", f"{min(errors):+.1f} to {max(errors):+.1f} %", only("validate")],
+            ["error of compute (MAPE), held-out samples; unseen tables",
+             f"{float(rows['compute']['MAPE %']):.1f} %; {float(rows['compute, unseen tables']['MAPE %']):.1f} %", "`neuroshard-pretrain train`"],
+            ["first plan; whole search of `refine`, 100 tasks, p50",
+             f"{ms(streams[1]['first_plan_p50_ms'])} ms; {ms(streams[1]['p50_ms'])} ms", only("load")],
+            ["plans a second of `refine`, 16 calls in flight", f"{streams[16]['plans_per_s']:.0f}", only("load")],
+            [f"{largest['tables']:,} tables on {largest['ranks']:,} ranks: first plan; search; peak memory",
+             f"{largest['first_plan_ms']:.0f} ms; {largest['search_ms']:.0f} ms; {largest['peak_rss_bytes'] / 2**20:.0f} MiB", only("scale")],
         ],
     )
 
@@ -313,9 +287,8 @@ def blocks(parts, rows):
     """(file, name of the block, text) of everything that this script writes."""
     machine, commits = parts["tasks"]["cpu"], dict.fromkeys(parts[name]["commit"] for name in PARTS)
     readme, bench = ROOT / "README.md", ROOT / "bench/README.md"
-    yield readme, "headline", f"Run on {machine}, at commit {' and '.join(commits)}. `B` is `build/release/bin`.\n\n" + headline(parts, rows)
+    yield readme, "headline", f"{machine}, commits {', '.join(commits)}. `neuroshard` costs 1.\n\n" + headline(parts, rows)
     yield bench, "model", model(rows)
-    yield bench, "conditions", conditions()
     for name, part in parts.items():
         origin = f"`{part['command']}`\\\ncommit {part['commit']}, {part['cpu']}, [all results]({part['file']})\n\n"
         yield bench, name, origin + TABLES[name](part["results"])

@@ -6,8 +6,8 @@
 
 namespace neuroshard {
 
-// The ranks of a plan and what joins them. TorchRec knows hosts of one size L; where hosts differ,
-// L is the largest host's.
+// The ranks of a plan and their links. TorchRec knows hosts of one size L; where hosts differ, L is
+// the largest host's.
 struct CommTopology {
   double num_ranks = 1;       // W
   double ranks_per_host = 1;  // L
@@ -16,9 +16,10 @@ struct CommTopology {
   double hosts_per_group = 1;  // TorchRec's pod_size: hosts that share the rows of a table
 };
 
-// Bytes per ms of a collective over `ranks` ranks that stand `ranks_per_host` on a host
-// (BasicCommsBandwidths.get_bw of TorchRec 1.9.2): all-reduce crosses hosts on every rank's link,
-// also when there is one host alone; any other runs on the links of the host when there is one.
+// Returns bytes per ms of a collective over `ranks` ranks, `ranks_per_host` on a host
+// (BasicCommsBandwidths.get_bw of TorchRec 1.9.2). An all-reduce always crosses hosts, on every
+// rank's link, even on a single host; other collectives use the links inside the host when there is
+// one.
 inline double CommBandwidth(const CommTopology& topology, Collective collective, double ranks,
                             double ranks_per_host) {
   if (collective == Collective::kAllReduce) {

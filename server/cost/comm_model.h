@@ -10,7 +10,7 @@
 
 namespace neuroshard {
 
-// Kinds of shards by the collectives that they need.
+// Kinds of shards, by the collectives that they need.
 struct ShardKinds {
   bool whole_rows = false;  // all-to-all in both stages
   bool cut_rows = false;    // reduce-scatter forward, all-gather backward
@@ -25,13 +25,13 @@ struct ShardKinds {
   bool operator==(const ShardKinds&) const = default;
 };
 
-// Load: what a shard adds to its rank's communication, in the model's own unit; a model's prices
-// are functions of the sums over a rank's shards. Networks of NeuroShard: columns of pooled vectors
-// that the rank exchanges for the whole batch.
+// Load of a shard on the communication of its rank, in the model's own unit: prices are functions
+// of the sums over a rank's shards. For NeuroShard's networks it is columns of pooled vectors that
+// the rank exchanges for the whole batch.
 struct CommLoad {
   float forward = 0;
   float backward = 0;
-  ShardKinds kinds = {};  // none where the model does not tell them apart
+  ShardKinds kinds = {};  // none set where the model does not tell them apart
 
   CommLoad& operator+=(const CommLoad& other) {
     forward += other.forward;
@@ -42,7 +42,7 @@ struct CommLoad {
   bool operator==(const CommLoad&) const = default;
 };
 
-// Setup time of a stage on every rank, besides the price of the loads, in ms.
+// Time of a stage on every rank besides the price of the loads.
 struct CommSetup {
   float forward_ms = 0;
   float backward_ms = 0;
@@ -56,41 +56,43 @@ struct RankComm {
   double backward_ms = 0;
 };
 
-// low <= cost <= high in both directions, in ms.
+// Intervals of a rank's communication: low <= cost <= high, in ms.
 struct CommInterval {
   CostInterval forward;
   CostInterval backward;
 };
 
-// Prices the communication of placements on the ranks that it was made for. Immutable, stands on
-// its own; all methods from any thread. Sizes are the caller's duty (checked by assertions).
+// Prices the communication of placements on the ranks that it was made for. It owns what it needs.
+// Immutable, so thread-safe. Callers ensure the sizes of spans (assertions check them).
 class CommModel {
  public:
   virtual ~CommModel() = default;
 
   virtual CommLoad Load(const ShardFeatures& shard) const = 0;
 
-  // loads is [n, ranks]: CommLoad::backward summed by rank; cost_ms is [n, ranks], at least 0. In
-  // the inner loop of searches: asks for no memory once a thread has called it.
+  // Prices backward communication. `loads` is [n, ranks], CommLoad::backward summed by rank;
+  // `cost_ms` is [n, ranks], at least 0. Searches call it in their inner loop: it allocates only in
+  // a thread's first call.
   virtual void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const = 0;
 
-  // The same of CommLoad::forward. start_offsets_ms is [n, ranks]: how much later than the first
-  // each rank enters.
+  // Prices forward communication in the same way, of CommLoad::forward. `start_offsets_ms` is [n,
+  // ranks]: how much later than the first rank each rank enters.
   virtual void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
                             std::span<float> cost_ms) const = 0;
 
-  // Of a placement with shards of these kinds: a stage of several collectives takes longer than one
-  // all-to-all of all loads. Nothing of whole rows alone. May be below 0; costs stay at least 0.
+  // Returns what a placement with shards of these kinds pays besides, since a stage of several
+  // collectives takes longer than one all-to-all of all loads. It is 0 for whole rows alone and may
+  // be negative; costs stay at least 0.
   virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
-  // Intervals of one placement's communication: all ranks, in order. Empty where the model has
-  // none.
+  // Returns the intervals of one placement, by rank. Empty where the model has none.
   virtual std::vector<CommInterval> Intervals(std::span<const RankComm> /*ranks*/) const {
     return {};
   }
 };
 
-// One rank, which communicates with nobody: no loads, costs of 0, for certain.
+// Returns the model of a single rank, which communicates with nobody: no loads, costs of 0,
+// intervals of [0, 0].
 std::shared_ptr<const CommModel> CommOfOneRank();
 
 }  // namespace neuroshard

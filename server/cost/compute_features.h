@@ -1,6 +1,6 @@
 // Features of the universal compute network: raw ones of a shard, and those derived from how a
-// lookup works (lookups, expected unique rows, bytes moved, the share that fits a cache). One
-// function for training and serving.
+// lookup works (lookups, expected unique rows, bytes moved, the share that fits a cache). Training
+// and serving share them.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,17 @@
 
 namespace neuroshard {
 
-// In the order of ComputeFeaturesOf: bin_0 .. bin_16, log_dim, ...
+// Names of the features in the order of ComputeFeaturesOf.
 std::span<const std::string_view> ComputeFeatureNames();
 
-// Position of a name; none: there is no such feature.
+// Returns the position of a feature, or nullopt where no feature has this name.
 std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 
-// With B samples in the batch (data_parallel: in the rank's part of it), p ids a sample of those
-// looks up in the shard (ShardPoolingFactor; data_parallel: the table's pooling factor), r rows and
-// d columns, e bytes a weight, L = B p lookups, c the mean count of an id by the histogram and
-// U = min(r, L / c) rows expected to be looked up at all; ln1 x = ln(1 + x):
+// Fills `out`, which has ComputeFeatureNames().size() entries, with finite values. Let B be the
+// samples in the batch (data_parallel: in the rank's part of it), p the ids that a sample looks up
+// in the shard (ShardPoolingFactor; data_parallel: the table's pooling factor), r rows, d columns,
+// e bytes per weight, L = B p lookups, c the mean count of an id by the histogram, U = min(r, L /
+// c) the rows expected to be looked up at all, and ln1 x = ln(1 + x):
 //   bin_0 .. bin_16      the reuse histogram
 //   log_dim              ln1 d
 //   log_pooling_factor   ln1 p
@@ -47,18 +48,17 @@ std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 //                        (common/domain/cache_hit_rate): all of fused_uvm, those that the cache of
 //                        fused_uvm_caching misses; 0 where rows are in device memory
 //   log_missed_bytes     ln1 (M d e)
-//   log_missed_pages     ln1 of the blocks of 64 KiB that these rows are in, expected: what one fault
-//                        maps of a CPU's host memory (kernels/cpu/host_table.h)
-// Models name the features that they were trained with; new ones are added at the end.
-// `out` has ComputeFeatureNames().size() entries. Every value is finite for legal requests.
+//   log_missed_pages     ln1 of the blocks of 64 KiB that these rows are in, expected: what one
+//                        fault maps of a CPU's host memory (kernels/cpu/host_table.h)
+// Models name the features that they were trained with, so new features go to the end.
 void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures& shard,
                        double cache_bytes, std::span<double> out);
 
-// Mean count of an id: the sum of share x count over the bins, whose counts are 1, 2 and then 0.75
-// x 2^b, the middle of (2^(b-1), 2^b]. 1 where the shares sum to 0.
+// Returns the mean count of an id: the sum of share x count over the bins, whose counts are 1, 2
+// and then 0.75 x 2^b, the middle of (2^(b-1), 2^b]. It is 1 where the shares sum to 0.
 double MeanIdCount(const ReuseHistogram& histogram);
 
-// What a measured sample was measured at, as far as compute features look.
+// Conditions that a sample was measured at, as far as compute features depend on them.
 PricingConditions ConditionsOf(const ComputeSample& sample);
 
 }  // namespace neuroshard

@@ -13,7 +13,7 @@ namespace neuroshard {
 
 // Time of a rank's fused lookup in one iteration, in ms.
 struct ComputeCost {
-  float total_ms = 0;    // with the distribution of ids, where that is exposed (input_dist.h)
+  float total_ms = 0;    // includes the distribution of ids where that is exposed (input_dist.h)
   float forward_ms = 0;  // 0 unless ModelProperties::splits_compute
   float backward_ms = 0;
 
@@ -22,17 +22,17 @@ struct ComputeCost {
   }
 };
 
-// low <= cost <= high in each.
+// Intervals of a rank's compute: low <= cost <= high.
 struct ComputeInterval {
   CostInterval total;
-  std::optional<CostInterval> forward = {};  // as ModelProperties::splits_compute
+  std::optional<CostInterval> forward = {};  // present with ModelProperties::splits_compute
   std::optional<CostInterval> backward = {};
 };
 
-// compute(rank) = head(sum over the rank's shards of phi(shard)), NeuroShard section 3. An empty
-// rank costs 0 and is never passed here. A shard without rows, which some types' layouts have, is
-// passed and may cost something. Immutable; all methods from any thread. Sizes are the caller's
-// duty (checked by assertions); matrices are row-major.
+// The compute of a rank is head(sum over the rank's shards of phi(shard)), NeuroShard section 3.
+// Ranks without shards cost 0 and are never passed here; shards without rows, which some types
+// have, are passed and may cost something. Immutable, so thread-safe. Matrices are row-major;
+// callers ensure the sizes of spans (assertions check them).
 class ComputeModel {
  public:
   virtual ~ComputeModel() = default;
@@ -40,15 +40,16 @@ class ComputeModel {
   // Width of phi.
   virtual int representation_width() const = 0;
 
-  // phi is [shards.size(), representation_width()].
+  // Computes phi, [shards.size(), representation_width()].
   virtual void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
                          std::span<float> phi) const = 0;
 
-  // head: sums is [n, representation_width()], out has n entries. Costs are at least 0.
+  // Computes head of `sums`, [n, representation_width()], into `out` of n entries. Costs are at
+  // least 0.
   virtual void Costs(std::span<const float> sums, std::span<ComputeCost> out) const = 0;
 
-  // Intervals of the ranks' compute, each rank with its shards and their Costs; no rank is empty.
-  // Not for the inner loop. Empty where the model has no intervals.
+  // Returns the intervals of ranks, each given by its shards (at least one) and their Costs. It is
+  // too slow for the inner loop of a search. Empty where the model has no intervals.
   virtual std::vector<ComputeInterval> Intervals(
       const PricingConditions& /*conditions*/,
       std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,

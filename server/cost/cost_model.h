@@ -17,33 +17,33 @@
 
 namespace neuroshard {
 
-// The cost of a set of shards, alone on a device, and what they load its communication with.
+// Cost of a set of shards that is alone on a device, and its communication load.
 struct ShardSetCost {
   ComputeCost compute;
   CommLoad load;
 };
 
-// A cost model bound to pricing conditions: represents shards, sums and prices them, in batches, as
-// searches need it. A value that stands on its own: the model that made it may be dropped.
-// Immutable; all methods from any thread. Sizes are the caller's duty (checked by assertions);
-// matrices are row-major.
+// A cost model bound to pricing conditions. It represents, sums and prices shards in batches, as
+// searches need it, and keeps alive what it needs, so the model that made it may be dropped.
+// Immutable, so thread-safe. Matrices are row-major; callers ensure the sizes of spans (assertions
+// check them).
 //
-// Ranks have kinds, 0 to num_kinds() - 1, where devices differ: each kind has a compute model of
-// its own, communication is that of one model. phi then has the representations of all kinds side
-// by side, so that sums need not know where they will be; what prices sums is told the kind of
-// each, where there are several.
+// Where devices differ, ranks have kinds, 0 to num_kinds() - 1, each with a compute model of its
+// own; one model prices communication. phi then has the representations of all kinds side by side,
+// so a sum does not depend on the rank it will be on; pricing a sum takes the kind of its rank.
 class BoundCostModel {
  public:
-  // `sharding_types`: what a search tries at these conditions where the caller does not say.
-  // Neither half is null.
+  // `sharding_types` are what a search tries at these conditions unless the caller says otherwise.
+  // `compute` and `comm` are not null.
   BoundCostModel(PricingConditions conditions, ModelProperties properties,
                  std::vector<ShardingType> sharding_types,
                  std::shared_ptr<const ComputeModel> compute,
                  std::shared_ptr<const CommModel> comm);
 
-  // Communication of `comm`, compute of the ranks of kind k by `kinds[k]` (at least one, each of
-  // one kind and bound to the conditions of `comm`). Of compute, a property holds where it does for
-  // all kinds; convex_compute only where there is one, monotone_shard_costs nowhere.
+  // Combines the communication of `comm` with the compute of `kinds[k]` for ranks of kind k (at
+  // least one; each has one kind and is bound to the conditions of `comm`). A property of compute
+  // holds where it does for all kinds; convex_compute only where there is one kind,
+  // monotone_shard_costs never.
   BoundCostModel(const BoundCostModel& comm, std::span<const BoundCostModel> kinds,
                  std::vector<int> kind_of_rank);
 
@@ -51,25 +51,27 @@ class BoundCostModel {
   int num_ranks() const { return conditions_.num_ranks; }
   const ModelProperties& properties() const { return properties_; }
   const std::vector<ShardingType>& sharding_types() const { return sharding_types_; }
-  // Of kind 0.
+  // Compute model of kind 0.
   const std::shared_ptr<const ComputeModel>& compute() const { return kinds_.front().compute; }
   const CommModel& comm() const { return *comm_; }
-  // None where the request does not ask for it. Where it is exposed, ComputeCost::total_ms has it.
+  // Distribution of ids of a kind; none where the request does not ask for it. Where it is exposed,
+  // ComputeCost::total_ms includes it.
   const std::optional<InputDist>& input_dist(int kind = 0) const {
     return kinds_[static_cast<std::size_t>(kind)].input_dist;
   }
 
-  // What every rank's distribution of ids takes besides, whatever the plan, in ms: the largest of
-  // all kinds, since ranks wait for each other in the exchange. 0 where it is not exposed.
+  // Fixed time of the exposed distribution of ids on every rank, whatever the plan, in ms: the
+  // largest of all kinds, since ranks wait for each other in the exchange. It is 0 where the
+  // distribution is not exposed.
   float exposed_input_dist_fixed_ms() const;
 
   int num_kinds() const { return static_cast<int>(kinds_.size()); }
   int kind(std::size_t rank) const { return kinds_.size() == 1 ? 0 : kind_of_rank_[rank]; }
-  // Of every rank, in order; empty where there is one kind.
+  // Kinds by rank; empty where there is one kind.
   std::span<const int> kind_of_rank() const { return kind_of_rank_; }
 
-  // What a rank's compute is multiplied by: CostsOfSets and ComputeCosts know no ranks. 1 but where
-  // devices differ in speed.
+  // Factor of a rank's compute, 1 unless devices differ in speed. CostsOfSets and ComputeCosts know
+  // no ranks and leave it to the caller.
   float compute_scale(std::size_t rank) const {
     return conditions_.compute_scales.empty() ? 1.0F : conditions_.compute_scales[rank];
   }
@@ -77,18 +79,19 @@ class BoundCostModel {
   // Width of phi.
   int representation_width() const { return width_; }
 
-  // phi is [shards.size(), representation_width()], loads has shards.size() entries.
+  // Represents shards: `phi` is [shards.size(), representation_width()], `loads` has shards.size()
+  // entries.
   void Represent(std::span<const ShardFeatures> shards, std::span<float> phi,
                  std::span<CommLoad> loads) const;
 
-  // What each set of shards costs on a rank of its own with compute_scale 1, phi summed in the
-  // set's order; an empty set costs 0. `kinds` here and below: one of each set, sum or rank; they
-  // may be left out where there is one kind.
+  // Returns what each set of shards costs on a rank of its own with compute_scale 1; an empty set
+  // costs 0. phi is summed in the order of the set. `kinds`, here and below, has the kind of each
+  // set, sum or rank and may be empty where there is one kind.
   std::vector<ShardSetCost> CostsOfSets(std::span<const std::vector<ShardFeatures>> sets,
                                         std::span<const int> kinds = {}) const;
 
-  // As ComputeModel and CommModel have them; ranks are num_ranks(). Intervals are empty where one
-  // of the kinds has none.
+  // ComputeModel's Costs and Intervals by kind. Intervals are empty where one of the kinds has
+  // none.
   void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out,
                     std::span<const int> kinds = {}) const {
     if (kinds_.size() > 1) return ComputeCostsByKind(sums, out, kinds);
@@ -116,7 +119,7 @@ class BoundCostModel {
   std::shared_ptr<const CommModel> comm_;
 };
 
-// Immutable once made; all methods from any thread.
+// A cost model, as a repository serves it. Immutable, so thread-safe.
 class CostModel {
  public:
   explicit CostModel(CostModelInfo info) : info_(std::move(info)) {}
@@ -124,16 +127,16 @@ class CostModel {
 
   const CostModelInfo& info() const { return info_; }
 
-  // What prices plans at these conditions. FAILED_PRECONDITION when they cannot be priced; names
-  // what can.
+  // Returns the model of plans at these conditions, or FAILED_PRECONDITION naming the conditions
+  // that it can price.
   virtual StatusOr<BoundCostModel> Bind(const PricingConditions& conditions) const = 0;
 
  private:
   const CostModelInfo info_;
 };
 
-// The compute of ranks alone, bound to the conditions of a request of any number of ranks; its
-// communication costs nothing. Errors as of Bind, for one rank.
+// Binds the compute alone, for a request of any number of ranks; communication costs nothing.
+// Errors are those of Bind for one rank.
 StatusOr<BoundCostModel> BindCompute(const CostModel& model, const PricingConditions& conditions);
 
 }  // namespace neuroshard

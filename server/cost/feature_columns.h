@@ -1,4 +1,4 @@
-// Input columns of NeuroShard's compute network: the features of a shard, in order.
+// Input columns of NeuroShard's compute network: the features of a shard in order.
 #pragma once
 
 #include <map>
@@ -13,34 +13,34 @@
 
 namespace neuroshard {
 
-// Applied to a feature before it is normalised; kLog1p is ln(1 + x).
+// Transform of a feature before it is normalized; kLog1p is ln(1 + x).
 enum class FeatureTransform { kNone, kLog1p };
 
-// A column: 0..16 are the reuse histogram's bins, then these.
+// Numbers of the features behind the bins 0..16 of the reuse histogram.
 inline constexpr int kDimFeature = kReuseBins;                // the shard's columns
 inline constexpr int kPoolingFactorFeature = kReuseBins + 1;  // mean ids per sample
 inline constexpr int kRowFeature = kReuseBins + 2;            // the shard's rows
 inline constexpr int kNumShardFeatures = kReuseBins + 3;
 
-// "bin_0" .. "bin_16", "dim", "pooling_factor", "row", by column number.
+// Names of features: "bin_0" .. "bin_16", "dim", "pooling_factor", "row", by number.
 std::string ShardFeatureName(int feature);
 std::optional<int> ShardFeatureFromName(std::string_view name);
 
-// All of them in the order of NeuroShard's release: sorted as text (bin_0, bin_1, bin_10, ...,
-// bin_9, dim, pooling_factor, row).
+// Names of all features in the order of NeuroShard's release: sorted as text (bin_0, bin_1, bin_10,
+// ..., bin_9, dim, pooling_factor, row).
 std::vector<std::string> NeuroShardFeatureNames();
 
-// Immutable; used for training and for serving, so that both see the same numbers.
+// The columns of one network. Training and serving share them. Immutable, so thread-safe.
 class FeatureColumns {
  public:
-  // INVALID_ARGUMENT for a name that is unknown or listed twice, no names at all, a transform
-  // ("log1p") that is unknown or belongs to a feature that is not listed.
+  // Returns INVALID_ARGUMENT for no names, a name that is unknown or listed twice, and a transform
+  // ("log1p") that is unknown or of a feature that is not listed.
   static StatusOr<FeatureColumns> Create(const std::vector<std::string>& names,
                                          const std::map<std::string, std::string>& transforms);
 
   int size() const { return static_cast<int>(columns_.size()); }
 
-  // out has size() entries.
+  // Fills `out`, which has size() entries.
   void Fill(const ShardFeatures& shard, std::span<double> out) const;
 
  private:

@@ -1,5 +1,5 @@
-// Traffic over a rank's link to its host for rows that are in host memory or on SSD, to and from the
-// SSDs, and lookups by the host.
+// Traffic for rows in host memory or on SSD: over the link between a rank and its host, to and from
+// the SSDs, and of lookups by the host.
 #pragma once
 
 #include "server/cost/pricing_conditions.h"
@@ -9,46 +9,47 @@ namespace neuroshard {
 
 // Time of a batch's traffic, in ms.
 struct HostTraffic {
-  // Rows that the kernel reads and writes in host memory itself; of kOffload all that it does.
+  // Access to rows in host memory by the kernel itself; all of the traffic of kOffload.
   double forward_ms = 0;
   double backward_ms = 0;
-  // Rows that a cache fetches and, later, writes back, and all that is read from SSDs and written
-  // there: ahead of the batch where the trainer prefetches.
+  // Rows that a cache fetches and writes back, and all reads and writes of SSDs. It runs ahead of
+  // the batch where the trainer prefetches.
   double cache_ms = 0;
 
   double total_ms() const { return forward_ms + backward_ms + cache_ms; }
 };
 
-// Bytes of a row of `cols` values.
+// Returns the bytes of a row of `cols` values.
 double RowBytes(DataType weight_dtype, double cols);
 
-// All 0 where the rows are in device memory. Otherwise, in rows of w bytes, at
-// host_to_device_bytes_per_s in either direction, one after the other:
-// - a row that is not in a cache, each distinct id of the batch once a pass: w forward, then w read
-//   and written backward. All rows of fused_uvm; of fused_uvm_caching as many as the batch's
-//   distinct ids are more than the cache holds.
-// - the other rows that a cache misses: w fetched, and w of the rows that make room written back.
-// - optimizer state that has a value for each weight is never in the cache (FBGEMM): that of each
-//   distinct row is read and written backward.
-// Distinct ids and misses are ExpectedCacheHits'. So a larger cache never costs more, at load
-// factor 1 only such state is left, and the traffic rises with the bytes of a value. Left out: that
-// ranks of a host share its memory, and what the cache's own bookkeeping takes.
+// Returns the traffic of a shard's batch, 0 where the rows are in device memory. All terms are
+// added, as if nothing overlapped. Rows have w bytes; distinct ids and misses are
+// ExpectedCacheHits'.
 //
-// Of kKeyValue (FBGEMM's SSDTableBatchedEmbeddingBags), whose rows pass through host memory:
-// - over the link as of fused_uvm_caching, without optimizer state, which is on the device.
-// - at ssd_bytes_per_s: w read, and w written, of each row that misses a cache of as many rows as
-//   those on the device and in host memory hold together: host memory has what the device lets go.
-// One after the other. Left out: that ranks of a host share its SSDs, that SSDs read whole blocks,
-// and what RocksDB writes more than once.
+// fused_uvm and fused_uvm_caching, at host_to_device_bytes_per_s in either direction:
+// - A row outside of the cache moves once per pass and distinct id: w forward, then w read and
+//   written backward. These are all rows of fused_uvm; of fused_uvm_caching, the distinct ids of
+//   the batch beyond what the cache holds.
+// - Another row that misses the cache is fetched, and the row that makes room is written back.
+// - Optimizer state with a value per weight is never cached (FBGEMM): backward reads and writes it
+//   for each distinct row.
+// So a larger cache never costs more, only such state is left at load factor 1, and the traffic
+// rises with the bytes of a value. The ranks of a host are taken not to share its memory; the
+// bookkeeping of the cache is left out.
 //
-// Of kOffload (distributed-embeddings' offload, DistributedEmbedding under gpu_embedding_size: the
-// lookup and its update run on the CPU), with v bytes of vectors:
-// - over the link: ids, lengths and weights (InputBytesOf) and v back forward, v backward.
-// - in the host's memory, at host_memory_bytes_per_s over its ranks, which are taken to use it all
-//   at once: forward a row for each id, and v written; backward v read, and each distinct row and
-//   its state read and written.
-// One after the other. Nothing is known of how much of its memory's speed a CPU reaches on random
-// rows, nor of the work of merging gradients, so this is the least that it takes.
+// kKeyValue (FBGEMM's SSDTableBatchedEmbeddingBags) passes rows through host memory:
+// - Over the link they move as under fused_uvm_caching, without optimizer state, which is on the
+//   device.
+// - At ssd_bytes_per_s, w is read and written for each row that misses a cache of the rows that
+//   device and host memory hold together, since host memory keeps what the device evicts.
+// Sharing of SSDs, reads of whole blocks and RocksDB's write amplification are left out.
+//
+// kOffload (distributed-embeddings under gpu_embedding_size) looks up and updates on the CPU; with
+// v bytes of vectors:
+// - Over the link go ids, lengths and weights (InputBytesOf) and v forward, and v backward.
+// - In host memory, at host_memory_bytes_per_s divided among its ranks, forward reads a row per id
+//   and writes v; backward reads v, and reads and writes each distinct row and its state.
+// This is a lower limit: a CPU's speed on random rows and the merging of gradients are not modeled.
 HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatures& shard);
 
 }  // namespace neuroshard

@@ -1,5 +1,6 @@
-// The input side of a sharded embedding: ids, lengths of bags and weights of ids go to the ranks
-// that hold the rows, before any lookup. Formulas, but where a model has measurements of it.
+// The distribution of ids (TorchRec's input_dist): ids, lengths of bags and weights of ids go to
+// the ranks that hold the rows, before any lookup. Formulas price it unless a model has measured
+// it.
 #pragma once
 
 #include <optional>
@@ -13,12 +14,12 @@
 
 namespace neuroshard {
 
-// What the rank of a shard receives for it of each rank's samples, its own among them, in bytes.
-// Every rank has as many samples as any other, so that all of them send it the same.
+// Bytes that a shard's rank receives of each rank's samples, its own included. Ranks have equal
+// numbers of samples, so all of them send it the same.
 struct InputBytes {
   double ids = 0;      // 8 bytes each
-  double lengths = 0;  // 8 bytes a bag
-  double weights = 0;  // 4 bytes an id, of weighted tables
+  double lengths = 0;  // 8 bytes per bag
+  double weights = 0;  // 4 bytes per id of weighted tables
 
   double total() const { return ids + lengths + weights; }
   InputBytes& operator+=(const InputBytes& other) {
@@ -29,52 +30,54 @@ struct InputBytes {
   }
 };
 
-// As TorchRec 1.9.2 exchanges a KeyedJaggedTensor (dist_tensors of sparse/jagged_tensor.py):
-// - whole rows: all ids of the table, once a column block, though two be on one rank;
-// - cut rows: the ids of the shard's rows, which are taken to be looked up alike, and the lengths
+// Returns the bytes of TorchRec 1.9.2's exchange of a KeyedJaggedTensor (dist_tensors of
+// sparse/jagged_tensor.py):
+// - whole rows: all ids of the table, once per column block, even where two blocks share a rank;
+// - cut rows: the ids of the shard's rows, as if ids were spread evenly over rows, and the lengths
 //   of all bags, since a bag may have ids of every block;
-// - data_parallel: nothing, each rank looks up its own.
+// - data_parallel: nothing, since each rank looks up its own.
 InputBytes InputBytesOf(const ShardFeatures& shard, const PricingConditions& conditions);
 
-// Whose formula.
+// Formula of the price.
 enum class InputDistRule {
-  // The exchange over the slower of the two kinds of links, and the passes over the bytes before
-  // and after it at the bandwidth of device memory.
+  // An exchange over the slower of the two kinds of links, and passes over the bytes before and
+  // after it at the bandwidth of device memory.
   kOurs,
-  // TorchRec 1.9.2's (_default_input_dist_comms of planner/estimator/estimator.py): ids alone, of
-  // cut rows as of whole ones, over one link.
+  // TorchRec 1.9.2's formula (_default_input_dist_comms of planner/estimator/estimator.py): ids
+  // alone, over one link, the same for cut rows as for whole ones.
   kTorchRec,
 };
 
-// The same of all ranks together, as measurements tell it apart.
+// Returns the bytes of all ranks together, split as measurements split them.
 InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditions& conditions);
 
-// Prices the distribution of ids at the conditions of one request: a rank's time is the sum of its
-// shards' and fixed_ms(). What ranks receive differs, what they send does not: a rank that receives
-// less than the mean sends longer than is counted here; the largest rank is counted right.
-// Immutable; all methods from any thread.
+// Prices the distribution of ids at the conditions of one request: a rank's time is the sum over
+// its shards plus fixed_ms(). Ranks receive different amounts but send the same, so a rank that
+// receives less than the mean is priced too low; the largest rank, which decides, is priced right.
+// Immutable, so thread-safe.
 class InputDist {
  public:
-  // None where the request does not say how its trainer distributes ids. `measured` goes before
-  // the rule where it was measured at the conditions' ranks and hosts; `interval` is of its rates.
+  // Returns none where the request does not say how its trainer distributes ids. `measured` goes
+  // before `rule` where it has the ranks and hosts of the conditions; `interval` is of its rates.
   static std::optional<InputDist> Of(const PricingConditions& conditions, InputDistRule rule,
                                      const std::optional<MeasuredInputDist>& measured = {},
                                      const std::optional<IntervalManifest>& interval = {});
 
-  // Whether it is part of a rank's cost; otherwise it runs beside the batch before.
+  // True if the distribution is part of a rank's cost; otherwise it overlaps with the batch before.
   bool exposed() const { return exposed_; }
 
-  // Whether measurements price it.
+  // True if measurements price it.
   bool measured() const { return rates_.has_value(); }
 
-  // Of every rank, with shards or without, whatever the plan: no part of what searches compare. 0
-  // for formulas and for a rank alone.
+  // Time on every rank, with or without shards, so that it does not affect a search. It is 0 for
+  // formulas and for a single rank.
   float fixed_ms() const;
 
-  // At least 0; 0 for a rank alone.
+  // Time of a shard, at least 0; 0 for a single rank.
   float Ms(const ShardFeatures& shard) const;
 
-  // Of a rank's time, fixed_ms() included. None of a formula, and where the measurements have none.
+  // Interval of a rank's time, fixed_ms() included. None for a formula and for measurements without
+  // intervals.
   std::optional<CostInterval> Interval(double rank_ms) const;
 
  private:

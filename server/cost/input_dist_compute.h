@@ -1,4 +1,4 @@
-// The exposed distribution of ids in the objective of searches: a term of a rank's compute.
+// The exposed distribution of ids as a term of a rank's compute, so that searches optimize it.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace neuroshard {
 
-// `compute` with one more entry of phi, which a rank's total_ms has besides; forward and backward
-// compute and intervals are those of `compute`. Linear without a constant, so `compute` stays
-// additive or convex where it is. Thread-safe as `compute`.
+// Returns `compute` with one more entry of phi that adds to total_ms; forward and backward compute
+// and intervals are unchanged. The term is linear without a constant, so the compute stays additive
+// or convex. Immutable, so thread-safe.
 std::shared_ptr<const ComputeModel> WithInputDist(std::shared_ptr<const ComputeModel> compute,
                                                   const InputDist& input_dist);
 

@@ -1,5 +1,5 @@
-// Interval rule: from the members' costs and the calibration to an interval. One rule for training,
-// which calibrates it, and serving.
+// Intervals from the costs by an ensemble's members and a calibration. Training, which calibrates
+// them, and serving share the rule.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct IntervalManifest {
   double factor = 1;                  // above 0
   std::vector<double> noise_cost_ms;  // 1 to 8, ascending, above 0
   std::vector<double> noise;          // as many, at least 0
-  // Of collectives, whose rank counts differ in noise: factors of these counts (2 and more,
-  // ascending), linear in ln(count) between and constant outside. Empty: `factor` is that of all.
+  // Factors of collectives by rank count, since counts differ in noise: 2 and more, ascending,
+  // linear in ln(count) between and constant outside. Empty: `factor` holds for all.
   std::vector<std::int64_t> ranks = {};
   std::vector<double> rank_factors = {};  // as many, above 0
 
   bool operator==(const IntervalManifest&) const = default;
 };
 
-// cost x exp(-+ factor s), s the deviation of ln(cost) by members and noise. Immutable.
+// Makes intervals by an IntervalManifest. Immutable, so thread-safe.
 class IntervalRule {
  public:
   // `manifest` is one that ReadModelManifest accepts.
@@ -35,21 +35,20 @@ class IntervalRule {
 
   double coverage() const { return manifest_.coverage; }
 
-  // Piecewise linear in ln(cost) through the manifest's points, constant outside.
+  // Noise of ln(cost) at a cost.
   double Noise(double cost_ms) const;
 
-  // s: of ln(cost), from what the members say (at least one) and the noise at a cost.
+  // The deviation s of ln(cost), from the costs by the members (at least one) and the noise at a
+  // cost.
   double Deviation(std::span<const double> member_costs_ms, double noise_at_ms) const;
 
-  // The rule for collectives over so many ranks: the factor is linear in ln(ranks) between those
-  // that the manifest has factors of, and constant outside.
+  // Returns the rule for collectives over so many ranks.
   IntervalRule AtRanks(int num_ranks) const;
 
-  // cost x exp(-+ factor x deviation); [0, 0] of 0.
+  // Returns cost x exp(-+ factor x deviation), [0, 0] for a cost of 0.
   CostInterval Around(double cost_ms, double deviation) const;
 
-  // A typical error, as a share of the cost: the deviation at the noise in the middle of the
-  // points.
+  // Typical relative error: the deviation at the noise of the middle point.
   double TypicalError() const;
 
  private:

@@ -1,4 +1,4 @@
-// What casts of exchanged vectors take, as workers measured it.
+// Times of casts of exchanged vectors, as workers measured them.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 
 namespace neuroshard {
 
-// The casts of one rank's exchange to one type, or back from it: a rate for as many values as caches
-// hold, and another for those beyond. Convex in the values. A plain value.
+// Rates of the casts of one rank's exchange, to one type or back: one for the values that caches
+// hold, another for the rest, so the time is convex in the values.
 struct CastRates {
-  double ns_per_value = 0;  // of a value before it is sent or after it came
+  double ns_per_value = 0;  // per value, before sending or after receiving
   double cached_values = 0;
   double ns_per_value_beyond = 0;  // at least ns_per_value
 
-  // Of all casts of a rank in one exchange, those of values sent and of values received.
+  // Time of all casts of a rank in one exchange, of values sent and received.
   double Ms(double values) const {
     constexpr double kNsPerMs = 1e6;
     const double cached = std::min(values, cached_values);
@@ -24,7 +24,7 @@ struct CastRates {
   bool operator==(const CastRates&) const = default;
 };
 
-// By the type on the wire; none: not measured. Vectors are fp32. A plain value.
+// Rates by the type on the wire, of fp32 vectors; none: not measured.
 struct MeasuredCasts {
   std::optional<CastRates> fp16 = {};
   std::optional<CastRates> bf16 = {};

@@ -1,4 +1,5 @@
-// The distribution of ids as workers measured it: a time linear in bytes, for each number of ranks.
+// The distribution of ids as workers measured it: a time that is linear in bytes, for each number
+// of ranks.
 #pragma once
 
 #include <optional>
@@ -6,8 +7,8 @@
 
 namespace neuroshard {
 
-// What a rank receives for the shards that it holds of all ranks, itself among them, in bytes. How
-// much of that is exchanged is the same share of all, so one rate has both.
+// Bytes that a rank receives from all ranks, itself included, for its shards. The same share of all
+// is exchanged, so one rate covers both parts.
 struct InputDistBytes {
   double whole = 0;    // ids and weights of whole rows: put in order, exchanged, put in order
   double cut = 0;      // those of cut rows: bucketized, exchanged, put in order
@@ -21,7 +22,7 @@ struct InputDistBytes {
   }
 };
 
-// At one number of ranks; nothing is negative.
+// Rates at one number of ranks, none negative.
 struct InputDistRates {
   int num_ranks = 0;
   double fixed_ms = 0;  // of a batch, whatever it has
@@ -29,7 +30,7 @@ struct InputDistRates {
   double cut_ns_per_byte = 0;
   double lengths_ns_per_byte = 0;
 
-  // Of the bytes alone.
+  // Time of the bytes, without fixed_ms.
   double Ms(const InputDistBytes& bytes) const {
     constexpr double kNsPerMs = 1e6;
     return (whole_ns_per_byte * bytes.whole + cut_ns_per_byte * bytes.cut +
@@ -39,13 +40,13 @@ struct InputDistRates {
   bool operator==(const InputDistRates&) const = default;
 };
 
-// A plain value, at least one rate in ascending order of ranks.
+// Rates by number of ranks, ascending; at least one.
 struct MeasuredInputDist {
   std::vector<InputDistRates> rates;
-  int max_hosts = 1;  // that the ranks measured were on
+  int max_hosts = 1;  // hosts that the measured ranks were on
 
-  // Linear in ln(ranks) between those measured. None outside of them, or on more hosts: what the
-  // links between hosts take is not known then.
+  // Returns rates that are linear in ln(ranks) between measured numbers. None outside of them, or
+  // on more hosts, since the links between hosts were not measured then.
   std::optional<InputDistRates> At(int num_ranks, int num_hosts) const;
 
   bool operator==(const MeasuredInputDist&) const = default;

@@ -1,4 +1,4 @@
-// What a cost model is and what it was measured at, apart from its networks or formulas.
+// Identity and coverage of a cost model, apart from its networks or formulas.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@ inline constexpr std::string_view kAnalyticKind = "analytic";
 inline constexpr std::string_view kUniversalKind = "universal";
 
 // Conditions that a model takes into account: batch sizes in a range, words of the vocabularies.
-// Empty: it was measured at the one condition that ModelCoverage states, or at one that it does not
-// state.
+// Empty: it was measured at the single condition that ModelCoverage states, or does not state.
 struct ConditionRanges {
   std::int64_t min_batch_size = 0;
   std::int64_t max_batch_size = 0;  // 0: empty
@@ -46,9 +45,9 @@ struct ModelCoverage {
   std::vector<std::string> features;  // columns of the compute network's input, in order
   std::vector<int> num_devices;       // rank counts it can price communication for, ascending
   int max_ranks = 0;                  // any rank count up to this besides; 0: num_devices are all
-  // Whether it prices communication, measured or by a fabric.
+  // True if the model prices communication, measured or by a fabric.
   bool prices_comm() const { return max_ranks > 1 || !num_devices.empty(); }
-  // Words of DataType or Optimizer: those of the ranges, or the one stated alone.
+  // Words of DataType or Optimizer: those of the ranges, or the single one stated.
   template <typename E>
   std::vector<std::string> Words() const {
     constexpr bool kDtypes = std::is_same_v<E, DataType>;
@@ -56,22 +55,22 @@ struct ModelCoverage {
     const std::string& one = kDtypes ? weight_dtype : optimizer;
     return several.empty() && !one.empty() ? std::vector{one} : several;
   }
-  // What a search tries where the caller does not say.
+  // Types that a search tries unless the caller says otherwise.
   std::vector<ShardingType> sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
-  // Types whose collectives it was measured on, whether a search tries them unasked or not.
+  // Types whose collectives were measured, whether or not a search tries them by default.
   std::vector<ShardingType> measured_types;
-  // Communication is priced by the published figures of the fabric of this name and was not
-  // measured; empty: it was, or there is none.
+  // Name of the fabric whose published figures price communication that was not measured; empty: it
+  // was measured, or there is none.
   std::string comm_fabric;
 };
 
 // Properties of the cost function that evaluation and search rely on.
 struct ModelProperties {
   bool splits_compute = false;  // tells forward from backward compute
-  // head is linear without a constant: a rank costs the sum of what its shards cost alone.
+  // The head is linear without a constant: a rank costs the sum of what its shards cost alone.
   bool additive_compute = false;
-  // head is convex: by Jensen's inequality, the mean over ranks of head(sum) is at least head of
-  // the mean sum.
+  // The head is convex: by Jensen's inequality, the mean over ranks of head(sum) is at least head
+  // of the mean sum.
   bool convex_compute = false;
   // A rank's communication costs the sum of what its shards' loads cost alone; other ranks and
   // start offsets do not matter.
@@ -79,20 +78,21 @@ struct ModelProperties {
   // A placement's communication takes a network run a rank, not one in all; searches count it as
   // more work.
   bool comm_run_a_rank = false;
-  // What a shard alone costs, compute and communication together:
-  // - is the same in table_wise, column_wise and table_column_wise, and for all row blocks of a
-  //   table;
-  // - per column does not rise with its columns;
-  // - with rows over more holders neither rises for one holder nor falls for all of them together.
+  // Costs of a shard alone, compute and communication together, are monotone:
+  // - they are the same in table_wise, column_wise and table_column_wise, and for all row blocks of
+  //   a table;
+  // - the cost per column does not rise with the columns;
+  // - with rows over more holders, it neither rises for one holder nor falls for all of them
+  //   together.
   // So a few shards bound all ways of cutting a table (server/evaluate/README.md).
   bool monotone_shard_costs = false;
-  // It prices the distribution of ids, if asked to, as TorchRec does (server/cost/input_dist.h).
+  // It can price the distribution of ids as TorchRec does (server/cost/input_dist.h).
   bool torchrec_input_dist = false;
-  // The distribution of ids was measured; none: it is a formula.
+  // The measured distribution of ids; none: a formula prices it.
   std::optional<MeasuredInputDist> measured_input_dist = {};
-  // How far off its rates are; none: not known.
+  // Error of the measured rates; none: not known.
   std::optional<IntervalManifest> input_dist_interval = {};
-  // Casts to types that have a rate were measured, those to others are a formula.
+  // Measured casts; a formula prices types without a rate.
   MeasuredCasts measured_casts = {};
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
@@ -124,8 +124,8 @@ struct CostModelInfo {
   std::string unusable_reason;
   ModelCoverage coverage;
   ModelProperties properties;
-  // By stage, the typical distance of a measurement from the prediction, as a share of it: half the
-  // width of a typical interval. A stage that is not here: not known.
+  // Typical relative error by stage: half the width of a typical interval. Stages that are missing
+  // here have no known error.
   std::map<std::string, double> typical_errors;
   std::vector<StageDrift> drift;  // empty: nobody has measured since
 };

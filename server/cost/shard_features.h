@@ -12,12 +12,12 @@
 
 namespace neuroshard {
 
-// One shard as a model sees it.
+// A shard as a model sees it.
 struct ShardFeatures {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t table_rows = 0;  // rows / table_rows of the ids go to the shard
-  bool hot_row_blocks = false;  // ids are uneven, so that more do: see AsHottestRowBlock
+  std::int64_t table_rows = 0;  // the shard gets rows / table_rows of the ids
+  bool hot_row_blocks = false;  // ids are uneven across row blocks (AsHottestRowBlock)
   ShardLayout layout;  // its load factor is what the cache on the device holds (CachedShare)
   double host_cached_share = 0;  // of its rows, where they are on SSD (HostCachedShare)
   double pooling_factor = 1.0;   // of the table
@@ -26,27 +26,26 @@ struct ShardFeatures {
   PoolingMode pooling_mode = PoolingMode::kSum;
   bool weighted = false;
   VectorCount vectors;       // of the table's lookups (VectorsOf)
-  bool unpooled = false;     // every id gives a vector, and cut rows give those of their own ids
+  bool unpooled = false;     // one vector per id, and cut rows give the vectors of their own ids
   int num_features = 1;      // of the table, at least 1
   bool states_bags = false;  // num_poolings or feature_batch_sizes are given
-  VectorCount bags = {};     // of the table, empty ones too; one a sample unless they are given
+  VectorCount bags = {};     // of the table, empty ones included; one per sample unless given
   std::optional<DataType> output_dtype = {};  // the table's
 };
 
-// The features of a `rows` x `cols` shard of `table`, laid out so (0 <= rows <= num_embeddings, 1
-// <= cols <= embedding_dim). A cut in columns leaves rows, pooling and reuse as they are, since
-// every id is looked up in each part (NeuroShard, section 3). A cut in rows leaves reuse as it is:
-// rows are taken to be alike.
+// Returns the features of a shard of `rows` x `cols` with this layout (0 <= rows <= num_embeddings,
+// 1 <= cols <= embedding_dim). A cut of columns keeps rows, pooling and reuse, since every id is
+// looked up in each part (NeuroShard, section 3). A cut of rows keeps reuse, as if rows were alike.
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
                          std::int64_t cols);
 
-// A row block of a table that states hot_row_blocks, at global_batch_size, as one whose table is
-// looked up so much more, and in the same rows, that its even share is what the hottest block gets
-// (ExpectedHottestRowBlock). A block in proportion gets as much more than its share as the
-// hottest of as many equal blocks does. Others as they are.
+// Returns a row block of a table with hot_row_blocks, at global_batch_size, as the hottest one: its
+// table is looked up so much more, in the same rows, that an even share is what the hottest block
+// gets (ExpectedHottestRowBlock). A block in proportion gets as much more than its share as the
+// hottest of equally many even blocks. Other shards are returned unchanged.
 ShardFeatures AsHottestRowBlock(const ShardFeatures& shard, std::int64_t global_batch_size);
 
-// A measured shard: a whole table of its own.
+// Returns the features of a measured shard, as a whole table of its own.
 ShardFeatures FeaturesOf(const MeasuredShard& shard);
 
 }  // namespace neuroshard

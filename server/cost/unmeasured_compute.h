@@ -1,5 +1,5 @@
-// Compute of shards at conditions that a measured model has not seen: the nearest that it has, and
-// the difference by formula.
+// Compute at conditions that a measured model has not seen: the price of the nearest measured
+// condition, and the difference by formula.
 #pragma once
 
 #include <memory>
@@ -12,33 +12,35 @@
 
 namespace neuroshard {
 
-// The measured dtype whose price is taken for rows of `dtype`, which have one byte a value: the one
-// with the fewest bytes. None: it was measured, networks know it as a feature (two bytes and four),
-// or the model does not state its dtypes.
+// Returns the measured dtype that stands in for rows of `dtype`, which have one byte per value: the
+// one with the fewest bytes. None where `dtype` was measured, has two or four bytes (a feature of
+// networks), or the model does not state its dtypes.
 std::optional<DataType> StandInFor(const ModelCoverage& coverage, DataType dtype);
 
-// The measured optimizer whose price is taken for partial_rowwise_adam, lamb or lars_sgd: the one
-// that moves about as many bytes of state. None: it was measured, is another, or the model does not
-// state its optimizers.
+// Returns the measured optimizer that stands in for partial_rowwise_adam, lamb or lars_sgd: the one
+// that moves about as many bytes of state. None where the optimizer was measured or is another one,
+// or the model does not state its optimizers.
 std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer optimizer);
 
-// Whether lookups without pooling were measured.
+// Returns whether lookups without pooling were measured.
 bool KnowsUnpooled(const ModelCoverage& coverage);
 
-// Whether lookups of rows in host memory by this kernel were measured. What a trainer prefetches
-// was not: with train_prefetch_sparse_dist the formula stays.
+// Returns whether lookups of rows in host memory by this kernel were measured. Prefetching was
+// never measured: with train_prefetch_sparse_dist the formula stays.
 bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
                      ComputeKernel kernel);
 
-// `measured` itself where the conditions ask for nothing that it was not measured at: no rows in
-// host memory or on SSD, plain tables, no other types on the wire, no stand-in for the optimizer.
-// Otherwise a model whose phi has kAddedColumns more, whose sums go into the cost:
+// Returns `measured` itself where it was measured at everything that the conditions have: no rows
+// in host memory or on SSD, plain tables, no other types on the wire, no stand-in for the
+// optimizer. Otherwise it returns a model whose phi has kAddedColumns more, whose sums enter the
+// cost:
 //
 //   cost = max(forward' + backward', link), x' = max(x / 2, x + added x)
 //
-// forward and backward being the model's own at the stand-ins (the sum of both where it does not
-// split), and added, in ms, bytes moved over the device's memory bandwidth if nothing else is said:
-// - rows of 1 byte a value: those read forward, and the distinct ones read and written backward,
+// Here forward and backward are the model's own at the stand-ins (their sum where it does not
+// split), and `added` is the time of moved bytes, over the bandwidth of device memory unless
+// stated:
+// - rows of 1 byte per value: those read forward, and the distinct ones read and written backward,
 //   less those of the stand-in's rows
 // - vectors: written forward, their gradients read backward, by the bytes of the table's
 //   output_dtype and the vectors of LookupsOf, less 4 bytes for those of the stand-in. An unpooled
@@ -57,9 +59,9 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 //   kOffload the device looks nothing up: HostTraffic is the shard's whole price, and its part of
 //   the model's phi is 0.
 //
-// So a cost stays convex where the model's is; what fewer bytes save is half of it at most. Where
-// nothing is added, a shard costs what the model says, bit for bit. Intervals are the model's where
-// no shard has additions, else there are none.
+// So a cost stays convex where the model's is, and fewer bytes save at most half of it. A shard
+// with nothing added costs exactly what the model says. Intervals are the model's where no shard
+// has additions; otherwise there are none. Immutable, so thread-safe.
 inline constexpr int kAddedColumns = 4;  // forward, backward, link, in ms; values that are cast
 std::shared_ptr<const ComputeModel> WithUnmeasured(std::shared_ptr<const ComputeModel> measured,
                                                    const CostModelInfo& info,

@@ -1,4 +1,4 @@
-// One linear layer, on a few rows of floats.
+// A linear layer on rows of floats.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +7,29 @@
 
 namespace neuroshard {
 
-// Applied to each output of a layer.
+// Activation of a layer's outputs.
 enum class DenseActivation { kNone, kRelu };
 
-// y = activation(x W^T + b). Every output is bias + x[0] w[0] + x[1] w[1] + ... in this order, by
-// fused multiply-add; a narrow layer adds up 16 such sums over every 16th input instead. So the
-// bits of a row depend neither on the vector width of the CPU nor on the other rows: searches take
-// thousands of decisions on them, and replicas must take the same. A CPU without fused multiply-add
-// gets there in software, slowly.
+// Computes y = activation(x W^T + b). Every output is bias + x[0] w[0] + x[1] w[1] + ... in this
+// order, by fused multiply-add; a narrow layer adds 16 such sums over every 16th input instead. So
+// the bits of a row depend neither on the CPU's vector width nor on the other rows: searches base
+// thousands of decisions on them, and replicas must decide alike. A CPU without fused multiply-add
+// emulates it slowly.
 //
-// Immutable; any thread. A row takes in x out multiply-adds.
+// Immutable, so thread-safe. A row takes in x out multiply-adds.
 class DenseLayer {
  public:
-  // `weight` is [out, in], `bias` is [out], as PyTorch has them. `padded_input`: the rows of x are
-  // padded with zeros to a multiple of 16, as Run pads those of y; a layer of few outputs is faster
-  // then.
+  // `weight` is [out, in] and `bias` is [out], as in PyTorch. `padded_input`: the rows of x are
+  // padded with zeros to a multiple of 16, as Run pads those of y, which makes layers of few
+  // outputs faster.
   DenseLayer(std::int64_t in, std::int64_t out, std::span<const float> weight,
              std::span<const float> bias, DenseActivation activation, bool padded_input);
 
   std::int64_t out() const { return out_; }
-  // From one row of y to the next: at least out(); what is between is 0.
+  // Floats from one row of y to the next, at least out(); those after out() are 0.
   std::int64_t stride() const { return stride_; }
 
-  // x is [n, x_stride], y is [n, stride()]; they do not overlap.
+  // Runs the layer on `x`, [n, x_stride], into `y`, [n, stride()], which must not overlap `x`.
   void Run(std::int64_t n, const float* x, std::int64_t x_stride, float* y) const;
 
  private:
@@ -42,7 +42,8 @@ class DenseLayer {
   std::vector<float> bias_;    // [stride]
 };
 
-// For tests: the instruction sets this is compiled for and this CPU has, as Highway numbers them.
+// Returns the instruction sets that this is compiled for and this CPU has, as Highway numbers them.
+// For tests.
 std::vector<std::int64_t> DenseLayerInstructionSets();
 
 }  // namespace neuroshard

@@ -1,5 +1,5 @@
-// A fabric's published figures: in a file of its own (configs/fabrics, format neuroshard-fabric/1)
-// and as section comm, kind fabric, of a manifest.
+// Published figures of a fabric, in a file of its own (configs/fabrics, format neuroshard-fabric/1)
+// or in section comm, kind fabric, of a manifest.
 #pragma once
 
 #include <filesystem>
@@ -13,13 +13,13 @@ namespace neuroshard {
 
 inline constexpr std::string_view kFabricKind = "fabric";
 
-// Every fault of the text, each with its key, as the Violations of an INVALID_ARGUMENT.
+// Returns INVALID_ARGUMENT with every fault of the text, each with its key, as Violations.
 StatusOr<Fabric> ParseFabric(std::string_view yaml);
 
-// The same of a file; errors name it.
+// Parses a file; errors name it.
 StatusOr<Fabric> ReadFabricFile(const std::filesystem::path& path);
 
-// The section of a manifest.
+// Describes the section of a manifest.
 void DescribeFabric(ManifestFields& fields, Fabric& fabric);
 
 }  // namespace neuroshard

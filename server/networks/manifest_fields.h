@@ -1,5 +1,4 @@
-// Keys of a model's YAML files. Each is described once; reading and writing both follow the
-// description.
+// Keys of a model's YAML files. Each key is described once, for reading and writing.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -19,12 +18,13 @@
 
 namespace neuroshard {
 
-// The end of a text of FAMILY/2.
+// End of a text of FAMILY/2.
 inline constexpr std::string_view kEndOfText = "...\n";
 
 inline constexpr std::int64_t kMaxLayerWidth = 65536;
 
-// 1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit.
+// Returns whether the name has 1 to 128 letters, digits, '.', '_' or '-' and begins with a letter
+// or digit.
 bool IsModelName(std::string_view name);
 
 enum class Presence { kRequired, kOptional };
@@ -37,9 +37,9 @@ enum class Presence { kRequired, kOptional };
 //   }
 //
 // Reading sets the values; faults go to the reader's list, and what cannot be read stays as it was.
-// Writing leaves the values alone; optional keys are left out where they are empty or 0, numbers are
-// the shortest text that reads back the same. What is checked beyond single keys is checked where
-// reads() says so, in the reader.
+// Writing leaves the values alone; optional keys are left out where they are empty or 0, numbers
+// are the shortest text that reads back the same. What is checked beyond single keys is checked
+// where reads() says so, in the reader.
 class ManifestFields {
  public:
   explicit ManifestFields(ConfigReader reader) : reader_(std::move(reader)) {}
@@ -50,7 +50,7 @@ class ManifestFields {
   bool reads() const { return out_ == nullptr; }
   ConfigReader& reader() { return *reader_; }
 
-  // A text that is not empty.
+  // A non-empty text.
   void Text(std::string_view key, std::string* value, Presence presence = Presence::kOptional);
   // An optional word of one of the vocabularies of common/domain.
   template <typename E>
@@ -61,11 +61,11 @@ class ManifestFields {
     reader_->ReadWord(key, &word);
     *value = std::string(ToText(word));
   }
-  // Has to be there and to be `expected`.
+  // A key that must be there and be `expected`.
   void Constant(std::string_view key, std::string_view expected);
-  // "format": FAMILY/1 or FAMILY/2; 0 where it is neither.
+  // The key "format": FAMILY/1 or FAMILY/2; `number` is 0 where it is neither.
   void Format(std::string_view family, int* number);
-  // An IsModelName.
+  // A name that IsModelName.
   void Name(std::string_view key, std::string* value);
   // A path that stays inside the model's directory: relative, without "..".
   void FileName(std::string_view key, std::string* value);
@@ -82,7 +82,7 @@ class ManifestFields {
               Presence presence = Presence::kRequired) {
     OneNumber(key, value, range, presence);
   }
-  // {min, max} with 1 <= min <= max <= `most`; optional.
+  // An optional {min, max} with 1 <= min <= max <= `most`.
   template <typename T>
   void MinMax(std::string_view key, std::int64_t most, T* min, T* max) {
     if (!reads() && *max == 0) return;
@@ -99,27 +99,27 @@ class ManifestFields {
   void List(std::string_view key, std::vector<std::int64_t>* values, IntegerRange range,
             Presence presence);
   void List(std::string_view key, std::vector<double>* values, RealRange range, Presence presence);
-  // Each of `known`.
+  // A list whose entries are all in `known`.
   void KnownTexts(std::string_view key, std::vector<std::string>* values,
                   std::span<const std::string_view> known, Presence presence);
-  // A required list of 2 to 64 widths from 1 to kMaxLayerWidth; empty when it is none.
+  // A required list of 2 to 64 widths from 1 to kMaxLayerWidth; left empty when faulty.
   void Layers(std::string_view key, std::vector<std::int64_t>* layers);
-  // "outputs" of a compute section: {"total_ms"}, where it is absent, or {"forward_ms",
+  // The key "outputs" of a compute section: {"total_ms"}, also where absent, or {"forward_ms",
   // "backward_ms"}.
   void Outputs(std::vector<std::string>* outputs);
   void Map(std::string_view key, std::map<std::string, std::string>* values);
-  // A mapping of anything, as texts under keys joined by dots.
+  // A mapping of any content, as texts under keys joined by dots.
   void Details(std::string_view key, std::map<std::string, std::string>* values);
 
-  // A mapping; nothing is written of an optional one without keys.
+  // A mapping. An optional one without keys is not written.
   using Description = std::function<void(ManifestFields&)>;
   void Section(std::string_view key, Presence presence, const Description& describe);
   void Section(std::string_view key, const Description& describe) {
     Section(key, Presence::kOptional, describe);
   }
-  // In one line.
+  // A mapping that is written in one line.
   void FlowSection(std::string_view key, const Description& describe);
-  // One that is there if the value is.
+  // A mapping that is there if the value is.
   template <typename T>
   void Section(std::string_view key, std::optional<T>* value,
                void (*describe)(ManifestFields&, T&)) {
@@ -146,11 +146,13 @@ class ManifestFields {
       *out_ << YAML::EndSeq;
     }
   }
-  // Whether a section that is read states this kind; of one that is written, `written`.
+  // Returns whether a section that is read is of this kind; for one that is written, returns
+  // `written`.
   bool IsKind(std::string_view kind, bool written);
 
  private:
-  // A mapping that is written from its first key on, under `key` of `parent` (null: without a key).
+  // Makes a mapping that is written from its first key on, under `key` of `parent` (null: without a
+  // key).
   ManifestFields(ManifestFields* parent, std::string_view key, YAML::Emitter* out, bool flow)
       : parent_(parent), key_(key), out_(out), flow_(flow) {}
 
@@ -179,11 +181,11 @@ class ManifestFields {
   bool begun_ = false;
 };
 
-// A text of format /1 has to end with a line's end, one of /2 with kEndOfText, as no part of it
-// does.
+// Requires the end of a text: a line's end in format /1; kEndOfText, which no part of the text
+// contains, in /2.
 void RequireEnd(ConfigReader& root, int format, std::string_view yaml);
 
-// What `parse` makes of a file of at most so many bytes; errors name it.
+// Parses a file of at most so many bytes; errors name it.
 template <typename T>
 StatusOr<T> ParseFile(const std::filesystem::path& path, std::int64_t max_bytes,
                       StatusOr<T> (*parse)(std::string_view)) {

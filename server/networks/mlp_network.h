@@ -1,5 +1,4 @@
-// Linear layers with ReLU in between, run on rows of plain floats, and what puts features into such
-// rows.
+// Multilayer perceptrons on rows of floats, and the normalization of their inputs.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +11,17 @@
 
 namespace neuroshard {
 
-// z = (x - mean) / std, column by column. Immutable.
+// Computes z = (x - mean) / std by column. Immutable, so thread-safe.
 class Normalisation {
  public:
-  // "feature_mean" and "feature_std" of a file that CheckNetworkTensors has passed.
+  // Takes "feature_mean" and "feature_std" of a file that passed CheckNetworkTensors.
   explicit Normalisation(const TensorFile& file)
       : mean_(file.tensors.at("feature_mean").values),
         deviation_(file.tensors.at("feature_std").values) {}
 
   std::size_t size() const { return mean_.size(); }
 
-  // In double: rows reach 10^9, where floats are 64 apart.
+  // Computes in double: numbers of rows reach 10^9, where floats are 64 apart.
   float Apply(std::size_t column, double value) const {
     return static_cast<float>((value - mean_[column]) / deviation_[column]);
   }
@@ -32,19 +31,19 @@ class Normalisation {
   std::vector<float> deviation_;
 };
 
-// What the units between the layers do.
+// Units between the layers.
 enum class HiddenUnits {
   kRelu,
   kHalves  // the first half of a layer (rounded up) is relu(x), the rest min(x, 0)
 };
 
-// The forward pass of every network. Immutable; Run from any thread. The bits of a row are the same
-// on every CPU and in every batch (DenseLayer). A thread keeps what Run needs between layers
-// (kBlockRows rows of the widest layers it has run) until it ends, so that calls ask for no memory.
+// The forward pass of every network. The bits of a row are the same on every CPU and in every batch
+// (DenseLayer). Immutable; Run is thread-safe. Each thread keeps the buffers between layers
+// (kBlockRows rows of the widest layers it has run) until it ends, so calls do not allocate.
 class MlpNetwork {
  public:
-  // Layers "<prefix>.0.weight" [out, in], "<prefix>.0.bias", ... of a file that CheckNetworkTensors
-  // has passed; `widths` from input to output.
+  // Takes layers "<prefix>.0.weight" [out, in], "<prefix>.0.bias", ... of a file that passed
+  // CheckNetworkTensors; `widths` go from input to output.
   MlpNetwork(const TensorFile& file, std::string_view prefix,
              const std::vector<std::int64_t>& widths, DenseActivation last,
              HiddenUnits hidden = HiddenUnits::kRelu);
@@ -52,16 +51,16 @@ class MlpNetwork {
   std::int64_t input_width() const { return input_width_; }
   std::int64_t output_width() const { return layers_.back().out(); }
 
-  // in is [n, input_width()], out is [n, output_width()], row-major.
+  // Runs `in`, [n, input_width()], into `out`, [n, output_width()], both row-major.
   void Run(std::int64_t n, std::span<const float> in, std::span<float> out) const {
     Run(n, in, input_width(), out);
   }
-  // The same with a row of inputs every `in_stride` values.
+  // Runs rows of inputs that are `in_stride` values apart.
   void Run(std::int64_t n, std::span<const float> in, std::int64_t in_stride,
            std::span<float> out) const;
 
  private:
-  // Rows that run through the layers together: the hidden layers of a block stay in the cache.
+  // Rows that go through the layers together, so that hidden layers stay in the cache.
   static constexpr std::int64_t kBlockRows = 128;
 
   void RunBlock(std::int64_t n, const float* in, std::int64_t in_stride, float* out) const;

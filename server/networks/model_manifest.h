@@ -23,7 +23,8 @@ namespace neuroshard {
 inline constexpr std::string_view kModelFormat = "neuroshard-cost-model";  // /1 or /2
 inline constexpr std::string_view kManifestFileName = "model.yaml";
 
-// compute(rank) = head(sum over its shards of phi(z)); widths from input to output.
+// NeuroShard's compute network: compute(rank) = head(sum over its shards of phi(z)). Widths go from
+// input to output.
 struct ComputeNetworkManifest {
   std::string file;                               // safetensors, relative to the model's directory
   std::vector<std::string> features;              // input columns in order (FeatureColumns)
@@ -35,8 +36,8 @@ struct ComputeNetworkManifest {
   bool operator==(const ComputeNetworkManifest&) const = default;
 };
 
-// One network for one rank count D. Inputs: D dim sums, then for the forward direction D start
-// offsets (ms); D outputs (ms).
+// NeuroShard's communication network for one rank count D. Inputs are D dim sums and, forward, D
+// start offsets (ms); outputs are D costs (ms).
 struct CommNetworkManifest {
   std::string file;
   int num_devices = 0;
@@ -47,15 +48,15 @@ struct CommNetworkManifest {
 
 inline constexpr std::string_view kUniversalComputeKind = "universal_table_sum";
 inline constexpr std::string_view kUniversalCommKind = "universal_comm";
-// Of the layers of a communication network.
+// Largest width of a layer of a communication network.
 inline constexpr std::int64_t kMaxCommLayerWidth = 256;
 
-// Number of members, the first ones, whose mean prices: most of the gain of the mean of all, at
-// half of its time (server/networks/DECISIONS.md).
+// Number of members whose mean prices: most of the gain of the mean of all, in half of its time
+// (server/networks/DECISIONS.md).
 inline constexpr int kMaxPricingMembers = 2;
 
-// kind universal_table_sum. Several members are one model: the mean of the first ones prices, and
-// the differences between all of them give the intervals.
+// Kind universal_table_sum. The mean of the first members prices; the differences between all
+// members give the intervals.
 struct UniversalComputeManifest {
   std::string file;                        // safetensors, relative to the model's directory
   std::vector<std::string> features;       // of ComputeFeatureNames, each once
@@ -70,7 +71,7 @@ struct UniversalComputeManifest {
   bool operator==(const UniversalComputeManifest&) const = default;
 };
 
-// kind universal_comm.
+// Kind universal_comm.
 struct UniversalCommManifest {
   std::string file;
   std::vector<std::string> features;  // exactly CommFeatureNames
@@ -80,7 +81,7 @@ struct UniversalCommManifest {
   std::map<std::string, IntervalManifest> intervals;  // by CollectiveName
 
   int pricing_members() const { return std::min(members, kMaxPricingMembers); }
-  // Null where the model has no interval for a collective.
+  // Returns the interval of a collective; null where the model has none.
   const IntervalManifest* IntervalOf(const std::string& collective) const {
     const auto own = intervals.find(collective);
     if (own != intervals.end()) return &own->second;
@@ -130,7 +131,7 @@ struct ModelManifest {
   ComputeNetworkManifest compute;                 // kind table_sum_mlp, unless `universal` is there
   std::vector<CommNetworkManifest> forward_comm;  // ascending num_devices; may be empty
   std::vector<CommNetworkManifest> backward_comm;  // ascending num_devices; may be empty
-  // kind universal_table_sum, with its communication and what both were trained on; then `compute`
+  // Kind universal_table_sum, with its communication and what both were trained on; then `compute`
   // and the lists above are empty.
   std::optional<UniversalComputeManifest> universal;
   std::optional<UniversalCommManifest> comm;
@@ -150,27 +151,28 @@ struct ModelManifest {
   bool operator==(const ModelManifest&) const = default;
 };
 
-// How the collectives were measured that the model learned from, a word of Cadence; empty: none was.
+// Returns how the collectives were measured that the model learned from, a word of Cadence; empty:
+// none were.
 std::string CadenceOf(const ModelManifest& manifest);
 
-// Name, version, hardware, conditions, quality, drift, metrics and provenance: what every kind of
-// model passes on. The rest is for the kind to fill in.
+// Returns the parts of the info that every kind of model has: name, version, hardware, conditions,
+// quality, drift, metrics and provenance. The caller fills in the rest.
 CostModelInfo InfoOfManifest(const ModelManifest& manifest);
 
-// Every fault of the text, each with the path of its key ("compute.table_layers[0]"), as the
-// Violations of an INVALID_ARGUMENT. Lists of networks come back sorted by num_devices.
+// Returns INVALID_ARGUMENT with every fault of the text as Violations, each with the path of its
+// key ("compute.table_layers[0]"). Lists of networks are sorted by num_devices.
 StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml);
 
-// What ParseModelManifest reads back as an equal value, apart from `drift` and `digest`; keys in a
-// fixed order.
-// `manifest` has to be one that parsing would accept; otherwise INVALID_ARGUMENT with the faults.
+// Returns a text, with keys in a fixed order, that ParseModelManifest reads back as an equal value,
+// apart from `drift` and `digest`. INVALID_ARGUMENT with the faults of a manifest that parsing
+// would refuse.
 StatusOr<std::string> FormatModelManifest(const ModelManifest& manifest);
 
-// INVALID_ARGUMENT unless `directory` ends in the manifest's NAME/VERSION.
+// Returns INVALID_ARGUMENT unless `directory` ends in the manifest's NAME/VERSION.
 Status CheckModelDirectory(const std::filesystem::path& directory, const ModelManifest& manifest);
 
-// DIRECTORY/model.yaml, with drift.yaml where there is one; DIRECTORY ends in NAME/VERSION and both
-// must be the manifest's, and the files of the directory those of its list. Errors name the file.
+// Reads DIRECTORY/model.yaml, with drift.yaml where there is one. DIRECTORY must end in the
+// manifest's NAME/VERSION and have the files of its list. Errors name the file.
 StatusOr<ModelManifest> ReadModelManifest(const std::filesystem::path& directory);
 
 }  // namespace neuroshard

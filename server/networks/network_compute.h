@@ -14,24 +14,25 @@
 
 namespace neuroshard {
 
-// At least 0; what is not finite and not below 0 becomes the largest float: what an overflowing
-// network says is no reason to pick it.
+// Returns a cost of at least 0. A value that is neither finite nor negative becomes the largest
+// float, so that an overflowing network never looks cheap.
 float FiniteCost(double value);
 
-// cost = head(S), S the sum of phi(z) over the shards. A shard without rows has phi 0.
+// Computes cost = head(S), where S is the sum of phi(z) over the shards; a shard without rows has
+// phi 0. Every cost is at least 0 and finite (FiniteCost).
 //
-// Kind table_sum_mlp: phi and head are networks as they are. Kind universal_table_sum: phi =
-// exp(clamp(MLP(z), -20, 10)), cost = linear . S + output . relu(hidden S + bias) + bias, with no
-// negative linear, output and last bias: positive, and convex in S. The mean of the first members
-// prices (pricing_members of the manifest), which is a network of the same kind with their phi side
-// by side; intervals come from the differences between all members. Every cost is at least 0 and
-// finite: what overflows becomes the largest float, so that a search avoids it. Immutable; any
-// thread.
+// Kind table_sum_mlp: phi and head are plain networks. Kind universal_table_sum: phi =
+// exp(clamp(MLP(z), -20, 10)) and cost = linear . S + output . relu(hidden S + bias) + bias, where
+// linear, output and the last bias are not negative, so the cost is positive and convex in S. The
+// mean of the first members prices (pricing_members of the manifest), which is a network of the
+// same kind with their phi side by side; intervals come from the differences between all members.
+//
+// Immutable, so thread-safe.
 class NetworkCompute final : public ComputeModel {
  public:
-  // `file` has passed CheckNetworkTensors with UniversalComputeTensors.
+  // `file` passed CheckNetworkTensors with UniversalComputeTensors.
   NetworkCompute(const UniversalComputeManifest& manifest, const TensorFile& file);
-  // `columns` are the manifest's; `file` has passed it with ComputeNetworkTensors.
+  // `columns` are the manifest's; `file` passed CheckNetworkTensors with ComputeNetworkTensors.
   NetworkCompute(const ComputeNetworkManifest& manifest, const FeatureColumns& columns,
                  const TensorFile& file);
 
@@ -46,24 +47,25 @@ class NetworkCompute final : public ComputeModel {
       std::span<const std::vector<ShardFeatures>> shards_of_ranks,
       std::span<const ComputeCost> costs) const override;
 
-  // The compute of one plausible shard, by the head. Not finite: the network is of no use.
+  // Returns the compute of a plausible shard. A value that is not finite means that the network is
+  // useless.
   double TrialRun() const;
 
  private:
   struct Member {
     MlpNetwork phi;
-    // The head of a universal network is one network of two layers: relu(hidden S + bias) beside S
-    // itself (S is not negative, so relu keeps it), then output and linear side by side.
+    // Head. That of a universal network has two layers: relu(hidden S + bias) beside S itself (S is
+    // not negative, so relu keeps it), then output and linear side by side.
     MlpNetwork head;
   };
 
-  // z of the shards, [shards, features].
+  // Returns z of the shards, [shards, features].
   std::vector<float> Inputs(const PricingConditions& conditions,
                             std::span<const ShardFeatures> shards) const;
-  // phi of the first `members`, side by side: [shards, members * width_].
+  // Computes phi of the first `members`, side by side: [shards, members * width_].
   void RepresentBy(std::size_t members, const PricingConditions& conditions,
                    std::span<const ShardFeatures> shards, std::span<float> phi) const;
-  // Of a row of outputs.
+  // Returns the cost of a row of outputs.
   ComputeCost CostOf(const double* values) const;
 
   // Fills a row of `row_width_` features of a shard, of which the network has `columns_`.

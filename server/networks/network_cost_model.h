@@ -1,5 +1,5 @@
-// Cost models that are networks: NeuroShard's (section 3 of the paper, and its release), and the
-// universal ones, for any batch size, optimizer, dtype, rank count and host layout.
+// Cost models of networks: NeuroShard's (section 3 of the paper, and its release), and universal
+// ones for any batch size, optimizer, dtype, rank count and host layout.
 #pragma once
 
 #include <filesystem>
@@ -11,19 +11,18 @@
 
 namespace neuroshard {
 
-// Reads the manifest's safetensors files in `directory` and runs every network once (warm-up; a
-// result that is not finite is refused). INVALID_ARGUMENT with every fault, naming file and tensor,
-// for files that are not what the manifest says (weights that may not be negative included);
-// NOT_FOUND for a missing file.
+// Reads the manifest's safetensors files in `directory` and runs every network once, as warm-up and
+// to refuse results that are not finite. INVALID_ARGUMENT with every fault, naming file and tensor,
+// for files that contradict the manifest (negative weights where none may be included); NOT_FOUND
+// for a missing file.
 //
-// The model:
-// - compute by NetworkCompute; outputs "total_ms", or "forward_ms" and "backward_ms", whose sum then
-//   is the total;
-// - communication of a universal model by UniversalComm, for 1 to 16,384 ranks; 1 alone without a
-//   comm section. Else by NeuralComm: Bind accepts the rank counts that have both directions, which
-//   ModelCoverage::num_devices lists, and 1, whose communication costs 0 whatever the model. Where
-//   the manifest has a fabric, by MakeFabricCostModel;
-// - every cost is at least 0 and finite.
+// NetworkCompute prices compute: "total_ms", or "forward_ms" and "backward_ms" and their sum.
+// UniversalComm prices the communication of a universal model, for 1 to 16,384 ranks (for 1 alone
+// without a comm section). NeuralComm prices that of NeuroShard's networks: Bind accepts the rank
+// counts with both directions, which ModelCoverage::num_devices lists, and 1, whose communication
+// costs 0. MakeFabricCostModel prices it where the manifest has a fabric. Every cost is at least 0
+// and finite.
+//
 // The same inputs give the same bits in any thread and in any batch, and on every CPU whose C
 // library computes log1p and exp alike (DenseLayer).
 StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& manifest,

@@ -1,5 +1,5 @@
-// The communication half of NeuroShard's cost networks: one network for each direction and number
-// of ranks.
+// The communication half of NeuroShard's networks: one network for each direction and number of
+// ranks.
 #pragma once
 
 #include <filesystem>
@@ -16,29 +16,30 @@
 
 namespace neuroshard {
 
-// Immutable; any thread.
+// The communication networks of one model. Immutable, so thread-safe.
 class NeuralComm {
  public:
-  // Reads the manifest's files in `directory` and runs every network once (a result that is not
-  // finite is refused). Errors of ReadNetworkFile.
+  // Reads the manifest's files in `directory` and runs every network once, to refuse results that
+  // are not finite. Errors are those of ReadNetworkFile.
   static StatusOr<NeuralComm> Load(const ModelManifest& manifest,
                                    const std::filesystem::path& directory);
 
-  // The counts that have both directions, ascending.
+  // Rank counts that have both directions, ascending.
   std::vector<int> NumRanks() const;
 
-  // Loads are VolumeEquivalent's; every cost is at least 0 and finite. Null for other counts than
-  // NumRanks.
+  // Returns the model for the conditions; null for rank counts that are not in NumRanks. Loads are
+  // VolumeEquivalent's; every cost is at least 0 and finite.
   std::shared_ptr<const CommModel> Bind(const PricingConditions& conditions) const;
 
  private:
-  // The ranks' dim sums, then for the forward direction start offsets in, a cost for each rank out.
+  // One network: dim sums of the ranks, and forward their start offsets, in; a cost for each rank
+  // out.
   struct Network {
     Normalisation normalisation;
     MlpNetwork mlp;
 
-    // `parts` are [n, ranks] each, and together the inputs; cost_ms is [n, ranks], as the network
-    // gives it.
+    // Computes `cost_ms`, [n, ranks], unclamped. `parts` are [n, ranks] each and together the
+    // inputs.
     void Run(std::span<const std::span<const float>> parts, std::span<float> cost_ms) const;
   };
   using Networks = std::map<int, std::shared_ptr<const Network>>;  // by rank count

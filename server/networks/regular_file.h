@@ -1,5 +1,4 @@
-// Reading and writing whole files: bounded reads of regular files, writes that leave either the old
-// file or the complete new one.
+// Reading and writing of whole files: bounded reads of regular files, and atomic writes.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +10,14 @@
 
 namespace neuroshard {
 
-// NOT_FOUND when there is no such file; INVALID_ARGUMENT when it is not a regular file (a
-// directory, a pipe, a device: never opened for reading, so nothing blocks) or is larger than
+// Reads a file. NOT_FOUND when there is none; INVALID_ARGUMENT when it is not a regular file
+// (directories, pipes and devices are never opened, so nothing blocks) or is larger than
 // `max_bytes`; UNAVAILABLE when reading fails. Errors name the path.
 StatusOr<std::string> ReadRegularFile(const std::filesystem::path& path, std::int64_t max_bytes);
 
-// Temporary file beside `path`, fsync, rename, fsync of the folder. After a failure (UNAVAILABLE,
-// with the reason) or a crash at any point `path` is as it was, or complete; a failure removes the
-// temporary file.
+// Writes a temporary file beside `path`, syncs it, renames it and syncs the folder. After a failure
+// (UNAVAILABLE, with the reason) or a crash at any point `path` is as it was, or complete; a
+// failure removes the temporary file.
 Status WriteFileAtomically(const std::filesystem::path& path, std::string_view bytes);
 
 // Makes the names in a folder durable, as fsync makes a file's bytes.

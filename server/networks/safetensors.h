@@ -1,5 +1,5 @@
 // The safetensors format: 8-byte little-endian length of a JSON header, the header, raw
-// little-endian tensors. README of this folder has it byte by byte.
+// little-endian tensors. The README of this folder has it byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// Row-major. An empty shape is a scalar (one value).
+// A row-major tensor. An empty shape is a scalar (one value).
 struct Tensor {
   std::vector<std::int64_t> shape;
   std::vector<float> values;
@@ -39,23 +39,22 @@ struct TensorReadOptions {
   std::int64_t max_header_bytes = std::int64_t{1} << 24;
 };
 
-// F32 as stored; F64, F16 and BF16 converted to float. INVALID_ARGUMENT for anything that is not
-// exactly one such file (bad lengths, bad JSON, keys twice, unknown types or keys, shapes and
-// offsets that disagree, gaps, overlaps, trailing bytes, and NaN or infinite values unless kept);
-// the message names `file_name` and the tensor. Memory is bounded by a small multiple of
-// bytes.size().
+// Parses a file; F64, F16 and BF16 become float. INVALID_ARGUMENT for anything but exactly one such
+// file (bad lengths, bad JSON, duplicate keys, unknown types or keys, shapes and offsets that
+// disagree, gaps, overlaps, trailing bytes, and NaN or infinite values unless kept); the message
+// names `file_name` and the tensor. Memory is bounded by a small multiple of bytes.size().
 StatusOr<TensorFile> ParseTensorFile(std::string_view bytes, std::string_view file_name,
                                      const TensorReadOptions& options = {});
 
-// The same from a file; errors of ReadRegularFile besides.
+// Reads a file. Errors are those of ParseTensorFile and ReadRegularFile.
 StatusOr<TensorFile> ReadTensorFile(const std::filesystem::path& path,
                                     const TensorReadOptions& options = {});
 
-// All tensors as F32 in name order; the same file gives the same bytes. INVALID_ARGUMENT when a
-// tensor has a number of values other than its shape's, or is named "__metadata__".
+// Writes all tensors as F32 in name order; equal values give equal bytes. INVALID_ARGUMENT when the
+// number of values of a tensor is not its shape's, or its name is "__metadata__".
 StatusOr<std::string> FormatTensorFile(const TensorFile& file);
 
-// FormatTensorFile, then WriteFileAtomically.
+// Writes a file by FormatTensorFile and WriteFileAtomically.
 Status WriteTensorFile(const std::filesystem::path& path, const TensorFile& file);
 
 }  // namespace neuroshard

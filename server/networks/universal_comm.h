@@ -1,5 +1,5 @@
 // The communication half of a universal model, kind universal_comm: one network for any number of
-// ranks, any host layout and four collectives.
+// ranks, any host layout and the five kinds of collectives.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,20 @@
 
 namespace neuroshard {
 
-// One member. cost = wait_scale[c] x wait + floor_ms[c] + exp(clamp(net(z), -20, 12)) of a rank in
-// collective c, net with HiddenUnits::kHalves: with weights that are not negative behind the rising
-// features the cost rises with bytes, and is neither convex nor concave in them. Immutable; any
-// thread; asks for no memory once a thread has called it with as many rows.
+// One member of the ensemble. The cost of a rank in collective c is wait_scale[c] x wait +
+// floor_ms[c] + exp(clamp(net(z), -20, 12)), net with HiddenUnits::kHalves. Weights behind the
+// rising features are not negative, so the cost rises with bytes; it is neither convex nor concave
+// in them. Immutable, so thread-safe; a thread allocates only when it calls with more rows than
+// before.
 class CommNetworkMember {
  public:
-  // Tensors "<prefix>.layer.<i>.weight" ... of a file that CheckNetworkTensors has passed with
+  // Takes tensors "<prefix>.layer.<i>.weight" ... of a file that passed CheckNetworkTensors with
   // UniversalCommTensors.
   CommNetworkMember(const TensorFile& file, const std::string& prefix,
                     const std::vector<std::int64_t>& layers);
 
-  // A row of normalised features and a wait for each rank, as CommFeaturesOf gives them, of any
-  // number of collectives of one kind.
+  // Prices any number of collectives of one kind: a row of normalized features and a wait per rank,
+  // as CommFeaturesOf gives them.
   void Costs(CollectiveKind kind, std::span<const float> rows, std::span<const double> wait_ms,
              std::span<double> cost_ms) const;
 
@@ -43,29 +44,31 @@ class CommNetworkMember {
 
 struct UniversalCommNetworks;
 
-// Immutable; any thread. Takes 2 to 16,384 ranks. Bound to conditions it prices loads of columns
-// (ColumnsOf), 4 bytes a value on the wire:
-// - all-to-all kinds as the network does, with the hosts of the conditions, or with all ranks on
-//   one host where the network has only seen one (trained_on.max_hosts at most 1);
-// - cut rows as the columns that cost as much in an all-to-all as the reduce-scatter (forward) and
-//   all-gather (backward) of the shard, by the ratio of the network's own costs with 128 columns on
-//   every rank; replicas likewise by all-reduce (backward). A collective that the samples did not
-//   have (trained_on.collectives) keeps the ratio of VolumeEquivalent: 1, all-reduce 2.
-// - what a collective takes for no bytes at all, once for each that the placement needs (SetupOf):
-//   the all-to-all of all columns stands for one collective, whichever those are.
-// A stage's interval is the widest of those of the collectives that its placement has (the
-// all-to-all where it has none); a collective that the manifest does not mention has the interval
-// of the all-to-all. Permutation equivariant, but for the order in which doubles are added; rises
-// with every rank's load; never negative.
+// Communication of 2 to 16,384 ranks. Bound to conditions it prices loads of columns (ColumnsOf), 4
+// bytes per value on the wire:
+// - All-to-alls are priced by the network, with the hosts of the conditions, or with all ranks on
+//   one host where the network was trained on a single host (trained_on.max_hosts at most 1).
+// - Cut rows count as the columns whose all-to-all costs as much as the reduce-scatter (forward)
+//   and all-gather (backward) of the shard, by the ratio of the network's costs with 128 columns on
+//   every rank; replicas as those of the all-reduce (backward). A collective that the samples lack
+//   (trained_on.collectives) keeps the ratio of VolumeEquivalent: 1, all-reduce 2.
+// - SetupOf adds what each collective of the placement takes for no bytes at all, since the
+//   all-to-all of all columns stands for a single collective.
+//
+// The interval of a stage is the widest of its placement's collectives (of the all-to-all where it
+// has none); a collective that the manifest does not mention has the interval of the all-to-all.
+// Costs are equivariant under permutations of ranks, but for the order of additions, rise with
+// every rank's load and are never negative. Immutable, so thread-safe.
 class UniversalComm {
  public:
   static constexpr int kMaxRanks = 16384;
 
-  // `file` has passed CheckNetworkTensors with UniversalCommTensors.
+  // `file` passed CheckNetworkTensors with UniversalCommTensors.
   UniversalComm(const UniversalCommManifest& manifest, const TrainedOnManifest& trained_on,
                 const TensorFile& file);
 
-  // At least two ranks. FAILED_PRECONDITION, saying which can be priced, when these cannot.
+  // Returns the model of at least two ranks, or FAILED_PRECONDITION naming the ranks that can be
+  // priced.
   StatusOr<std::shared_ptr<const CommModel>> Bind(const PricingConditions& conditions) const;
 
  private:

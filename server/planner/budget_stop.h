@@ -12,7 +12,7 @@
 namespace neuroshard {
 
 // Stops when `outer` does, or when the budget has passed since Start. Before Start, and without a
-// budget, only `outer` counts; time is left (HasTimeLeft) until the budget has passed since the
+// budget, only `outer` counts. HasTimeLeft is true until the budget has passed since the
 // construction. `outer` and `clock` must outlive it. Thread-safe.
 class BudgetStop final : public StopSignal {
  public:
@@ -20,7 +20,7 @@ class BudgetStop final : public StopSignal {
              std::optional<std::chrono::milliseconds> budget)
       : outer_(outer), clock_(clock), budget_(budget), begin_(clock.Now()) {}
 
-  // There is a first plan. Later calls change nothing.
+  // Starts the budget when there is a first plan. Later calls change nothing.
   void Start() {
     if (!budget_.has_value() || started_.exchange(true)) return;
     stop_at_.store((clock_.Now() + *budget_).time_since_epoch(), std::memory_order_release);

@@ -15,12 +15,12 @@ namespace neuroshard {
 // The compute cost of one set of shards on one device.
 struct ComputePrediction {
   ComputeCost cost;
-  std::optional<ComputeInterval> interval;  // where the model says how sure it is
+  std::optional<ComputeInterval> interval;  // where the model has intervals
 };
 
-// One for each set, in order: what one device computes on its shards (at least one), each a table
-// of its own, at the set's batch size and optimizer. DEADLINE_EXCEEDED when `stop` ends it; polled
-// every few thousand shards.
+// Returns a prediction per set, in order: what one device computes on its shards (at least one),
+// each a table of its own, at the batch size and optimizer of the set. DEADLINE_EXCEEDED when
+// `stop` ends it, which is polled every few thousand shards.
 StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
                                                         std::span<const ComputeSample> sets,
                                                         const StopSignal& stop);

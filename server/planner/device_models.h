@@ -1,5 +1,5 @@
-// Cost models by kind of device: a request whose hosts name several kinds, each with a model of its
-// own for compute (PlanRequest::device_cost_models).
+// Cost models by kind of device, for requests whose hosts name several kinds
+// (PlanRequest::device_cost_models).
 #pragma once
 
 #include <functional>
@@ -15,15 +15,16 @@
 
 namespace neuroshard {
 
-// What prices the compute of the ranks of one kind of devices.
+// The model that prices the compute of the ranks of one kind of device.
 struct DeviceModel {
   std::string device;  // Device::name
   int num_ranks = 0;
   CostModelInfo info;          // ComputeInfo
-  std::vector<Gap> gaps = {};  // of an answer
+  std::vector<Gap> gaps = {};  // filled for an answer
 };
 
-// A model, bound to the request's conditions: every price of the request is asked of this object.
+// A model that is bound to the request's conditions. Every price of the request comes from this
+// object.
 struct Pricing {
   std::shared_ptr<const CostModel> model;
   BoundCostModel bound;
@@ -34,24 +35,24 @@ struct Pricing {
 };
 
 // Binds the model that `find` has for each of the request's device_cost_models to the conditions of
-// `own`: ranks of those devices compute as theirs says, all others as `own`, which also prices
+// `own`. It prices the compute of the ranks with these devices; `own` prices all others, and
 // communication. `own.devices` are in the order of ranks. Where one model has the compute of all
-// ranks, `own.bound` is of one kind, and stays as it is where that is its own. FAILED_PRECONDITION,
-// naming each entry whose model cannot price a rank of the request.
+// ranks, `own.bound` has one kind, and is unchanged where that model is `own` itself.
+// FAILED_PRECONDITION names each entry whose model cannot price a rank of the request.
 Status BindDevices(
     const PlanRequest& request,
     const std::function<StatusOr<std::shared_ptr<const CostModel>>(const CostModelRef&)>& find,
     Pricing& own);
 
-// What is said of a model that prices compute alone: nothing of its communication.
+// Returns the info of a model that prices compute alone: its communication is left out.
 CostModelInfo ComputeInfo(const CostModelInfo& info);
 
-// With the gaps of each for a plan, but for those that are not of a stage: the request's model has
-// them too.
+// Adds the gaps of each model for a plan, except gaps without a stage, which the request's model
+// has too.
 std::vector<DeviceModel> WithGaps(std::vector<DeviceModel> devices, const PlanRequest& request,
                                   const Plan& plan);
 
-// GapWarnings and QualityWarnings, device by device. `own` has had its warnings.
+// Returns GapWarnings and QualityWarnings by device, except those that `own` has given.
 std::vector<std::string> DeviceWarnings(const CostModelInfo& own,
                                         const std::vector<DeviceModel>& devices);
 

@@ -1,5 +1,6 @@
-// Gaps: what a cost model has not measured of a request, and how it is priced instead. They are found
-// once for a model and a plan; warnings, price basis and version hints only say what the list has.
+// Gaps: conditions of a request that a cost model has not measured, and how they are priced
+// instead. They are found once for a model and a plan; warnings, price basis and version hints only
+// repeat the list.
 #pragma once
 
 #include <span>
@@ -13,43 +14,44 @@
 
 namespace neuroshard {
 
-// Costs compare plans where a model has gaps, but they are no forecast.
+// A condition that was not measured. Costs then compare plans, but are no forecast.
 struct Gap {
   // A condition of the request beyond those that were measured: "global batch size". Empty: none.
   std::string condition = {};
-  // As the price basis says it: "rows in host memory were not measured: ...". Empty: not at all.
+  // Text for the price basis: "rows in host memory were not measured: ...". Empty: none.
   std::string difference = {};
-  // As a warning says it, behind the model's name and version. Empty: not at all.
+  // Text for a warning, behind the model's name and version. Empty: none.
   std::string warning = {};
-  // Stages that a formula prices for it: in part (kMixed), or alone (kPublished). Empty: what there
-  // is to say is of the plan, by whichever model.
+  // Stages that a formula prices instead: in part (kMixed), or alone (kPublished). Empty: the gap
+  // is a matter of the plan, whichever model prices it.
   std::vector<CostStage> stages = {};
   BasisKind kind = BasisKind::kMixed;
 };
 
-// In the order in which answers name them. Conditions, rank and host counts that the model does not
-// state are no gaps. A model of formulas has one gap in every stage, and no warnings.
+// Returns the gaps in the order in which answers name them. Conditions, rank and host counts that
+// the model does not state are no gaps. A model of formulas has one gap in every stage, and no
+// warnings.
 std::vector<Gap> GapsOf(const PlanRequest& request, const CostModelInfo& model,
                         const Plan& plan = {});
 
-// The same for sets of shards.
+// Returns the gaps for sets of shards.
 std::vector<Gap> GapsOf(std::span<const ComputeSample> sets, const CostModelInfo& model);
 
-// Those that a request's prices have, in the order of CostStage.
+// Returns the stages that a request's prices have, in the order of CostStage.
 std::vector<CostStage> StagesOf(const PlanRequest& request);
 bool IsComm(CostStage stage);
 
-// What a stage rests on.
+// Returns what the price of a stage rests on.
 BasisKind KindOf(CostStage stage, const std::vector<Gap>& gaps);
 
-// One line for each gap that has a warning.
+// Returns a line for each gap that has a warning.
 std::vector<std::string> GapWarnings(const std::vector<Gap>& gaps, const CostModelInfo& model);
 
-// One line with the ReasonsAgainst the model, and one for each stage that HasDrifted.
+// Returns a line with the ReasonsAgainst the model, and one for each stage that HasDrifted.
 std::vector<std::string> QualityWarnings(const CostModelInfo& model);
 
-// "published figures of h100-sxm", or the request's for it, where it has put own ones in place of
-// the table's. At least one device.
+// Returns "published figures of h100-sxm", or the request's figures where it overrides the table's.
+// There is at least one device.
 std::string FiguresOf(const Topology& topology, const std::vector<std::string>& devices);
 
 }  // namespace neuroshard

@@ -1,5 +1,4 @@
-// The planner without its transport: finds the model, searches, and checks the answer before it is
-// sent.
+// The planner without its transport: it finds the model, searches, and checks the answer.
 #pragma once
 
 #include <chrono>
@@ -26,21 +25,22 @@
 
 namespace neuroshard {
 
-// A plan, the searched or the evaluated one, with its predicted cost and what is known of both.
+// A plan that was searched or evaluated, with its predicted cost. Final answers have intervals,
+// where the model has any.
 struct PlanAnswer : SearchResult {
   double search_ms = 0;  // wall time of the search until this plan was handed out
   CostModelRef model;    // the one that priced it; version is always set
   PriceBasis basis;
   std::vector<std::string> warnings;
-  // Rules that the plan breaks, if it was made elsewhere; empty: it is legal.
+  // Rules that an evaluated plan breaks; empty: it is legal.
   std::vector<Violation> violations;
   std::optional<LowerBound> lower_bound;  // always there where the plan has a cost
-  // Of the final answer, if the request asks and the stop leaves time for it.
+  // Explanations of the final answer, if the request asks and the stop leaves time.
   std::vector<TableExplanation> explanations;
   std::optional<MigrationReport> migration;  // where the request has one
   std::optional<double> analytic_cost_ms;    // of the final answer, unless the formulas priced it
 
-  // False: the plan is too broken. Final answers have intervals, where the model has any.
+  // False if the plan is too broken to be priced.
   bool has_cost() const { return !cost.ranks.empty(); }
 };
 
@@ -55,49 +55,49 @@ struct PredictionAnswer {
   std::vector<std::string> warnings;
 };
 
-// Watches one search; every plan is checked like the final answer's.
+// Observes one search; every plan is checked like the final answer's.
 using PlanObserver = ObserverOf<PlanAnswer>;
 
-// Models that may price a request, best first, e.g. ModelSnapshot::FindFor of the newest snapshot;
-// a question without a plan is a request with nothing but its cost_model. FAILED_PRECONDITION,
-// saying what there is, when there is none. Thread-safe.
+// Finds the models that may price a request, best first, e.g. ModelSnapshot::FindFor of the newest
+// snapshot. A prediction, which has no plan, is a request with nothing but its cost_model.
+// FAILED_PRECONDITION, listing what there is, when there is none. Thread-safe.
 using ModelFinder = std::function<StatusOr<std::vector<std::shared_ptr<const CostModel>>>(
     const PlanRequest& request)>;
 
-// RunSearch of server/search, which has the contract.
+// RunSearch of server/search, which states the contract.
 using SearchFunction =
     std::function<StatusOr<SearchResult>(const PlanRequest& request, const BoundCostModel& model,
                                          const StopSignal& stop, SearchObserver* observer)>;
 
-// FAILED_PRECONDITION where the request names a digest and the model has another.
+// Returns FAILED_PRECONDITION where the request names a digest and the model has another.
 Status CheckDigest(const CostModelRef& asked, const CostModelInfo& model);
 
-// Stateless and thread-safe. A request takes its model once, the first that can price it, bound to
-// the request's conditions, and everything in its answer comes from that object, but for a warning
-// where another version has measured more (VersionHint). The communication
-// of models that measured none is priced by the fabric of the request's devices, where there is
-// one. An answer depends on the request and the model alone, as long as no time limit is hit.
+// Answers requests. A request takes its model once, the first that can price it, bound to the
+// request's conditions, and all of its answer comes from that object, except the VersionHint. Where
+// that model measured no communication, the fabric of the request's devices prices it, where there
+// is one. An answer depends on the request and the model alone, as long as no time limit is hit.
+// Stateless and thread-safe.
 class Planner {
  public:
   // `clock` must outlive the planner. Without `versions_of` there are no hints.
   Planner(ModelFinder find_model, SearchFunction search, const Clock& clock,
           VersionFinder versions_of = nullptr);
 
-  // A stop after the first legal plan cuts the search, not the answer
+  // Searches a plan. A stop after the first legal plan ends the search with the best plan so far
   // (statistics.time_limit_reached); a stop before it is DEADLINE_EXCEEDED. The request's time
-  // budget counts from the first legal plan; without one no clock is looked at.
+  // budget counts from the first legal plan; without a budget no clock is read.
   // FAILED_PRECONDITION: no such model, a model that cannot price this many ranks, or no plan.
-  // INVALID_ARGUMENT: unknown strategy. INTERNAL, with the rules it breaks: the search made an
-  // illegal plan, which is a bug. `observer` may be null.
+  // INVALID_ARGUMENT: unknown strategy. INTERNAL, with the broken rules: the search made an illegal
+  // plan, which is a bug. `observer` may be null.
   StatusOr<PlanAnswer> MakePlan(const PlanRequest& request, const StopSignal& stop,
                                 PlanObserver* observer) const;
 
-  // Checks and prices a plan made elsewhere. An illegal plan is an answer. Errors as in MakePlan,
-  // as far as they concern the model. Of the request's search options only `explain` counts.
+  // Checks and prices a plan made elsewhere. An illegal plan is an answer, not an error. Errors
+  // about the model are those of MakePlan. Of the search options only `explain` counts.
   StatusOr<PlanAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
 
-  // Predictions for sets of shards (server/planner/compute_prediction.h). FAILED_PRECONDITION: no
-  // such model.
+  // Predicts the compute of sets of shards (compute_prediction.h). FAILED_PRECONDITION: no such
+  // model.
   StatusOr<PredictionAnswer> Predict(const CostModelRef& model, std::span<const ComputeSample> sets,
                                      const StopSignal& stop) const;
 

@@ -1,4 +1,4 @@
-// The jobs of a search on threads of their own.
+// Runs the jobs of a search on threads of their own.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,8 @@
 
 namespace neuroshard {
 
-// Stateless and thread-safe. Where the system has no thread left, a job runs on the calling one.
+// Starts a thread per job. Where the system has no thread left, a job runs on the calling one.
+// Stateless and thread-safe.
 class ThreadRunner final : public JobRunner {
  public:
   void Run(int count, const std::function<void(int)>& job) const override;

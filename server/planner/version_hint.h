@@ -1,4 +1,4 @@
-// Other versions of the cost model that know more of what a request has.
+// Hints at versions of the cost model that were measured nearer to a request.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,18 @@
 
 namespace neuroshard {
 
-// All versions of a name that are served, e.g. ModelSnapshot::VersionsOf of the newest snapshot.
+// Returns the served versions of a name, e.g. ModelSnapshot::VersionsOf of the newest snapshot.
 // Thread-safe.
 using VersionFinder =
     std::function<std::vector<std::shared_ptr<const CostModel>>(const std::string& name)>;
 
-// A warning where the request names a version, and another was measured nearer to it than the model
-// that priced `plan`, whose basis is given. Nothing where the operator chose the version, by a
-// channel or by publishing it last: callers would only wonder why the other is not taken. Nearer is:
-// no stage of PriceBasis rests on less, and one on more, or the same with fewer differences. The
-// nearest, of those the newest. Never a version that cannot price the request, that does not state
-// all conditions that it was measured at, or that its maker marked as unusable.
+// Returns a warning where the request names a version and another one was measured nearer to it
+// than the model `own`, which priced `plan` on the given basis. Where the operator chose the
+// version, by a channel or by publishing it last, there is none, since callers could not act on it.
+// A version is nearer if no stage of its PriceBasis rests on less and one rests on more, or all on
+// the same with fewer differences; of the nearest the newest is named. Versions that cannot price
+// the request, do not state all conditions they were measured at, or are marked as unusable are
+// never named.
 std::optional<std::string> VersionHint(const PlanRequest& request, const Plan& plan,
                                        const CostModelInfo& own, const PriceBasis& basis,
                                        const VersionFinder& versions_of);

@@ -49,7 +49,7 @@ struct ImportCommand {
   OutputFormat format = OutputFormat::kTable;
 };
 
-// A model beside the measurements of a store: `evaluate` and `drift`.
+// Compares a model with the measurements of a store: `evaluate` and `drift`.
 struct CompareCommand {
   std::string model_directory;
   std::string store;
@@ -68,8 +68,8 @@ Status RunEvaluate(const CompareCommand& command, const CommandContext& context)
 // Writes drift.yaml beside the model's model.yaml.
 Status RunDrift(const CompareCommand& command, const CommandContext& context);
 // Writes channel.yaml beside the model's versions. With a share the version that serves now keeps
-// the rest: FAILED_PRECONDITION where no channel says which, and where there are ReasonsAgainst the
-// model.
+// the rest. FAILED_PRECONDITION where no channel says which version that is, and where there are
+// ReasonsAgainst the model.
 Status RunServe(const ServeCommand& command, const CommandContext& context);
 
 }  // namespace neuroshard

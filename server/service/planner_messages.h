@@ -1,4 +1,4 @@
-// The planner's answers as messages, and the request that is of the planner alone.
+// Conversion of the planner's answers into messages, and of the requests that only the planner has.
 #pragma once
 
 #include <string>
@@ -20,23 +20,24 @@ struct EvaluationRequest {
   Plan plan;
 };
 
-// Faults of both parts together, with paths "request.tables[0]..." and "plan.tables[0]...".
+// Decodes both parts. Faults of both are reported together, with paths "request.tables[0]..." and
+// "plan.tables[0]...".
 StatusOr<EvaluationRequest> DecodeEvaluationRequest(const v1::EvaluatePlanRequest& message,
                                                     const RequestLimits& limits);
 
-// RequestFingerprint of the request and the models that priced the answer.
+// Returns the RequestFingerprint of the request and the models that priced the answer.
 std::string FingerprintOf(const PlanRequest& request, const PlanAnswer& answer);
 
-// `fingerprint` is FingerprintOf both.
+// Encode an answer; `fingerprint` is FingerprintOf its request and answer.
 v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAnswer& answer,
                                        const std::string& fingerprint);
 
 v1::EvaluatePlanResponse EncodeEvaluation(const PlanRequest& request, const PlanAnswer& answer);
 
-// All but the request_id.
+// Encodes everything but the request_id.
 v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer);
 
-// `share` as ModelSnapshot::ShareOf.
+// Encode a model; `share` is ModelSnapshot::ShareOf.
 v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default, double share);
 
 v1::GetCostModelResponse EncodeModel(const CostModelInfo& info, bool is_default, double share);

@@ -1,5 +1,5 @@
-// Metrics of a planner, besides those that every RPC server has; server/README.md lists them.
-// Labels are bounded: strategies and reasons are the ones there are, models those that were served.
+// Metrics of a planner, besides those of every RPC server; server/README.md lists them. Label
+// values are bounded: strategies and reasons of fixed lists, and models that were served.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace neuroshard {
 
-// Counts searches, and what models are served and refused. Thread-safe.
+// Counts searches, and models served and refused. Thread-safe.
 class PlannerMetrics {
  public:
-  // `registry` must outlive this.
+  // `registry` must outlive the metrics.
   explicit PlannerMetrics(prometheus::Registry& registry);
 
   void PlanMade(const PlanAnswer& answer);
-  // `model`: the one that would have priced it; without a name where that is not known.
+  // `model` is the one that would have priced the plan, without a name where that is not known.
   void PlanFailed(const Status& status, const CostModelRef& model = {});
   void PlanRejected();
   void SetSearchThreads(std::int64_t taken, std::int64_t limit);
@@ -28,13 +28,14 @@ class PlannerMetrics {
   void ModelsLoaded(std::size_t count);
   void ModelContentChanged(std::size_t count);
   void ModelsRefused(std::size_t count);
-  // Numbers, shares, verdicts and default of what serves; gauges of what does not go.
+  // Sets the numbers, shares, verdicts and default of the served models; gauges of others are
+  // removed.
   void ModelsNow(const ModelSnapshot& models);
   void ModelRootRead();
 
  private:
   using Labels = std::map<std::string, std::string>;
-  // The gauges of one family that are there, by labels.
+  // Existing gauges of a family, by labels.
   using Gauges = std::map<Labels, prometheus::Gauge*>;
   static void Replace(prometheus::Family<prometheus::Gauge>& family, Gauges& gauges,
                       const std::map<Labels, double>& values);

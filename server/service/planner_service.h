@@ -1,10 +1,10 @@
-// PlannerService over gRPC: admits, decodes, derives the stop signal, calls the planner, encodes
-// and records. Decides nothing.
+// PlannerService over gRPC: it admits, decodes, derives the stop signal, calls the planner, encodes
+// and records. It makes no decisions.
 //
-// By gRPC's callback interface, with the bytes of the requests: a call takes no thread and no
-// memory but its bytes until it is admitted. Refusals, and the cheap calls, are answered where the
-// call arrives. What is admitted runs on threads of a lower priority, so that refusals and cheap
-// calls hardly wait for a core beside searches.
+// It uses gRPC's callback interface with the bytes of requests, so that a call takes no thread and
+// no memory but its bytes until it is admitted. Refusals and cheap calls are answered on gRPC's
+// threads. Admitted calls run on threads of a lower priority, so that refusals and cheap calls
+// hardly wait for a core beside searches.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -35,7 +35,7 @@
 
 namespace neuroshard {
 
-// What calls may take together, and how long a caller may be silent.
+// Limits of all calls together, and of a caller's silence.
 struct PlannerServiceLimits {
   // Cores that the searches in flight may use together; 0: DefaultSearchThreadsInFlight().
   int max_search_threads_in_flight = 0;
@@ -43,14 +43,15 @@ struct PlannerServiceLimits {
   std::int64_t max_request_memory_bytes = 512 * kMiB;
   // Strings and messages in one request.
   std::int64_t max_request_values = 4'000'000;
-  // A caller that does not read its stream for so long loses the call.
+  // Time after which a caller that does not read its stream loses the call.
   std::chrono::milliseconds write_timeout{10'000};
 };
 
-// Eight a core of this host: under full load a search takes eight times as long as alone.
+// Returns eight per core of this host, so that a search under full load takes eight times as long
+// as alone.
 int DefaultSearchThreadsInFlight();
 
-// The parts that the service works with; all outlive it.
+// Dependencies of the service; all must outlive it.
 struct PlannerServiceParts {
   const Planner& planner;
   const ModelRepository& models;
@@ -59,16 +60,16 @@ struct PlannerServiceParts {
   const Logger& logger;
   PlannerMetrics& metrics;
   RequestLimits limits;
-  std::chrono::milliseconds longest_search;  // afterwards the best plan so far is the answer
+  std::chrono::milliseconds longest_search;  // then the best plan so far is the answer
   PlannerServiceLimits service_limits = {};
-  // As ModelRepository::Serve. Null: ServeModel is UNIMPLEMENTED.
+  // ModelRepository::Serve. Null: ServeModel is UNIMPLEMENTED.
   std::function<StatusOr<ModelChannel>(const std::string& name, int version,
                                        std::optional<double> share)>
       serve_model = {};
 };
 
 // The RPCs of PlannerService: each is admitted, decoded, answered by the planner and encoded on
-// CallThreads. Stateless between calls. Thread-safe; must outlive the server.
+// CallThreads. It keeps no state between calls. Thread-safe; must outlive the server.
 class PlannerServiceImpl final
     : public v1::PlannerService::WithRawCallbackMethod_ShardPlan<
           v1::PlannerService::WithRawCallbackMethod_ShardPlanStream<
@@ -82,7 +83,7 @@ class PlannerServiceImpl final
  public:
   explicit PlannerServiceImpl(PlannerServiceParts parts);
 
-  // The status for the operators' page. Any thread may ask.
+  // Returns the status for the operators' page. Thread-safe.
   v1::PlannerStatus CurrentStatus() const;
 
   grpc::ServerUnaryReactor* ShardPlan(grpc::CallbackServerContext* context,
@@ -110,8 +111,8 @@ class PlannerServiceImpl final
                                        v1::ServeModelResponse* response) override;
 
  private:
-  // A call that the gate counts, with its part of the memory for requests, and of the threads for
-  // searches if it is for a plan.
+  // A counted call with its shares of the memory for requests and, for a plan, of the threads for
+  // searches.
   struct Admitted {
     Admitted(RpcGate& gate, grpc::ServerContextBase& context, const std::string& rpc)
         : call(gate, context, rpc, RpcGate::Kind::kCounted) {}
@@ -120,8 +121,8 @@ class PlannerServiceImpl final
     CallBudget::Share threads;
   };
 
-  // Everything that is checked before a request is parsed. The status says whether it may be; the
-  // call has to be ended either way.
+  // Checks a call before its request is parsed and returns whether it may be. The caller ends the
+  // call either way.
   template <typename Request>
   Status Admit(const grpc::ByteBuffer& bytes, Admitted& admitted);
   // Admits the call, parses the request, runs `handler` (of Admitted and Request) on a thread, and

@@ -1,4 +1,4 @@
-// RecentPlans: the latest calls for plans, for the planner's status page.
+// The latest calls for plans, for the planner's status page.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,15 @@
 
 namespace neuroshard {
 
-// A list of the latest calls. Each takes some hundred bytes, whatever callers send. Thread-safe.
+// List of the latest calls. Each takes some hundred bytes, whatever callers send. Thread-safe.
 class RecentPlans {
  public:
   static constexpr std::size_t kMaxPlans = 20;
 
-  // A call that ended now with the answer.
+  // Adds a call that ended now with `answer`.
   void Add(const CallIdentity& identity, const v1::ShardPlanRequest& request,
            const StatusOr<v1::ShardPlanResponse>& answer);
-  // The last one first.
+  // Appends the calls, the last one first.
   void AppendTo(v1::PlannerStatus& status) const;
 
  private:

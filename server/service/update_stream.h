@@ -1,5 +1,5 @@
-// The server's end of a ShardPlanStream: UpdateStream writes for the thread that searches,
-// PlanStream sends the improvements of one search.
+// The server's end of a ShardPlanStream: UpdateStream writes for the searching thread, PlanStream
+// sends the improvements of one search.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -19,39 +19,39 @@
 
 namespace neuroshard {
 
-// Belongs to gRPC from its making on, which destroys it after Close when nothing is under way. One
-// thread writes; a write waits for the one before it.
+// A stream of updates. gRPC owns it from its construction on and destroys it after Close when no
+// write is in flight. One thread writes; a write waits for the previous one.
 class UpdateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // `context` is the call's. A caller that does not read for `write_timeout` loses the call.
   UpdateStream(grpc::CallbackServerContext& context, std::chrono::milliseconds write_timeout)
       : context_(context), write_timeout_(write_timeout) {}
 
-  // False when the caller is gone or does not read; the call is cancelled then.
+  // Returns false when the caller is gone or does not read; the call is then cancelled.
   bool Write(const v1::ShardPlanUpdate& update);
-  // Waits for the last write and ends the call. The object must not be used any more.
+  // Waits for the last write and ends the call. The object must not be used afterwards.
   void Close(const grpc::Status& status);
 
  private:
   void OnWriteDone(bool ok) override;
   void OnDone() override { delete this; }
-  // Whether nothing is under way, in time; cancels the call if not.
+  // Returns whether the write in flight ended in time; cancels the call if not.
   bool WaitUntilWritten() NS_EXCLUDES(mutex_);
 
   grpc::CallbackServerContext& context_;
   const std::chrono::milliseconds write_timeout_;
   Mutex mutex_;
   std::condition_variable written_;
-  grpc::ByteBuffer bytes_;  // while it is under way
+  grpc::ByteBuffer bytes_;  // of the write in flight
   bool writing_ NS_GUARDED_BY(mutex_) = false;
   bool broken_ NS_GUARDED_BY(mutex_) = false;
 };
 
-// Writes every improvement, and progress at most every 50 ms. A caller that reads slowly holds the
-// search up, until the stream's write timeout cancels the call.
+// Writes every improvement, and progress at most every 50 ms. A slow reader blocks the search until
+// the write timeout cancels the call.
 class PlanStream final : public PlanObserver {
  public:
-  // All outlive the stream.
+  // All arguments must outlive the stream.
   PlanStream(const PlanRequest& request, const Clock& clock, UpdateStream& writer)
       : request_(request), clock_(clock), writer_(writer) {}
 
@@ -64,7 +64,7 @@ class PlanStream final : public PlanObserver {
   const PlanRequest& request_;
   const Clock& clock_;
   UpdateStream& writer_;
-  std::string fingerprint_;  // of the request with the model, once known
+  std::string fingerprint_;  // of the request and the model, once known
   double best_cost_ms_ = 0;
   double progress_ = 0;
   std::optional<TimePoint> last_write_;

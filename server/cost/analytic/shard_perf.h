@@ -1,5 +1,5 @@
-// TorchRec 1.9.2's time estimates of one shard, by sharding type (the default coefficients of
-// planner/estimator; training).
+// TorchRec 1.9.2's time estimates of one shard in training, by sharding type (planner/estimator
+// with its default coefficients).
 #pragma once
 
 #include "common/domain/plan_request.h"
@@ -7,15 +7,16 @@
 
 namespace neuroshard {
 
-// The work of a shard. Every shard of a table gets the whole table's numbers except `cols`.
+// Work of a shard. All shards of a table have the table's values, except `rows` and `cols`.
 struct ShardWork {
   double ids = 0;            // of one rank's samples, summed over features
-  double vectors = 0;        // that one rank's samples give: pooled ones, or one an id
-  double rows = 0;           // of the shard; looked at by DataParallelPerf alone
+  double vectors = 0;        // given by one rank's samples: pooled, or one per id
+  double rows = 0;           // of the shard; only DataParallelPerf reads it
   double cols = 0;           // of the shard
   double element_bytes = 4;  // of the table
   bool weighted = false;     // every id carries a weight
-  bool unpooled = false;     // vectors are one an id, so that cut rows give their ids' alone
+  // one vector per id, so that cut rows give the vectors of their own ids alone
+  bool unpooled = false;
 };
 
 // Bytes of a value on the wire.
@@ -26,13 +27,14 @@ struct CommElementBytes {
   double backward_reduce_scatter = 4;
 };
 
-// TorchRec's: the table's, unless codecs quantise the exchange (extract_comm_data_type_size of
-// planner/utils.py, get_qcomm_codecs_registry). Those of pooled vectors send fp8 through a
-// reduce-scatter as 16 bits; unpooled vectors have a codec for the all-to-all alone.
+// Returns TorchRec's sizes: the table's, unless codecs quantize the exchange
+// (extract_comm_data_type_size of planner/utils.py, get_qcomm_codecs_registry). Codecs of pooled
+// vectors send fp8 through a reduce-scatter as 16 bits; unpooled vectors have a codec for the
+// all-to-all alone.
 CommElementBytes CommElementBytesOf(const QuantizedComms& comms, DataType weight_dtype,
                                     bool unpooled);
 
-// Milliseconds. The order in total_ms() is TorchRec's, which decides its last bit.
+// Time of a shard by stage. total_ms() adds in TorchRec's order, which decides its last bit.
 struct ShardPerf {
   double forward_compute_ms = 0;
   double forward_comm_ms = 0;
@@ -44,30 +46,28 @@ struct ShardPerf {
   }
 };
 
-// `kernel_bytes_per_ms` is KernelBandwidth of the shard's kernel.
-
-// table_wise, column_wise, table_column_wise.
+// Prices table_wise, column_wise and table_column_wise. `kernel_bytes_per_ms`, here and below, is
+// the KernelBandwidth of the shard's kernel.
 ShardPerf TableWisePerf(const ShardWork& work, const CommElementBytes& wire,
                         const CommTopology& topology, double kernel_bytes_per_ms);
 
-// row_wise with `holders` = W, and HugeCTR's rows over some of the ranks: each of the holders gets
-// its share of the ids and has a partial sum for every sample of every rank. Of rows in proportion
-// `holders` is EqualBlocks, infinite without rows: TorchRec 1.9.2 would divide by W there, too.
+// Prices row_wise, where `holders` = W, and row_wise_subset: each holder gets its share of the ids
+// and has a partial sum for every sample of every rank. For rows in proportion `holders` is
+// EqualBlocks, infinite for a shard without rows; TorchRec 1.9.2 divides by W there, too.
 ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
                       const CommTopology& topology, double kernel_bytes_per_ms);
 
-// table_row_wise and grid_shard: rows over the `holders` ranks of a group of hosts, all ranks of it
-// where groups are alike.
+// Prices table_row_wise and grid_shard: rows over the `holders` ranks of a group of hosts.
 ShardPerf TableRowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
                            const CommTopology& topology, double kernel_bytes_per_ms);
 
-// Rows that were not in their cache are fetched before the look-up: `fetched_rows` of the table by
-// all ranks' samples, of which each of the `holders` of the rows (1 where rows are not cut) fetches
-// its share.
+// Returns the time of fetching rows that missed their cache before the lookup: `fetched_rows` of
+// the table for all ranks' samples, of which each of the `holders` (1 where rows are not cut)
+// fetches its share.
 double PrefetchMs(const ShardWork& work, double fetched_rows, double holders,
                   double host_to_device_bytes_per_ms);
 
-// data_parallel: a copy on each rank for that rank's samples.
+// Prices data_parallel: a replica on each rank for that rank's samples.
 ShardPerf DataParallelPerf(const ShardWork& work, const CommTopology& topology,
                            double kernel_bytes_per_ms);
 

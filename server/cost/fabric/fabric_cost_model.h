@@ -8,10 +8,10 @@
 
 namespace neuroshard {
 
-// Compute, its conditions and its intervals are those of `compute`, which is asked for one rank;
-// communication of 2 to 16,384 ranks is FabricComm's at the request's hosts and batch size and has
-// no intervals. info() is `compute`'s with comm_fabric and with all
-// sharding types, since the formulas price each type's own collectives.
+// Returns a model whose compute, with its conditions and intervals, is that of `compute`, bound to
+// one rank; FabricComm prices the communication of 2 to 16,384 ranks at the request's hosts and
+// batch size, without intervals. info() is that of `compute` with comm_fabric and all sharding
+// types, since the formulas price the collectives of each type.
 std::shared_ptr<const CostModel> MakeFabricCostModel(std::shared_ptr<const CostModel> compute,
                                                      const Fabric& fabric);
 

@@ -29,11 +29,11 @@ struct ModelFixture {
   std::map<std::string, TensorFile> files;
 };
 
-// Deterministic in the options. Weights are at least 0, so that every cost grows with dim, pooling
-// factor, rows and the number of tables, as costs do; all costs are of the order of a millisecond.
+// Makes a model, deterministic in the options. Weights are at least 0, so that costs grow with dim,
+// pooling factor, rows and the number of tables; they are of the order of a millisecond.
 ModelFixture MakeModelFixture(const ModelFixtureOptions& options);
 
-// Writes it below `root` and returns ROOT/NAME/VERSION. Errors of WriteModelDirectory.
+// Writes the model below `root` and returns ROOT/NAME/VERSION. Errors of WriteModelDirectory.
 StatusOr<std::filesystem::path> WriteModelFixture(const std::filesystem::path& root,
                                                   const ModelFixtureOptions& options = {});
 

@@ -24,7 +24,7 @@ struct UniversalFixtureOptions {
   int members = 3;
   bool has_comm = true;
   bool has_intervals = true;
-  // Of communication, besides the one for all others.
+  // Intervals of collectives, besides the one for all others.
   std::map<std::string, IntervalManifest> intervals = {
       {"all_to_all_forward", {0.9, 2, {1}, {0.1}}},
       {"all_reduce", {0.9, 3, {1}, {0.1}, {2, 8}, {3, 4}}}};
@@ -33,11 +33,11 @@ struct UniversalFixtureOptions {
                                           "reduce_scatter", "all_gather", "all_reduce"};
 };
 
-// Deterministic in the options; weights of both signs where the format has them. Costs are of the
-// order of a millisecond. Members differ by about a tenth.
+// Makes a model, deterministic in the options. Weights have both signs where the format allows;
+// costs are of the order of a millisecond; members differ by about a tenth.
 ModelFixture MakeUniversalFixture(const UniversalFixtureOptions& options);
 
-// Writes it below `root` and returns ROOT/NAME/VERSION.
+// Writes the model below `root` and returns ROOT/NAME/VERSION.
 StatusOr<std::filesystem::path> WriteUniversalFixture(const std::filesystem::path& root,
                                                       const UniversalFixtureOptions& options = {});
 

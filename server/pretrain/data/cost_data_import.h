@@ -1,4 +1,4 @@
-// NeuroShard's released cost data into a profile store.
+// Import of NeuroShard's released cost data into a profile store.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace neuroshard {
 struct CostDataSource {
   std::optional<std::string> compute_directory;  // with table_configs.json and data.txt
   std::optional<std::string> comm_directory;     // with data.txt
-  std::int64_t batch_size = 65536;  // what NeuroShard measured at; its files do not say
+  std::int64_t batch_size = 65536;               // NeuroShard's; its files do not say
 };
 
 struct ImportCount {
   std::int64_t lines = 0;
-  std::int64_t imported = 0;  // samples; a line of comm data is two, one a direction
+  std::int64_t imported = 0;  // samples; a line of comm data has two, one per direction
   std::int64_t already_there = 0;
   std::int64_t malformed = 0;                 // lines
   std::vector<std::int64_t> first_malformed;  // line numbers from 1, at most 5
@@ -28,7 +28,7 @@ struct ImportCount {
 // The samples of the files, and counts of what could not be read.
 struct CostData {
   std::vector<ComputeRecord> compute;
-  std::vector<CommRecord> comm;  // two of a line: backward, forward
+  std::vector<CommRecord> comm;  // two per line: backward, forward
   std::optional<ImportCount> compute_count;
   std::optional<ImportCount> comm_count;
 };
@@ -38,12 +38,12 @@ struct ImportReport {
   std::optional<ImportCount> comm;
 };
 
-// Malformed lines are skipped and counted. NOT_FOUND for a missing file; INVALID_ARGUMENT for a bad
-// table_configs.json, and for a data.txt without one good line.
+// Reads the files; malformed lines are skipped and counted. NOT_FOUND for a missing file;
+// INVALID_ARGUMENT for a bad table_configs.json, and for a data.txt without a good line.
 StatusOr<CostData> ReadCostData(const CostDataSource& source);
 
-// Compute and comm data are one transaction each. A sample is known by its content (and by how
-// often that content occurs), so that importing the same or grown data again adds only what is new.
+// Imports compute and comm data in one transaction each. A sample is identified by its content and
+// how often that occurs, so importing the same or grown data again adds only what is new.
 StatusOr<ImportReport> ImportCostData(CostData data, ProfileStore* store);
 
 }  // namespace neuroshard

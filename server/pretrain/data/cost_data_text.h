@@ -1,12 +1,11 @@
 // The text formats of NeuroShard's released cost data (its collect_*_cost_data.py), line by line.
 //
-//   compute: DIR/table_configs.json, the augmented tables: [{"row", "dim", "pooling_factor",
-//   "bin_0" .. "bin_16"}, ...]
-//            DIR/data.txt, one sample a line: `ids cost`, e.g. `17,4031,5 1.93`: positions in
+//   compute: DIR/table_configs.json, the augmented tables:
+//            [{"row", "dim", "pooling_factor", "bin_0" .. "bin_16"}, ...]
+//            DIR/data.txt, one sample per line: `ids cost`, e.g. `17,4031,5 1.93`: positions in
 //            table_configs.json, ms
-//   comm:    DIR/data.txt: `dims offsets forward backward`, each a comma-separated list with one
-//   entry per GPU: dim sums, start
-//            offsets (ms), costs (ms)
+//   comm:    DIR/data.txt: `dims offsets forward backward`, comma-separated lists with an entry per
+//            GPU: dim sums, start offsets (ms), costs (ms)
 #pragma once
 
 #include <cstdint>
@@ -36,15 +35,17 @@ struct CommCostLine {
   bool operator==(const CommCostLine&) const = default;
 };
 
-// Also reads `task: ids | cost: ms`, with or without brackets and spaces around the ids. Empty when
-// the line is neither, an id is not below num_tables, or the cost is negative or not finite.
+// Parses a line; also reads `task: ids | cost: ms`, with or without brackets and spaces around the
+// ids. Empty when the line is neither, an id is not below num_tables, or the cost is negative or
+// not finite.
 std::optional<ComputeCostLine> ParseComputeCostLine(std::string_view line, std::int64_t num_tables);
 
-// Empty unless there are four lists of one length, of finite numbers >= 0, dim sums whole.
+// Parses a line; empty unless it has four lists of one length, of finite numbers >= 0, with whole
+// dim sums.
 std::optional<CommCostLine> ParseCommCostLine(std::string_view line);
 
-// fp32, sum pooling, unweighted, as NeuroShard measured. INVALID_ARGUMENT with every fault
-// ("[3].dim: must be at least 1, got 0"); keys that are not features are passed over.
+// Parses tables as fp32, sum pooling, unweighted, as NeuroShard measured. INVALID_ARGUMENT with
+// every fault ("[3].dim: must be at least 1, got 0"); keys that are not features are skipped.
 StatusOr<std::vector<MeasuredShard>> ParseTableConfigs(const std::string& json);
 
 }  // namespace neuroshard

@@ -31,23 +31,23 @@ struct SelectedRecords {
   std::vector<CommRecord> input_dist;  // distributions of ids
   MeasuredConditions conditions;
   std::int64_t filtered_out = 0;
-  // Sentences on collectives of another cadence, which were filtered out, and on networks: ranks of
-  // one group on different ones, samples of one fabric over different ones.
+  // Warnings about filtered collectives of another cadence, and about networks: ranks of one group
+  // on different ones, samples of one fabric over different ones.
   std::vector<std::string> warnings;
 };
 
 // Conditions that a model's features tell apart.
 enum class ConditionSupport {
-  // Nothing: batch size, dtype, optimizer, pooling mode, weighting and devices must agree, tables
-  // are in the device's memory, and distributions of ids and exchanges with casts are left out.
+  // None: batch size, dtype, optimizer, pooling mode, weighting and devices must agree, tables are
+  // in device memory, and distributions of ids and exchanges with casts are left out.
   kOne,
   kAny  // all but devices and backends, which must agree
 };
 
-// Keeps what the filter lets through. FAILED_PRECONDITION when the rest still mixes conditions that
-// must agree, listing every one with its values, their counts and how to choose; when tables are in
-// host memory and the features do not tell; when a cost is
-// negative or not finite, naming the samples; when nothing is left, saying what there was.
+// Returns what the filter keeps. FAILED_PRECONDITION when it still mixes conditions that must
+// agree, listing each with its values, their counts and how to choose; when tables are in host
+// memory and the features do not have it; when a cost is negative or not finite, naming the
+// samples; and when nothing is left, saying what there was.
 StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                                         std::vector<CommRecord> comm, const RecordFilter& filter,
                                         ConditionSupport support = ConditionSupport::kOne);

@@ -1,4 +1,4 @@
-// Repeats of a sample: one sample at their median or the least, and the noise between them.
+// Repeated measurements of a sample: their median or least, and the noise between them.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace neuroshard {
 
-// Records of the same sample (equal in everything but the sample id) become one, in the place of
-// the first, whose costs are the medians over them, or the least. Repeats must not be apart in
-// training and held-out samples, where they would leak what is to be predicted.
+// Merges records of equal samples, apart from the sample id, into one, in the place of the first,
+// whose costs are the medians over them, or the least. Otherwise repeats in training would leak the
+// costs of held-out samples.
 std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records,
                                         SeriesCost cost = SeriesCost::kMedian);
-// The same, rank by rank.
+// Merges records rank by rank.
 std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records,
                                      SeriesCost cost = SeriesCost::kMedian);
 

@@ -78,8 +78,8 @@ struct OptimizationConfig {
   bool operator==(const OptimizationConfig&) const = default;
 };
 
-// Which records of the store to learn from. Absent: all, which must then agree; of collectives those
-// of one cadence.
+// Filter of the records of the store. Absent fields keep all, which must then agree. Collectives
+// have one cadence.
 struct RecordFilter {
   std::optional<std::int64_t> batch_size;
   std::optional<std::string> weight_dtype;
@@ -108,15 +108,16 @@ struct TrainingConfig {
   std::int64_t members = 4;          // of the ensemble
   double held_out_tables = 0.02;     // share of the tables that no training sample has
   std::int64_t cache_bytes = 0;      // of the device, for features; 0: not known
-  // Also train on 1/8, 1/4 and 1/2 of the training samples, for the report. Not for going on.
+  // Trains also on 1/8, 1/4 and 1/2 of the training samples, for the report. Not when going on from
+  // a model.
   bool learning_curve = false;
 
-  // Of records, and of the repeats of a sample.
+  // Cost of a record, and of the repeats of a sample.
   SeriesCost cost_of_series = SeriesCost::kMedian;
 
   std::int64_t min_samples = 20;  // fewer of a kind: no network of that kind
-  // A model whose compute orders held-out samples worse than this (Kendall tau) says so of itself,
-  // and planners refuse it.
+  // Least Kendall tau of compute on held-out samples: a model below it is marked as unusable, and
+  // planners refuse it.
   double min_compute_tau = 0.8;
   std::int64_t threads = 0;  // 0: one for each core; the result does not depend on it
   RecordFilter records;
@@ -124,7 +125,7 @@ struct TrainingConfig {
   bool operator==(const TrainingConfig&) const = default;
 };
 
-// The values of a preset, before a file overrides any of them.
+// Returns the values of a preset, before a file overrides them.
 TrainingConfig PresetConfig(TrainingPreset preset);
 
 // Reads a training configuration (configs/pretrain.yaml has every key). Unknown keys and values out
@@ -132,10 +133,10 @@ TrainingConfig PresetConfig(TrainingPreset preset);
 // file.
 StatusOr<TrainingConfig> ReadTrainingConfig(const std::string& path);
 
-// The same from a text; `source` stands for the file name in errors.
+// Parses a text; `source` replaces the file name in errors.
 StatusOr<TrainingConfig> ParseTrainingConfig(const std::string& text, const std::string& source);
 
-// Every effective value by its key, for provenance.
+// Returns every effective value by its key, for provenance.
 std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& config);
 
 }  // namespace neuroshard

@@ -10,34 +10,35 @@
 
 namespace neuroshard {
 
-// Features less their mean, by their deviation, over the training samples.
+// Standardization of features, by mean and deviation over the training samples.
 struct Standardisation {
   std::vector<float> mean;
   std::vector<float> deviation;  // 0: does not vary, so the network is to ignore the column
 
-  // [n, columns] in; columns that do not vary become 0.
+  // Standardizes `rows`, [n, columns]; columns that do not vary become 0.
   std::vector<float> Apply(std::span<const float> rows) const;
 
-  // The columns that do not vary, by name, comma-separated.
+  // Returns the names of the columns that do not vary, comma-separated.
   std::string Constant(std::span<const std::string> names) const;
 
-  // feature_mean and feature_std as a model's file has them: deviations of 1 instead of 0.
+  // Returns feature_mean and feature_std for a model's file, with deviations of 1 instead of 0.
   TensorFile File() const;
 };
 
-// Over the rows [n, columns] that `used` marks.
+// Measures columns over the rows, [n, columns], that `used` marks.
 Standardisation MeasureColumns(std::span<const float> rows, std::int64_t columns,
                                const std::vector<char>& used);
 
-// Which samples are learned from, which choose the epoch, and which are only reported on.
+// Samples that are learned from, that choose the epoch, and that are only reported on.
 struct SampleSplit {
   std::vector<std::int64_t> train;
   std::vector<std::int64_t> validation;
   std::vector<std::int64_t> test;
 };
 
-// Compute: a row is a distinct shard, a sample the shards that one device looks up together.
-// Communication: a sample is exactly one row, which is a rank, or all ranks of a collective.
+// A regression problem. For compute, a row is a distinct shard and a sample the shards that one
+// device looks up together. For communication a sample is exactly one row: a rank, or all ranks of
+// a collective.
 struct TrainingProblem {
   std::string name;  // "compute", "forward_comm x4"; for messages
   std::vector<std::string> columns;
@@ -48,14 +49,14 @@ struct TrainingProblem {
   std::vector<std::int64_t> sample_begin;  // num_samples + 1 positions in sample_rows
   std::vector<std::int64_t> sample_rows;
   int outputs = 1;
-  // The sum of a sample's outputs is a target of its own, in one more column of `weights`.
+  // The sum of a sample's outputs is another target, with a column of its own in `weights`.
   bool total_counts = false;
   std::vector<float> targets;  // [num_samples, outputs], ms
   std::vector<float> weights;  // of the errors, [num_samples, outputs (+ 1)]; 0: not known
   std::vector<double> scale;   // [outputs], ms for each unit that the network gives
   double floor_ms = 0;         // added to both sides of a relative error (TrainingLoss::kLogRatio)
-  // Above 0: the columns are blocks of this many ranks, which are interchangeable: permuting the
-  // ranks of all blocks and of the targets alike gives another true sample.
+  // Above 0: the columns are blocks of this many interchangeable ranks. Permuting the ranks of all
+  // blocks and of the targets alike gives another valid sample.
   int interchangeable_ranks = 0;
 
   std::int64_t num_columns() const { return static_cast<std::int64_t>(columns.size()); }
@@ -67,11 +68,11 @@ struct TrainingProblem {
   }
   std::int64_t weight_columns() const { return outputs + (total_counts ? 1 : 0); }
 
-  // Standardises the rows by `given`, or else by what the rows of `train` show.
+  // Standardizes the rows by `given`, or else by the rows of `train`.
   void Standardise(std::span<const std::int64_t> train, const Standardisation* given = nullptr);
 };
 
-// 80/10/10 (NeuroShard section 3) after a shuffle by seed; every part has at least one sample for
+// Splits 80/10/10 (NeuroShard section 3) after a shuffle by seed; every part has a sample for
 // num_samples >= 3.
 SampleSplit SplitSamples(std::int64_t num_samples, std::uint64_t seed);
 

@@ -14,19 +14,20 @@
 
 namespace neuroshard {
 
-// One row per distinct shard. Two outputs, forward and backward, when `outputs` is auto and every
-// record tells them apart; otherwise the total. INVALID_ARGUMENT when a sample has no shard.
+// Makes a problem with a row per distinct shard. It has two outputs, forward and backward, when
+// `outputs` is auto and every record has both; otherwise the total. INVALID_ARGUMENT when a sample
+// has no shard.
 StatusOr<TrainingProblem> MakeComputeProblem(std::span<const ComputeRecord> records,
                                              const std::vector<std::string>& features,
                                              const FeatureColumns& columns, ComputeOutputs outputs);
 
-// The samples of one direction and rank count: dim sums, then for the forward direction start
-// offsets (ms); one output a rank. The ranks count as interchangeable when all environments name
-// one host and one device.
+// Makes the problem of one direction and rank count: inputs are dim sums and, forward, start
+// offsets (ms), with an output per rank. Ranks are interchangeable when all environments name one
+// host and one device.
 TrainingProblem MakeCommProblem(std::span<const CommRecord> records, CommDirection direction,
                                 int num_ranks);
 
-// Rank counts that occur in either direction, ascending.
+// Returns the rank counts that occur in either direction, ascending.
 std::vector<int> RankCounts(std::span<const CommRecord> records);
 
 }  // namespace neuroshard

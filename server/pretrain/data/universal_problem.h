@@ -13,27 +13,28 @@
 
 namespace neuroshard {
 
-// A sample is a shard set, a row a shard at its sample's conditions. Two outputs, forward and
-// backward, and their total where some records tell them apart (what a record does not tell does
-// not count), otherwise the total. The network's unit is the mean cost of `train`.
+// Makes a problem whose samples are shard sets and whose rows are shards at their sample's
+// conditions. It has two outputs, forward and backward, and their total where some records split
+// them (a record without the split counts for the total only), otherwise the total. The unit of the
+// network is the mean cost of `train`.
 TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
                                      std::span<const std::int64_t> train, double cache_bytes);
 
-// Where the ranks of collectives are among the samples of a problem whose samples are ranks.
+// Positions of the ranks of collectives among the samples of a problem whose samples are ranks.
 struct CollectiveRanks {
   std::vector<std::int64_t> first_rank;  // records + 1: the first sample of each record
   std::vector<CollectiveKind> kinds;     // of each record
 
-  // The samples of records, in their order.
+  // Returns the samples of records, in the records' order.
   std::vector<std::int64_t> RanksOf(const std::vector<std::int64_t>& records) const;
   SampleSplit RanksOf(const SampleSplit& records) const;
-  // Of each of those samples, how many ranks its record has.
+  // Returns the rank count of the record of each of those samples.
   std::vector<int> CountsOf(const std::vector<std::int64_t>& records) const;
 };
 
-// A sample is a rank of a collective, and one row. Its sample columns are the wait (in units) in
-// the column of its collective, then 1 in the column of its collective, else 0. The network's unit
-// is the median cost.
+// A problem whose samples, of one row each, are the ranks of collectives. The sample columns hold
+// the wait (in units) in the column of the collective, then 1 in the column of the collective, else
+// 0. The unit of the network is the median cost.
 struct UniversalCommProblem {
   TrainingProblem problem;
   CollectiveRanks ranks;
@@ -42,7 +43,8 @@ UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records);
 
 CollectiveKind KindOf(const CommSample& sample);
 
-// Neighbouring ranks on the same host share it; imported records do not say, and are on one.
+// Returns the hosts of the ranks: neighbouring ranks on the same host share it; imported records,
+// which do not say, are on one.
 std::vector<HostRanks> HostsOf(const CommRecord& record);
 
 }  // namespace neuroshard

@@ -1,4 +1,4 @@
-// The fit of an ensemble: epochs of all members, early stop, progress, checkpoints.
+// The fit of an ensemble: epochs of all members, early stopping, progress, checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@ class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
   virtual void OnEpoch(const EpochReport& report) = 0;
-  // Once, after the last epoch; `reason` is a sentence for people.
+  // Called once, after the last epoch; `reason` is a sentence for people.
   virtual void OnFinished(const EpochReport& last, const std::string& reason) = 0;
   virtual void OnWarning(const std::string& message) = 0;
 };
 
-// Names the columns that do not vary, which the network ignores.
+// Warns of the columns that do not vary, which the network ignores.
 void WarnOfConstantColumns(const TrainingProblem& problem, TrainingObserver& observer);
 
-// Around a training.
+// Environment of a training.
 struct FitContext {
   const StopSignal* stop = nullptr;
-  int threads = 1;  // members side by side, at most
+  int threads = 1;  // at most so many members run concurrently
   TrainingObserver* observer = nullptr;
   CheckpointFolder* checkpoints = nullptr;  // null: none
 };
@@ -49,18 +49,20 @@ struct FitTask {
   const TrainingProblem* problem = nullptr;
   const NetworkDefinition* network = nullptr;
   const OptimizationConfig* config = nullptr;
-  // Of each member: what it learns from, and where it begins. Member i's order of samples is by
-  // the configuration's seed + i.
+  // Split and initial parameters of each member. The order of member i's samples has the
+  // configuration's seed + i.
   std::vector<const SampleSplit*> splits;
   std::vector<std::vector<float>> initial_parameters;
 };
 
-// The members' last states. The same task gives the same bits on the same machine, however many
-// threads there are and however often it was interrupted. CANCELLED when stopped, with a checkpoint
-// left; INTERNAL when a loss is not finite; UNAVAILABLE when a checkpoint cannot be written.
+// Returns the members' last states. The same task gives the same bits on the same machine, however
+// many threads there are and however often it was interrupted. CANCELLED when stopped, with a
+// checkpoint left; INTERNAL when a loss is not finite; UNAVAILABLE when a checkpoint cannot be
+// written.
 StatusOr<std::vector<MemberState>> RunFit(const FitTask& task, const FitContext& context);
 
-// What a trained network says of samples: [samples, outputs], ms, by weights as WeightsOf gives them.
+// Returns the predictions of a trained network, [samples, outputs] in ms, by weights as WeightsOf
+// gives them.
 std::vector<double> PredictCosts(const TrainingProblem& problem, const NetworkDefinition& network,
                                  std::span<const float> weights,
                                  std::span<const std::int64_t> samples);

@@ -14,7 +14,7 @@
 
 namespace neuroshard {
 
-// All that the next epoch depends on, besides problem, split, network and configuration.
+// State on which the next epoch depends, besides problem, split, network and configuration.
 struct MemberState {
   std::vector<float> parameters;
   std::vector<float> best_parameters;  // of the best validation epoch
@@ -34,19 +34,19 @@ struct MemberState {
 
 MemberState InitialState(std::vector<float> parameters, double learning_rate);
 
-// Each has tensors of its own; several may run side by side, each for one thread at a time.
+// The fit of one member. The same arguments and state give the same epochs, bit by bit, on the same
+// machine. Each object has tensors of its own, so several may run concurrently, each on one thread
+// at a time.
 class MemberFit {
  public:
-  // All must outlive it. The same arguments and state give the same epochs, bit by bit, on the same
-  // machine.
+  // All arguments must outlive it.
   MemberFit(const TrainingProblem& problem, const SampleSplit& split,
             const NetworkDefinition& network, const OptimizationConfig& config, std::uint64_t seed);
   ~MemberFit();
 
-  // One pass over the training samples in an order of (seed, epoch), the validation loss after it,
-  // and what that means for the best weights and the learning rate. CANCELLED when `stop` says so:
-  // `state` is then as it was before the epoch. INTERNAL when a loss is not finite, or libtorch
-  // fails.
+  // Runs one pass over the training samples in an order of (seed, epoch), computes the validation
+  // loss, and updates the best weights and the learning rate. CANCELLED when `stop` is true:
+  // `state` is then as before the epoch. INTERNAL when a loss is not finite, or libtorch fails.
   Status RunEpoch(const StopSignal& stop, MemberState& state);
 
  private:

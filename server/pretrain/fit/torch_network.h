@@ -1,5 +1,5 @@
-// Batches, networks and losses as libtorch computes them. For fit/ and its tests only: the one
-// header of ours with libtorch in it.
+// Batches, networks and losses in libtorch. For fit/ and its tests only: no other header of ours
+// includes libtorch.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -28,18 +28,19 @@ struct TorchBatch {
 // A problem as tensors. For one thread at a time.
 class TorchProblem {
  public:
-  // `problem` must outlive it. Tells libtorch and its BLAS to use one thread in this process: the
-  // matrices are small, the members of an ensemble are the parallelism, and a sum that is split
-  // over threads would depend on the machine's cores.
+  // `problem` must outlive it. Sets libtorch and its BLAS to one thread in this process: the
+  // matrices are small, the members of an ensemble run in parallel, and a sum split over threads
+  // would depend on the number of cores.
   TorchProblem(const TrainingProblem& problem, TrainingLoss loss);
 
-  // `permutations`: permutes interchangeable ranks at random; null: leaves them as they are.
+  // Returns a batch. `permutations` permutes interchangeable ranks at random; null: they stay as
+  // they are.
   TorchBatch Batch(std::span<const std::int64_t> samples, Random* permutations);
 
-  // Costs in ms from what a network gives.
+  // Returns costs in ms for outputs of a network.
   at::Tensor CostsOf(const at::Tensor& outputs) const { return outputs * scale_; }
 
-  // The sum over samples and targets of weight * loss(cost, target): (cost - target)^2, or
+  // Returns the sum over samples and targets of weight * loss(cost, target): (cost - target)^2, or
   // |ln((cost + floor) / (target + floor))| for TrainingLoss::kLogRatio.
   at::Tensor LossOf(const at::Tensor& outputs, const TorchBatch& batch) const;
 
@@ -55,21 +56,21 @@ class TorchProblem {
   at::Tensor targets_;
   at::Tensor weights_;
   at::Tensor scale_;
-  // Of each row: its place in the batch of that number.
+  // Place of each row in the batch of that number.
   std::vector<std::uint64_t> placed_in_;
   std::vector<std::int64_t> place_;
   std::uint64_t batch_number_ = 0;
 };
 
-// A network as an expression of autograd. `network` must outlive it; immutable; any thread.
+// A network as an autograd expression. `network` must outlive it. Immutable, so thread-safe.
 class TorchNetwork {
  public:
   explicit TorchNetwork(const NetworkDefinition& network);
 
-  // WeightsOf: [num_values] each.
+  // WeightsOf of tensors, [num_values] each.
   at::Tensor Weights(const at::Tensor& parameters) const;
 
-  // The network's outputs [samples, outputs] by weights [num_values].
+  // Returns the network's outputs, [samples, outputs], by weights [num_values].
   at::Tensor Forward(const at::Tensor& weights, const TorchBatch& batch) const;
 
  private:

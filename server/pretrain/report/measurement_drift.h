@@ -1,5 +1,5 @@
-// Drift of the speed of the machine that measured, seen in the errors of a model: neighbours of a
-// virtual machine make it slower for minutes, which no feature of a sample tells.
+// Drift of the speed of the measuring machine, seen in the errors of a model: neighbours of a
+// virtual machine slow it down for minutes, which no feature of a sample has.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 namespace neuroshard {
 
 struct MeasurementDrift {
-  std::vector<double> slowness;  // of each value: the median of measured / predicted in its block
+  std::vector<double> slowness;  // by value: the median of measured / predicted in its block
   double least = 1;
   double greatest = 1;
 };
 
-// Blocks of about 100 values, one after the other in time, of costs above 0 that a model had not
-// learned from: what their errors have in common. Fewer than 200 values, or all of
-// one time (imported ones do not tell): 1 for all.
+// Returns what the errors of each block of about 100 values, consecutive in time, have in common.
+// The values have costs above 0 that the model did not learn from. With fewer than 200 values, or
+// all of one time (imported ones have none), it is 1 for all.
 MeasurementDrift DriftOf(std::span<const double> predicted_ms, std::span<const double> measured_ms,
                          std::span<const std::int64_t> measured_at_unix_ms);
 

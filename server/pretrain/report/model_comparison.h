@@ -1,4 +1,4 @@
-// Predictions of a model beside the measurements of a store, value by value.
+// Comparison of a model's predictions with the measurements of a store, value by value.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace neuroshard {
 
-// "compute", "forward_comm", "backward_comm", "reduce_scatter", "all_gather" or "all_reduce".
-// Communication has a value a rank.
+// Values of one stage: "compute", "forward_comm", "backward_comm", "reduce_scatter", "all_gather"
+// or "all_reduce". Communication has a value per rank.
 struct StageComparison {
   std::string stage;
   std::int64_t samples = 0;
@@ -26,22 +26,22 @@ struct StageComparison {
 
 struct ModelComparison {
   std::vector<StageComparison> stages;  // those that there are samples of
-  // Of rank counts that the model does not know, or collectives that it prices only without start
-  // offsets.
+  // Samples with rank counts that the model does not know, or of collectives that it prices only
+  // without start offsets.
   std::int64_t skipped_comm_samples = 0;
 
-  // Of each stage that there are samples of; communication is pooled over rank counts and ranks, and
-  // its `samples` counts collectives.
+  // Returns metrics by stage; communication is pooled over rank counts and ranks, and its `samples`
+  // counts collectives.
   std::map<std::string, RegressionMetrics> Metrics() const;
 };
 
-// Each record at its own batch size, optimizer and hosts. Other collectives than all-to-all are
-// priced as plans are: by the load that a shard of such a sharding type brings.
+// Compares each record at its own batch size, optimizer and hosts. Collectives other than
+// all-to-all are priced as in plans: by the load of a shard of a sharding type that needs them.
 ModelComparison CompareModel(const CostModel& model, std::span<const ComputeRecord> compute,
                              std::span<const CommRecord> comm);
 
-// Conditions that the records were measured at and the model was not, in sentences for people;
-// empty when they agree or are not stated.
+// Returns the conditions that the records were measured at and the model was not, in sentences for
+// people; empty when they agree or are not stated.
 std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
                                              std::span<const ComputeRecord> compute,
                                              std::span<const CommRecord> comm);

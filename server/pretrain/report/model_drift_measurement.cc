@@ -21,7 +21,7 @@ double Quantile(const std::vector<double>& sorted, double share) {
 }
 
 // Other kernels or collectives than the model's; not where one of the two is not stated.
-bool AreOthers(const std::string& model, const std::string& measured) {
+bool Differs(const std::string& model, const std::string& measured) {
   return !model.empty() && !measured.empty() && measured != model;
 }
 
@@ -48,7 +48,7 @@ DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord>
                           const std::string& device) -> std::string {
     if (measured_at <= made_unix_ms) return "made before the model";
     if (batch_size > 0 && measured_batch_size != batch_size) return "another batch size";
-    return AreOthers(with.device, device) ? "another device" : "";
+    return Differs(with.device, device) ? "another device" : "";
   };
   const auto leaves_out = [&result](const std::string& why) {
     if (!why.empty()) ++result.left_out[why];
@@ -58,7 +58,7 @@ DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord>
     const MeasurementEnvironment& environment = record.environment;
     std::string why =
         reason(environment.measured_at_unix_ms, record.sample.batch_size, environment.device);
-    if (why.empty() && AreOthers(with.backend, environment.backend)) why = "other kernels";
+    if (why.empty() && Differs(with.backend, environment.backend)) why = "other kernels";
     const std::string own = CacheFlushOf(environment);
     if (why.empty() && !own.empty() && flushed != kBothFlushes && own != flushed) {
       why = own + " the cache flushed between iterations";
@@ -71,11 +71,11 @@ DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord>
                           : reason(MeasuredAt(record), record.sample.batch_size,
                                    record.environments.front().device);
     if (why.empty() &&
-        AreOthers(with.collective_backend, CollectiveBackendOf(record.environments.front()))) {
+        Differs(with.collective_backend, CollectiveBackendOf(record.environments.front()))) {
       why = "other collectives";
     }
     if (why.empty() &&
-        AreOthers(with.collective_cadence, std::string(ToText(record.sample.cadence)))) {
+        Differs(with.collective_cadence, std::string(ToText(record.sample.cadence)))) {
       why = "another cadence";
     }
     return leaves_out(why);

@@ -14,20 +14,20 @@
 
 namespace neuroshard {
 
-// Where a model goes: ROOT/NAME/VERSION.
+// Place of a model: ROOT/NAME/VERSION.
 struct ModelLocation {
   std::filesystem::path directory;
   std::string name;
   int version = 0;
 };
 
-// INVALID_ARGUMENT unless the path ends in a usable NAME and a positive VERSION without leading
-// zeros; ALREADY_EXISTS when the version is there and must not be replaced; UNAVAILABLE where
-// nothing can be written. Meant to be called before training, so that a typing error does not cost
-// the training time.
+// Checks a path before training, so that a typing error does not cost the training time.
+// INVALID_ARGUMENT unless it ends in a usable NAME and a positive VERSION without leading zeros;
+// ALREADY_EXISTS when the version is there and must not be replaced; UNAVAILABLE where nothing can
+// be written.
 StatusOr<ModelLocation> LocateModel(const std::string& path, ExistingVersion existing);
 
-// Who measured what, with which code, and how it was learned: the manifest's `provenance`.
+// Returns the manifest's `provenance`: who measured what, with which code, and how it was learned.
 std::map<std::string, std::string> DescribeProvenance(const SelectedRecords& records,
                                                       const TrainingConfig& config,
                                                       const std::string& store_file_name,

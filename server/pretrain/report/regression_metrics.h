@@ -1,4 +1,4 @@
-// Errors and rank correlation of predicted against measured costs; pure.
+// Errors and rank correlation of predicted and measured costs. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct RegressionMetrics {
   double kendall_tau = 0;   // tau-b; NaN when either side is constant
 };
 
-// Both spans have the same length; `samples` is that length. All NaN when it is 0.
+// Measures spans of equal length, which `samples` is. All metrics are NaN when it is 0.
 RegressionMetrics MeasureRegression(std::span<const double> predicted,
                                     std::span<const double> measured);
 
-// Kendall's tau-b: (concordant - discordant) / sqrt((pairs - ties in x) * (pairs - ties in y)), in
-// O(n log n) after Knight (1966). NaN when x or y is constant or shorter than 2.
+// Returns Kendall's tau-b: (concordant - discordant) / sqrt((pairs - ties in x) * (pairs - ties in
+// y)), in O(n log n) after Knight (1966). NaN when x or y is constant or shorter than 2.
 double KendallTau(std::span<const double> x, std::span<const double> y);
 
 }  // namespace neuroshard

@@ -16,24 +16,24 @@ namespace neuroshard {
 // Accuracy of one network on samples that it has not learned from.
 struct NetworkReport {
   std::string name;  // "compute", "forward_comm x4"; for people
-  std::string key;   // of its values in model.yaml's metrics: "compute", "forward_comm.ranks_4"
+  std::string key;   // key of its values in model.yaml's metrics: "compute", "forward_comm.ranks_4"
   std::int64_t train_samples = 0;
   std::int64_t validation_samples = 0;
   std::int64_t epochs = 0;
   std::int64_t best_epoch = 0;
-  // On the held-out samples. Compute: the total cost. Communication: pooled over ranks, and
+  // Metrics on the held-out samples. Compute: the total cost. Communication: pooled over ranks, and
   // `samples` counts collectives.
   RegressionMetrics held_out;
-  std::vector<double> predicted_ms;  // what held_out is computed from
+  std::vector<double> predicted_ms;  // values behind held_out
   std::vector<double> measured_ms;
-  // The share of measured_ms inside the model's interval, where it gives one.
+  // Share of measured_ms inside the model's interval, where it has one.
   std::optional<double> coverage = {};
-  // A part of another report's samples.
+  // Its samples are a part of another report's.
   bool is_part = false;
 };
 
-// The error of a network by the number of samples that it learned from. Trainings with the same
-// configuration on growing shares of them, on the same held-out samples.
+// Error of a network by the number of samples that it learned from, with the same configuration and
+// the same held-out samples.
 struct LearningPoint {
   std::int64_t train_samples = 0;
   double mape_percent = 0;
@@ -41,7 +41,7 @@ struct LearningPoint {
 };
 
 struct LearningCurve {
-  std::string name;                   // of the report whose held-out samples it is about
+  std::string name;                   // the report whose held-out samples it uses
   std::vector<LearningPoint> points;  // the last one is of all training samples
 };
 

@@ -1,5 +1,5 @@
-// Runs the commands of neuroshard-pretrain in this process, on stores of made-up measurements in a
-// folder that goes with the test.
+// Fixture that runs the commands of neuroshard-pretrain in this process, on stores of made-up
+// measurements in a folder that the test removes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class PretrainFixture : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  // What a command wrote, from an output of its own.
+  // Runs a command and returns what it wrote.
   template <typename Command>
   nlohmann::json Output(Status (*run)(const Command&, const CommandContext&),
                         const Command& command) {

@@ -22,7 +22,8 @@ inline MeasurementEnvironment SyntheticEnvironment() {
   return environment;
 }
 
-// Sums over 1..8 tables of a cost that grows with dim, pooling and rows; 40% forward, 60% backward.
+// Returns sums over 1..8 tables of a cost that grows with dim, pooling and rows; 40% forward, 60%
+// backward.
 inline std::vector<ComputeRecord> SyntheticComputeRecords(int count, std::uint64_t seed = 1) {
   Random random(seed);
   std::vector<ComputeRecord> records;
@@ -52,8 +53,8 @@ inline std::vector<ComputeRecord> SyntheticComputeRecords(int count, std::uint64
   return records;
 }
 
-// Each rank pays for its own columns and for the widest rank; a late rank waits less. Alternating
-// directions.
+// Returns collectives of alternating directions in which each rank pays for its own columns and for
+// the widest rank, and a late rank waits less.
 inline std::vector<CommRecord> SyntheticCommRecords(int count, int num_ranks,
                                                     std::uint64_t seed = 2) {
   Random random(seed);

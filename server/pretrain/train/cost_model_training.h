@@ -11,15 +11,15 @@
 
 namespace neuroshard {
 
-// Same records and config on the same machine: the same bytes, whatever the number of threads.
-// Features that do not vary over the training samples are ignored by the network, whatever value
-// they take later, and reported as a warning; the paper would divide them by 1e-6.
-// FAILED_PRECONDITION when there are fewer than config.min_samples compute samples; a communication
-// network with fewer is left out with a warning. Otherwise the errors of RunFit.
+// Trains a model. The same records and config give the same bytes on the same machine, whatever the
+// number of threads. Networks ignore features that do not vary over the training samples, with a
+// warning; the paper divides them by 1e-6. FAILED_PRECONDITION when there are fewer than
+// config.min_samples compute samples; a communication network with fewer is left out with a
+// warning. Otherwise the errors of RunFit.
 StatusOr<TrainingOutcome> TrainCostModel(const SelectedRecords& records,
                                          const TrainingConfig& config, const FitContext& context);
 
-// One network: an ensemble of one. The problem's weights and scale are set by `config` (loss,
+// Trains one network, an ensemble of one. `config` sets the problem's weights and scale (loss,
 // scale_targets). INVALID_ARGUMENT for fewer than two training samples or none for validation;
 // otherwise the errors of RunFit.
 StatusOr<EnsembleFit> TrainNetwork(TrainingProblem problem, NetworkDefinition network,

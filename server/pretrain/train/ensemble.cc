@@ -228,7 +228,7 @@ void AddReports(const EnsembleFit& fit, const CollectiveRanks* ranks, const Samp
     result.best_epoch = fit.best_epoch;
     result.is_part = part.is_part;
     outcome.reports.push_back(std::move(result));
-    if (fit.starts.empty() || !part.says_before) continue;
+    if (fit.starts.empty() || !part.reports_start) continue;
     outcome.reports.push_back(
         report(part.name + ", before", part.key + ".before", fit.PredictBefore(samples)));
     outcome.reports.back().is_part = true;

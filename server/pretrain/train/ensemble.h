@@ -18,22 +18,22 @@
 
 namespace neuroshard {
 
-// The probability that intervals are made for.
+// Probability that intervals hold a measurement.
 inline constexpr double kIntervalCoverage = 0.9;
 
 // The purpose of a fit: the model, or a point of its learning curve.
 enum class FitPurpose { kModel, kLearningCurve };
 
-// `config` for so many training samples: fewer epochs for very many and smaller batches for few
-// (configs/pretrain.yaml).
+// Returns `config` for so many training samples: fewer epochs for very many and smaller batches for
+// few (configs/pretrain.yaml).
 OptimizationConfig ConfigForSamples(OptimizationConfig config, std::size_t samples);
 
 struct EnsembleOptions {
   OptimizationConfig config;
   std::int64_t members = 1;
   FitPurpose purpose = FitPurpose::kModel;
-  const TensorFile* start = nullptr;  // of a model to go on from; null: random weights
-  int start_members = 0;              // of that model
+  const TensorFile* start = nullptr;  // tensors of a model to go on from; null: random weights
+  int start_members = 0;              // members of that model
 };
 
 // An ensemble of one network, fitted to one problem.
@@ -46,30 +46,30 @@ struct EnsembleFit {
   std::int64_t best_epoch = 0;
 
   EnsemblePredictions Predict(const std::vector<std::int64_t>& samples) const;
-  // By the model that it went on from.
+  // Predicts by the model that it went on from.
   EnsemblePredictions PredictBefore(const std::vector<std::int64_t>& samples) const;
-  // Standardisation and members, as serving reads them.
+  // Returns standardization and members, as serving reads them.
   TensorFile File() const;
 };
 
-// Fits options.members members to split.train. Rows are standardised by what split.train shows; or
-// as the model to go on from does, but for columns that have never varied for it. Warns of columns
-// that the network ignores. FAILED_PRECONDITION when the model to go on from has other layers;
-// otherwise the errors of RunFit.
+// Fits options.members members to split.train. Rows are standardized by split.train, or as in the
+// model to go on from, except columns that never varied for it. Warns of columns that the network
+// ignores. FAILED_PRECONDITION when the model to go on from has other layers; otherwise the errors
+// of RunFit.
 StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition network,
                                   const SampleSplit& split, const EnsembleOptions& options,
                                   const FitContext& context);
 
-// The weights of one more network for each split, fitted as the ensemble was. Errors of RunFit.
+// Returns the weights of one more network per split, fitted as the ensemble was. Errors of RunFit.
 StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
                                                        const EnsembleFit& ensemble,
                                                        const OptimizationConfig& config,
                                                        const std::vector<SampleSplit>& splits,
                                                        const FitContext& context);
 
-// Costs of samples in ms by each of `members` (weights), and as measured: the total of a sample
-// where that counts (TrainingProblem::total_counts), else every output. What is below 0 becomes 0, as
-// in serving.
+// Predicts costs of samples in ms by each of `members` (weights), beside the measured ones: the
+// total of a sample where that counts (TrainingProblem::total_counts), else every output. Negative
+// predictions become 0, as in serving.
 EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
                                     const NetworkDefinition& network,
                                     const std::vector<std::vector<float>>& members,
@@ -82,19 +82,19 @@ struct HeldOutPart {
   std::vector<std::int64_t> records;
   const IntervalManifest* interval = nullptr;  // null: the model gives none
   bool is_part = false;
-  // Also as the model to go on from says, where there is one.
-  bool says_before = true;
-  // Which records counted as learned from; empty: all.
+  // Also reports the model to go on from, where there is one.
+  bool reports_start = true;
+  // Returns whether a record counts as learned from; empty: all do.
   std::function<bool(std::int64_t record)> counts = {};
 };
 
-// Adds a report on each part. `ranks`: where the problem's samples are ranks of the records; null:
-// they are the records.
+// Adds a report on each part. `ranks`: positions of the ranks where the problem's samples are ranks
+// of records; null: samples are records.
 void AddReports(const EnsembleFit& fit, const CollectiveRanks* ranks, const SampleSplit& by_record,
                 const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome);
 
-// Adds the learning curve of each part that is no part of another: fits of 1/8, 1/4 and 1/2 of the
-// training records by `fit_to`, then `whole`, which was fitted to all. Errors of `fit_to`.
+// Adds the learning curve of each report that is no part of another: fits of 1/8, 1/4 and 1/2 of
+// the training records by `fit_to`, then `whole`, which was fitted to all. Errors of `fit_to`.
 using FitTo =
     std::function<StatusOr<EnsembleFit>(const std::string& name, const SampleSplit& by_record)>;
 Status AddLearningCurves(const std::string& network, const EnsembleFit& whole,

@@ -1,4 +1,4 @@
-// The rates of the distribution of ids that fit its measurements best.
+// Fit of the rates of the distribution of ids to its measurements.
 #pragma once
 
 #include <span>
@@ -8,9 +8,9 @@
 
 namespace neuroshard {
 
-// Least squares of predicted / measured - 1 with no negative rate: the best of all subsets of rates
-// whose unconstrained fit has none, so exact. At least one observation, none of 0 ms.
-// Deterministic.
+// Returns the rates, none negative, with the least squares of predicted / measured - 1: the best of
+// all subsets of rates whose unconstrained fit has no negative one, so exact. Takes at least one
+// observation, none of 0 ms. Deterministic.
 InputDistRates FitInputDist(int num_ranks, std::span<const InputDistObservation> observations);
 
 }  // namespace neuroshard

@@ -44,7 +44,7 @@ MeasuredInputDist Fit(const Samples& samples, const std::vector<std::int64_t>& t
 }
 
 // Numbers of ranks that were measured before and are not now stay as they were.
-void KeepOthers(const MeasuredInputDist& before, MeasuredInputDist& measured) {
+void KeepUnmeasuredCounts(const MeasuredInputDist& before, MeasuredInputDist& measured) {
   for (const InputDistRates& rates : before.rates) {
     const auto place = std::lower_bound(
         measured.rates.begin(), measured.rates.end(), rates.num_ranks,
@@ -124,7 +124,7 @@ Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConf
         std::max(manifest.measured.max_hosts, static_cast<int>(HostsOf(record).size()));
   }
   if (const auto& before = outcome.manifest.input_dist) {
-    KeepOthers(before->measured, manifest.measured);
+    KeepUnmeasuredCounts(before->measured, manifest.measured);
   }
   const auto unknown = [&](std::int64_t at) {
     return !manifest.measured.At(samples.num_ranks[static_cast<std::size_t>(at)], 1).has_value();

@@ -147,7 +147,7 @@ void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSpli
 
 }  // namespace
 
-Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
+Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
                              const TrainingConfig& config, const UniversalStart* start,
                              const FitContext& context, TrainingOutcome& outcome) {
   const std::vector<ComputeRecord>& records = merged.all;

@@ -13,9 +13,9 @@ namespace neuroshard {
 namespace {
 
 template <typename Record>
-MergedRecords<Record> Merge(const std::vector<Record>& records, const std::vector<Record>& replayed,
-                            SeriesCost cost) {
-  MergedRecords<Record> merged;
+CombinedRecords<Record> Merge(const std::vector<Record>& records,
+                              const std::vector<Record>& replayed, SeriesCost cost) {
+  CombinedRecords<Record> merged;
   merged.all = MergeRepeats(records, cost);
   merged.new_ones = std::ssize(merged.all);
   const std::vector<Record> old = MergeRepeats(replayed, cost);
@@ -117,7 +117,7 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                       InCommon(records.conditions.collective_cadence, CadenceOf(before)));
   const SelectedRecords none;
   const SelectedRecords& replay = start == nullptr ? none : start->replay;
-  const MergedRecords<ComputeRecord> merged =
+  const CombinedRecords<ComputeRecord> merged =
       Merge(records.compute, replay.compute, config.cost_of_series);
   const std::vector<ComputeRecord>& compute = merged.all;
   std::vector<CommRecord> comm =

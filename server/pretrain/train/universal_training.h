@@ -14,25 +14,25 @@
 
 namespace neuroshard {
 
-// A model to train on from, as ReadModelManifest and ReadTensorFile gave it.
+// A universal model to go on from, as ReadModelManifest and ReadTensorFile read it.
 struct UniversalStart {
-  ModelManifest manifest;  // of a universal model
+  ModelManifest manifest;
   TensorFile compute;
   TensorFile comm;  // without tensors: it has none
-  // Records that it was trained on, to be learned from again beside the new ones so that they are
-  // not forgotten; may be empty.
+  // Records that it was trained on, to be learned again beside the new ones so that they are not
+  // forgotten; may be empty.
   SelectedRecords replay;
 };
 
-// `config` for going on from a model: its layers and members, a quarter of the learning rates and
-// half of the epochs.
+// Returns `config` for going on from a model: its layers and members, a quarter of the learning
+// rates and half of the epochs.
 TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest);
 
-// The ensemble's members are trained side by side; those with the least validation loss come first
-// and price (UniversalComputeManifest::pricing_members). Intervals are calibrated on the validation
-// samples, and their coverage reported on the held-out ones. With `start`, members begin at its
-// weights and with its standardisation, and the report also says how good it was on the same
-// held-out samples, new and replayed ones apart.
+// Trains a model. The ensemble's members are trained concurrently; those with the least validation
+// loss come first and price (UniversalComputeManifest::pricing_members). Intervals are calibrated
+// on the validation samples, and their coverage is reported on the held-out ones. With `start`,
+// members begin at its weights and with its standardization, and the report also has its errors on
+// the same held-out samples, new and replayed ones apart.
 //
 // FAILED_PRECONDITION when there are fewer than config.min_samples compute samples, or when `start`
 // is of another shape or device; communication with fewer is left out with a warning. Otherwise the
@@ -43,16 +43,17 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                                               const FitContext& context);
 
 // The parts of a universal training: compute and communication fit an ensemble each, the
-// distribution of ids and casts their rates; each adds its section, file and reports to the outcome.
+// distribution of ids and casts their rates; each adds its section, file and reports to the
+// outcome.
 
 // Records of one kind, the new ones first.
 template <typename Record>
-struct MergedRecords {
+struct CombinedRecords {
   std::vector<Record> all;
   std::int64_t new_ones = 0;
 };
 
-Status TrainUniversalCompute(const MergedRecords<ComputeRecord>& merged,
+Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
                              const TrainingConfig& config, const UniversalStart* start,
                              const FitContext& context, TrainingOutcome& outcome);
 
@@ -60,8 +61,8 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
                           const UniversalStart* start, const FitContext& context,
                           TrainingOutcome& outcome);
 
-// `records` are distributions of ids. Numbers of ranks with too few samples are left out; a warning
-// where none has enough.
+// Fits the rates of distributions of ids. Numbers of ranks with too few samples are left out, with
+// a warning where none has enough.
 Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConfig& config,
                       const FitContext& context, TrainingOutcome& outcome);
 
@@ -71,13 +72,14 @@ struct CastObservation {
   double ms = 0;
 };
 
-// Least squares of predicted / measured - 1 over both rates and, among quantiles of the observed
-// values, over how many are cached; one rate where a second that is no lower does not fit better.
-// At least one observation, none of 0 values or 0 ms. O(n log n). Deterministic.
+// Returns the least squares fit of predicted / measured - 1 over both rates and, among quantiles of
+// the observed values, over how many are cached; a single rate where a second that is no lower does
+// not fit better. Takes at least one observation, none of 0 values or 0 ms. O(n log n).
+// Deterministic.
 CastRates FitCasts(std::span<const CastObservation> observations);
 
-// `records` are casts alone (comm_records.h). Rates for each type with enough of them; the
-// others stay as they were.
+// Fits the rates of casts alone (comm_records.h) for each type with enough of them; the others stay
+// as they were.
 void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& config,
                 TrainingOutcome& outcome);
 

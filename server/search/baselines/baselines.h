@@ -17,15 +17,15 @@ enum class TableLoad {
   kSizeLookup,  // dim x pooling factor x log10(rows)
 };
 
-// Pieces in descending load (ties: lower index first), each to the rank with the lowest sum of
-// loads among those with room for it (ties: less memory used, then the lower index). Empty: a piece
-// found no room, or the context said stop.
+// Places pieces in descending load (ties: lower index first), each on the rank with the lowest sum
+// of loads among those with room for it (ties: less memory used, then the lower index). Empty where
+// a piece found no room or the context stopped. O(pieces x ranks).
 std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
                                      std::vector<Piece> pieces);
 
-// PlaceByLoad of LeastPieces: the release knows whole tables alone, and has no plan where one is
-// larger than every rank. Where a table finds no room, the release puts it on the last rank; here
-// the whole placement is given up for FindPacking's.
+// Greedy by table load: PlaceByLoad of LeastPieces. The release knows whole tables alone, and has
+// no plan where one is larger than every rank. Where a table finds no room, the release puts it on
+// the last rank; here FindPacking's placement replaces the whole one.
 class GreedyBaseline final : public Strategy {
  public:
   explicit GreedyBaseline(TableLoad load) : load_(load) {}
@@ -35,8 +35,9 @@ class GreedyBaseline final : public Strategy {
   TableLoad load_;
 };
 
-// Whole tables in the request's order, each to a rank drawn uniformly, by the request's seed, from
-// those with room for it. Where a table finds no room, the placement is given up for FindPacking's.
+// Random placement: whole tables in the request's order, each on a rank drawn uniformly, by the
+// request's seed, from those with room for it. Where a table finds no room, FindPacking's placement
+// replaces the whole one.
 class RandomBaseline final : public Strategy {
  public:
   Status Search(SearchContext& context) const override;

@@ -1,4 +1,4 @@
-// Fixed tables: those that stay where the plan in place has them.
+// Tables that a search leaves where the plan in place has them.
 #pragma once
 
 #include <vector>
@@ -9,31 +9,31 @@
 
 namespace neuroshard {
 
-// By table of the request: its plan in Migration::previous where the request has the table in the
-// same size and would allow that plan; otherwise null. Points into `request`, which must have a
-// migration. Memory and what rules say of several tables together are not looked at.
+// Returns, by table, its plan in Migration::previous if the request has the table in the same size
+// and allows that plan for it, else null. The pointers go into `request`, which must have a
+// migration. Memory and rules between tables are ignored.
 std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request,
                                                 const CompiledRules& rules);
 
-// Which tables of a plan in place local search leaves alone. Empty vectors: none.
+// Tables of a plan in place that local search leaves alone. Empty vectors: none.
 struct FixedTables {
   std::vector<const TablePlan*> plans;  // by table; null: free
-  // By table: free, but not to be copied to every rank.
+  // Free tables, by table, that may not be replicated on every rank.
   std::vector<bool> uncopied;
 };
 
-// Of `stay`, what is fixed when tables with up to `bytes` may be laid out anew. Those with the most
-// lookups a byte are freed first. paid[table]: bytes that the table moves in `stay` already, and so
-// may move in any case. Where `bytes` pay for all of them once, all are, and what is left
-// over pays for copies; otherwise a table is freed with its copies while these take a small part of
-// what is left, or else without. Whatever becomes of the freed ones, no more than `bytes` move
-// besides what is paid. What rules keep in place (TableRules::kept) is fixed.
+// Returns the tables of `stay` that remain fixed when tables with up to `bytes` in all may be laid
+// out anew; those with the most lookups per byte are freed first. paid[table]: bytes that the table
+// moves in `stay` anyway, and so may always move. Where `bytes` pay for all tables once, all are
+// freed and the rest pays for replicas; otherwise a table is freed with replicas while they take a
+// small part of the rest, or else without. Whatever becomes of the freed tables, at most `bytes`
+// move besides the paid ones. Tables that rules keep in place (TableRules::kept) stay fixed.
 FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
                       const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
                       double bytes);
 
-// Bytes of the weights of all tables that can stay and may move, in all the copies that each may
-// get, less what is paid.
+// Returns the bytes of the weights of all tables that can stay and may move, in all the replicas
+// that each may get, less the paid ones.
 double BytesOf(const PlanRequest& request, const CompiledRules& rules,
                const std::vector<const TablePlan*>& stay, const std::vector<double>& paid);
 

@@ -15,11 +15,11 @@ namespace neuroshard {
 namespace {
 
 constexpr double kNoModelTells = 0.005;
-constexpr std::size_t kMostTriedAlone = 64;
+constexpr std::size_t kMaxTriedAlone = 64;
 
 // Blocks of columns on any ranks, in the order in which ranks come first; nothing where every shard
 // has a rank of its own.
-std::optional<TablePlan> MergedOnRanks(const TablePlan& table) {
+std::optional<TablePlan> WithMergedShards(const TablePlan& table) {
   if (table.sharding_type != ShardingType::kColumnWise &&
       table.sharding_type != ShardingType::kTableColumnWise) {
     return std::nullopt;
@@ -60,16 +60,16 @@ bool StatesItsError(const SearchContext& context) {
   return !context.model().ComputeIntervals(ranks, compute, kinds).empty();
 }
 
-// Whether the plan is legal and costs no more than `most_ms`.
-StatusOr<bool> WillDo(const SearchContext& context, const Plan& plan, double most_ms) {
+// Whether the plan is legal and costs no more than `max_ms`.
+StatusOr<bool> IsLegalWithin(const SearchContext& context, const Plan& plan, double max_ms) {
   if (!CheckPlan(context.request(), plan).empty()) return false;
   NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(context.request(), plan, context.model()));
-  return cost.embedding_cost_ms <= most_ms;
+  return cost.embedding_cost_ms <= max_ms;
 }
 
 }  // namespace
 
-double MostMsAlike(const SearchContext& context) {
+double MaxEquivalentCostMs(const SearchContext& context) {
   const bool is_compared = context.request().memory.rule == MemoryRule::kWeightsOnly;
   return context.best_cost_ms() * (is_compared || !StatesItsError(context) ? 1 : 1 + kNoModelTells);
 }
@@ -81,22 +81,22 @@ Status MergeShards(SearchContext& context) {
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     // Unpooled ones have TorchRec's one width.
     if (context.request().tables[t].kind == TableKind::kEmbedding) continue;
-    if (auto table = MergedOnRanks(plan.tables[t])) merged.emplace_back(t, *std::move(table));
+    if (auto table = WithMergedShards(plan.tables[t])) merged.emplace_back(t, *std::move(table));
   }
   if (merged.empty() || context.ShouldStop()) return absl::OkStatus();
-  const double most_ms = MostMsAlike(context);
+  const double max_ms = MaxEquivalentCostMs(context);
   Plan all = plan;
   for (const auto& [t, table] : merged) all.tables[t] = table;
-  NS_ASSIGN_OR_RETURN(const bool all_will_do, WillDo(context, all, most_ms));
-  if (all_will_do) return context.Improve(std::move(all));
+  NS_ASSIGN_OR_RETURN(const bool all_fit, IsLegalWithin(context, all, max_ms));
+  if (all_fit) return context.Improve(std::move(all));
   bool changed = false;
-  for (std::size_t i = 0; i < std::min(merged.size(), kMostTriedAlone); ++i) {
+  for (std::size_t i = 0; i < std::min(merged.size(), kMaxTriedAlone); ++i) {
     if (context.ShouldStop()) break;
     auto& [t, table] = merged[i];
     std::swap(plan.tables[t], table);
-    NS_ASSIGN_OR_RETURN(const bool will_do, WillDo(context, plan, most_ms));
-    if (!will_do) std::swap(plan.tables[t], table);
-    changed = changed || will_do;
+    NS_ASSIGN_OR_RETURN(const bool fits, IsLegalWithin(context, plan, max_ms));
+    if (!fits) std::swap(plan.tables[t], table);
+    changed = changed || fits;
   }
   return changed ? context.Improve(std::move(plan)) : absl::OkStatus();
 }

@@ -1,5 +1,5 @@
 // Cache of rank costs: predicted compute costs of what ranks hold or might hold, remembered over a
-// search (NeuroShard, section 3.3: caching) and evaluated in batches.
+// search and evaluated in batches (NeuroShard, section 3.3).
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,22 @@
 
 namespace neuroshard {
 
-// Costs by slots, slots by contents. A content gets one slot and is predicted once, until the cache
-// forgets. Find takes constant time and a copy of the sum for a new content; EvaluateQueued one
-// batch of the cost model. For one thread.
+// Maps contents to slots and slots to costs. A content gets one slot and is predicted once, until
+// the cache forgets it. Find takes constant time and a copy of the sum for a new content;
+// EvaluateQueued takes one batch of the cost model. For one thread.
 class RankCostCache {
  public:
   using Slot = std::uint32_t;
   static constexpr Slot kEmptyRank = 0;  // costs 0
 
-  // `width`: of a representation. `max_contents`: TrimIfLarge forgets from so many on; each takes
-  // about 36 bytes. `context` must outlive the cache; its statistics and work count the
+  // `width` is that of a representation. TrimIfLarge clears the cache from `max_contents` contents
+  // on, of about 36 bytes each. `context` must outlive the cache; its statistics and work count the
   // predictions.
   RankCostCache(SearchContext& context, std::size_t width, std::size_t max_contents);
 
-  // The slot of a content of at least one shard. A new one is queued for the next EvaluateQueued;
-  // `fill` gets a span to write its summed representation to. `kind`: of the rank (BoundCostModel).
+  // Returns the slot of a content of at least one shard on a rank of `kind` (BoundCostModel). A new
+  // content is queued for the next EvaluateQueued; `fill` writes its summed representation into the
+  // span that it gets.
   template <typename Fill>
   Slot Find(RankContent content, int kind, const Fill& fill) {
     if (kind != 0) content += ContentOfKind(kind);
@@ -41,16 +42,15 @@ class RankCostCache {
     return entry->second;
   }
 
-  // A slot for a cost that needs no prediction. With nothing queued.
+  // Returns a slot for a known cost. Nothing may be queued.
   Slot AddKnown(float cost_ms);
 
-  // Predicts what is queued. Only then is cost_ms() known for it.
+  // Predicts what is queued; cost_ms() is not valid for it before.
   void EvaluateQueued();
 
   float cost_ms(Slot slot) const { return costs_ms_[slot]; }
 
-  // Forgets everything once there is too much. Slots given out before are void then; call with
-  // nothing queued.
+  // Clears a cache that is full, which invalidates all slots. Nothing may be queued.
   void TrimIfLarge() {
     if (slots_.size() >= max_contents_) Clear();
   }

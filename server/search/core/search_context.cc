@@ -31,7 +31,7 @@ constexpr double kWorkNsARankWithHostMemory = 4e6;
 constexpr double kMinWorkNs = 1e8;
 constexpr double kMinWorkNsWithHostMemory = 5e7;
 
-double MostWorkNs(const PlanRequest& request, const SearchStage& stage) {
+double MaxWorkNs(const PlanRequest& request, const SearchStage& stage) {
   const SearchOptions& search = request.search;
   if ((search.time_budget.has_value() && stage.is_last) || search.refine_steps.has_value()) {
     return std::numeric_limits<double>::infinity();
@@ -78,7 +78,7 @@ SearchContext::SearchContext(const PlanRequest& request, const BoundCostModel& m
       stop_(stop),
       observer_(observer),
       runner_(runner),
-      most_work_ns_(MostWorkNs(request, stage_)) {
+      max_work_ns_(MaxWorkNs(request, stage_)) {
   for (std::size_t kind = 0; kind < work_item_ns_.size(); ++kind) {
     work_item_ns_[kind] = NanosecondsOf(static_cast<Work>(kind), model.properties(),
                                         static_cast<double>(request.topology.num_ranks()));
@@ -101,7 +101,7 @@ bool SearchContext::ShouldStop() {
 
 void SearchContext::Begin(const SearchStage& stage) {
   stage_ = stage;
-  most_work_ns_ = MostWorkNs(request_, stage);
+  max_work_ns_ = MaxWorkNs(request_, stage);
 }
 
 void SearchContext::CountInside(const SearchContext& inner) {

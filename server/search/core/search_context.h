@@ -1,4 +1,4 @@
-// Search context: what a strategy works with, when it is to stop, and where its plans go.
+// Search context: the inputs of a strategy, its stop conditions, and the receiver of its plans.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace neuroshard {
 
-// What a search does, counted in items that take about as long wherever they occur.
+// Kinds of work, counted in items that take about the same time wherever they occur.
 enum class Work {
   kComputeCost,   // a rank's compute cost predicted
   kRankPrice,     // one rank's share of a placement's communication and cost
@@ -28,20 +28,20 @@ enum class Work {
   kKinds          // their number
 };
 
-// What a part of a search looks at, and when it ends.
+// A part of a search: the memories that it considers, and when it ends.
 struct SearchStage {
-  MemoryTier slowest = kWords<MemoryTier>.back().value;  // memory that tables may be in
-  // Whether its plan is the answer. Then it goes on until the request's time budget is used up,
-  // where there is one; otherwise it ends after the default amount of work, as if there were none.
+  MemoryTier slowest = kWords<MemoryTier>.back().value;  // slowest memory that tables may be in
+  // Its plan is the answer. The last stage goes on until the request's time budget is used up,
+  // where there is one; other stages end after the default amount of work, as if there were no
+  // budget.
   bool is_last = true;
 };
 
-// One search on one thread.
+// One search. For one thread; jobs on others get contexts of their own.
 class SearchContext {
  public:
-  // All must outlive the context; the model is bound to the request's conditions. `observer` may
-  // be null.
-  // `runner`: where the strategy's jobs run; null: one after the other.
+  // All arguments must outlive the context; the model is bound to the request's conditions.
+  // `observer` may be null. `runner` runs the strategy's jobs; null: one after the other.
   SearchContext(const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
                 SearchObserver* observer, const JobRunner* runner = nullptr);
 
@@ -50,58 +50,58 @@ class SearchContext {
   const StopSignal& stop() const { return stop_; }
   SearchStatistics& statistics() { return statistics_; }
 
-  // As JobRunner::Run. A job that needs a context makes one of its own.
+  // JobRunner::Run. A job that needs a context makes one of its own.
   void RunJobs(int count, const std::function<void(int)>& job) const;
 
-  // Polls the stop signal; once true, the strategy returns as soon as it can.
+  // Polls the stop signal. Once it is true, the strategy must return as soon as it can.
   bool ShouldStop();
-  // Whether ShouldStop was ever true; does not poll.
+  // Returns whether ShouldStop was ever true, without polling.
   bool stopped() const { return stopped_; }
 
-  // Counts work, as if it took the time that it takes on a server core of the 2020s. Unlike time,
-  // it is the same in every run, so what it ends is reproducible.
+  // Counts work in the time that it takes on a server core of the 2020s. Unlike time, it is the
+  // same in every run, so that ending by it is reproducible.
   void AddWork(Work kind, std::size_t count) {
     work_ns_ += work_item_ns_[static_cast<std::size_t>(kind)] * static_cast<double>(count);
   }
-  // Whether the default amount of work of the stage is done. Never where the request says otherwise
-  // when to end (time budget, refine_steps). A search asks once it has a plan.
-  bool WorkSpent() const { return work_ns_ >= most_work_ns_; }
+  // Returns whether the default amount of work of the stage is done; never where the request says
+  // when to end (time budget, refine_steps). Searches ask once they have a plan.
+  bool WorkSpent() const { return work_ns_ >= max_work_ns_; }
 
-  // Counts what a search inside this one did, or did beside it.
+  // Count the work of a search inside this one, or beside it.
   void CountInside(const SearchContext& inner);
   void CountBeside(const SearchContext& other);
-  // The whole search is one stage, unless its strategy begins others. Work goes on counting.
+  // Begins a stage; the counted work continues. A search whose strategy begins none is a single
+  // stage.
   void Begin(const SearchStage& stage);
   const SearchStage& stage() const { return stage_; }
-  // Whether this stage ends when the time budget does.
+  // Returns whether this stage ends when the time budget does.
   bool uses_time_budget() const {
     return stage_.is_last && request_.search.time_budget.has_value();
   }
-  // Work done so far; a search beside another one starts with what that has done.
+  // Work done so far. A search beside another one starts with the other's.
   double work_ns() const { return work_ns_; }
   void StartWithWork(double work_ns) { work_ns_ = work_ns; }
 
-  // Takes a legal placement that is cheaper than all before (the strategy's comparison counts),
-  // prices it as PricePlan does and tells the observer.
+  // Takes a legal placement that is cheaper than all before by the strategy's comparison, prices it
+  // by PricePlan and tells the observer.
   Status Improve(const Placement& placement);
   Status Improve(Plan plan);
-  // The same for a legal plan that may be no better: takes it only if its price is lower. Returns
-  // whether it was.
+  // Takes a legal plan only if its price is lower, and returns whether it was.
   StatusOr<bool> ImproveIfCheaper(Plan plan);
 
-  // What a plan is compared by: its cost plus the price of what it moves (Migration).
+  // Returns the objective of a plan: its cost plus the price of what it moves (Migration).
   double CostWithMigration(const Plan& plan, const PlanCost& cost) const;
 
-  // Shares are clamped to [0, 1] and to what was reported before.
+  // Reports progress, clamped to [0, 1] and to what was reported before.
   void ReportProgress(double share);
 
   bool has_plan() const { return best_.has_value(); }
-  // Of the last plan of Improve; has_plan().
+  // Cost of the last plan of Improve. Requires has_plan().
   double best_cost_ms() const { return best_->cost.embedding_cost_ms; }
   const Plan& best_plan() const { return best_->plan; }
 
-  // The answer after the strategy has returned `status`: the last plan of Improve, or why there is
-  // none.
+  // Returns the answer after the strategy has returned `status`: the last plan of Improve, or why
+  // there is none.
   StatusOr<SearchResult> Finish(const Status& status);
 
  private:
@@ -117,7 +117,7 @@ class SearchContext {
   std::array<double, static_cast<std::size_t>(Work::kKinds)> work_item_ns_{};
   double work_ns_ = 0;
   SearchStage stage_;
-  double most_work_ns_;
+  double max_work_ns_;
   double progress_ = 0;
   bool stopped_ = false;
 };

@@ -1,4 +1,4 @@
-// Search result: the plan that a search hands out, its cost and how it was found.
+// The plan that a search returns, its cost and how it was found.
 #pragma once
 
 #include <cstdint>

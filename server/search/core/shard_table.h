@@ -1,4 +1,4 @@
-// Table of shards: everything about a shard that does not depend on where it goes, computed once.
+// Table of shards: everything about a shard that does not depend on its rank, computed once.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace neuroshard {
 
-// Shards with blocks of rows in proportion, by place: a few sizes, as many as kinds of ranks and
-// one more row (or bucket) of each.
+// Shards with blocks of rows in proportion, by place. There are few sizes: one per kind of rank,
+// and for each the same plus one row (or bucket).
 struct RaggedShards {
   const int* size_of_place;  // [places], of the table
   std::vector<int> ids;      // by size
 };
 
-// The shards of a block of columns that move together, by ids of the ShardTable: [0, full_end) are
-// alike, then [full_end, rest_end) with fewer rows, then [rest_end, count) without any. Where
-// `ragged` is there both ends are 0 and it has the shards, of which `full` has the most rows.
+// The shards of a block of columns that move together, as ids of the ShardTable: those in [0,
+// full_end) are equal, [full_end, rest_end) have fewer rows, and [rest_end, count) have none. With
+// `ragged` both ends are 0 and it has the shards, of which `full` has the most rows.
 struct UnitShards {
   int full = 0;
   int rest = 0;
@@ -32,7 +32,7 @@ struct UnitShards {
   int full_end = 1;
   int rest_end = 1;
   int count = 1;
-  const RaggedShards* ragged = nullptr;  // the ShardTable's, one for equal units
+  const RaggedShards* ragged = nullptr;  // owned by the ShardTable; equal for equal units
 
   int at(int i) const {
     if (i < full_end) return full;
@@ -40,7 +40,7 @@ struct UnitShards {
     return ragged == nullptr ? empty
                              : ragged->ids[static_cast<std::size_t>(ragged->size_of_place[i])];
   }
-  // Calls visit(shard, how many) for those that are alike; not where `ragged` is there.
+  // Calls visit(shard, count) for equal shards. Not for units with `ragged`.
   template <typename Visit>
   void ForEachKind(const Visit& visit) const {
     if (full_end > 0) visit(full, full_end);
@@ -50,23 +50,23 @@ struct UnitShards {
   bool operator==(const UnitShards&) const = default;
 };
 
-// Distinct shards of a request, of any sharding type, with their representation, loads, memory and
-// cost alone. Ids are 0, 1, ... in order of first appearance and stay. A look-up takes constant
-// time; predictions are made in batches. For one thread.
+// The distinct shards of a request, of any sharding type, with their representation, loads, memory
+// and cost alone. Ids are 0, 1, ... in order of first appearance and never change. A look-up takes
+// constant time; predictions are made in batches. For one thread.
 class ShardTable {
  public:
-  // Of tables in device memory whose rows are cut as TorchRec does. `context` must outlive the
-  // table; its statistics count the predictions.
+  // Makes a table for shards in device memory with TorchRec's cuts of rows. `context` must outlive
+  // the table; its statistics count the predictions.
   explicit ShardTable(SearchContext& context);
-  // With the rules' residencies and cuts of rows.
+  // Makes a table for the rules' residencies and cuts of rows.
   ShardTable(SearchContext& context, const CompiledRules& rules);
 
-  // The shards of `cols` columns of a table that move together, on `ranks` ranks (1 where the type
-  // has one shard a place). What is predicted about them is known after the next PredictNew.
+  // Returns the shards of `cols` columns of a table that move together, on `ranks` ranks (1 where
+  // the type has one shard per place). Their predictions are valid after the next PredictNew.
   UnitShards Shards(int table, ShardingType type, std::int64_t cols, int ranks, int residency = 0);
-  // The same shards in another residency.
+  // Returns the same shards in another residency.
   UnitShards InResidency(const UnitShards& shards, int residency);
-  // The shard of all rows and `cols` columns, as NeuroShard and table_wise have it.
+  // Returns the shard of all rows and `cols` columns, as in NeuroShard and table_wise.
   int Whole(int table, std::int64_t cols) {
     return Intern({table, kWhole, 1, RowsOf(table), cols}, 0);
   }
@@ -74,20 +74,20 @@ class ShardTable {
   // Predicts what was added since the last call, in one batch.
   void PredictNew();
 
-  // Representation, width() entries.
+  // Representation of a shard, width() entries.
   const float* phi(int id) const { return phi_.data() + static_cast<std::size_t>(id) * width_; }
   const CommLoad& load(int id) const { return loads_[static_cast<std::size_t>(id)]; }
-  // Compute cost of a rank that holds this shard alone, at compute_scale 1; of the mean rank, where
-  // ranks are of several kinds.
+  // Compute cost of a rank that holds only this shard, at compute_scale 1; of the mean rank, where
+  // ranks have several kinds.
   float single_cost_ms(int id) const { return single_cost_ms_[static_cast<std::size_t>(id)]; }
-  // The same of one rank.
+  // Compute cost of `rank` if it holds only this shard.
   float single_cost_ms(int id, int rank) const {
     if (kind_cost_ms_.empty()) return single_cost_ms(id);
     const std::size_t kind =
         static_cast<std::size_t>(context_.model().kind(static_cast<std::size_t>(rank)));
     return kind_cost_ms_[static_cast<std::size_t>(id) * ranks_of_kind_.size() + kind];
   }
-  // On its device, and in every memory.
+  // Bytes of a shard on its device, and in every memory.
   std::int64_t bytes(int id) const { return tier_bytes(id)[MemoryTier::kDevice]; }
   const TierBytes& tier_bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
   std::int64_t cols(int id) const { return shape(entries_[static_cast<std::size_t>(id)]).cols; }
@@ -97,7 +97,7 @@ class ShardTable {
  private:
   static constexpr ShardingType kWhole = ShardingType::kTableWise;
 
-  // What a shard is in every residency.
+  // Shape of a shard, common to all residencies.
   struct Shape {
     int table;
     ShardingType type;
@@ -123,7 +123,7 @@ class ShardTable {
   }
   ShardTable(SearchContext& context, std::vector<Residency> residencies, RowCuts row_cuts);
 
-  // How a table's row_wise blocks in proportion differ.
+  // Row counts of a table's row_wise blocks in proportion.
   struct RaggedRows {
     std::vector<std::int64_t> sizes;  // distinct, descending
     std::vector<int> size_of_place;
@@ -133,9 +133,9 @@ class ShardTable {
     return shapes_[static_cast<std::size_t>(entry.shape)];
   }
   int Intern(const Shape& shape, int residency) { return InResidency(NumberOf(shape), residency); }
-  // The number of a shape in shapes_, which it is added to.
+  // Returns the number of a shape in shapes_, adding it if new.
   int NumberOf(const Shape& shape);
-  // The id of a shape in a residency.
+  // Returns the id of a shape in a residency.
   int InResidency(int shape, int residency) {
     int& id = ids_[static_cast<std::size_t>(shape) * residencies_.size() +
                    static_cast<std::size_t>(residency)];
@@ -143,16 +143,16 @@ class ShardTable {
     return id;
   }
   int Add(int shape, int residency);
-  // Of row_wise in proportion. O(1) but for the first of the table, O(ranks).
+  // Returns the shards of row_wise in proportion. O(1), but O(ranks) for the first of a table.
   UnitShards ShardsInProportion(int table, std::int64_t cols, int ranks, int residency);
   ShardLayout LayoutOf(const Shape& shape, int residency) const {
     return LayoutIn(residencies_[static_cast<std::size_t>(residency)], shape.type, shape.row_shards,
                     row_cuts_.of(shape.table));
   }
-  // Of a shape with all rows, whole granules of columns and a place of its own, which searches ask
-  // for most; otherwise null.
+  // Returns where quick_numbers_ has a shape with all rows, whole granules of columns and a place
+  // of its own, which searches ask for most; null for other shapes.
   int* QuickNumber(const Shape& shape);
-  // Costs of the shards of `phi` on ranks of every kind, and of the mean rank.
+  // Predicts the shards of `phi` on ranks of every kind, and on the mean rank.
   void PredictKinds(std::span<const float> phi);
 
   SearchContext& context_;
@@ -160,19 +160,19 @@ class ShardTable {
   const RowCuts row_cuts_;
   const std::size_t width_;
   std::vector<Shape> shapes_;
-  // By table, type and granules; -1: unknown. Local search asks millions of times a second: these
-  // are found by index, all others by hash.
+  // Shape numbers by table, type and granules; -1: unknown. Local search makes millions of look-ups
+  // per second, so these are found by index, all others by hash.
   std::vector<int> quick_numbers_;
   std::vector<std::size_t> quick_begin_;  // by table
   absl::flat_hash_map<Shape, int> numbers_;
-  // [shapes, residencies]; -1: unknown. So a shard in another residency is found by index, too.
+  // Ids, [shapes, residencies]; -1: unknown. A shard in another residency is found by index, too.
   std::vector<int> ids_;
-  // Of tables with rows in proportion; addresses stay.
+  // Rows of tables with rows in proportion; addresses are stable.
   absl::flat_hash_map<int, std::unique_ptr<const RaggedRows>> ragged_rows_;  // by table
-  // By the shape with all rows, and residency.
+  // Ragged shards by the shape with all rows, and residency.
   absl::flat_hash_map<std::pair<Shape, int>, std::unique_ptr<const RaggedShards>> ragged_shards_;
   std::vector<Entry> entries_;
-  // Of the entries that were predicted.
+  // Predictions of entries.
   std::vector<float> phi_;  // [entries, width]
   std::vector<CommLoad> loads_;
   std::vector<float> single_cost_ms_;

@@ -1,4 +1,4 @@
-// Strategy: one way of searching.
+// Interface of a search strategy.
 #pragma once
 
 #include "common/base/status.h"
@@ -6,15 +6,14 @@
 
 namespace neuroshard {
 
-// Stateless: one object may serve any number of searches.
+// A search strategy. Stateless and thread-safe: one object may serve any number of searches.
 //
 // An implementation
-// 1. hands every plan that beats its earlier ones to SearchContext::Improve, the first as early as
-// it can; each is legal;
+// 1. gives every plan that beats its earlier ones to SearchContext::Improve, the first as early as
+//    it can; each is legal;
 // 2. polls ShouldStop at every step and, once it is true, returns OK without further work, with or
-// without a plan;
-// 3. returns FAILED_PRECONDITION when it has no plan to offer, with a reason that is proven or says
-// that it is not;
+//    without a plan;
+// 3. returns FAILED_PRECONDITION when it has no plan, with a reason that says whether it is proven;
 // 4. depends on nothing but the context: no clock, no randomness but the request's seed.
 class Strategy {
  public:

@@ -1,4 +1,4 @@
-// Table layouts: the ways of laying out each table that a search considers, within the rules.
+// Table layouts: the layouts of each table that a search considers, within the rules.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace neuroshard {
 
-// A sharding type with its cuts; where the blocks go is not said.
+// A sharding type with its cuts, without the places of the blocks.
 struct TableLayout {
   ShardingType type = ShardingType::kTableWise;
   int blocks = 1;     // column blocks
@@ -22,28 +22,29 @@ struct TableLayout {
   bool operator==(const TableLayout&) const = default;
 };
 
-// Enumerates layouts by table; every one it names keeps the rules on this table alone (types,
-// column rule, widths, number of shards). Immutable, so for any number of threads.
+// Enumerates layouts by table. Each keeps the rules on this table alone (types, column rule,
+// widths, number of shards). Immutable, so thread-safe.
 class TableLayouts {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive the layouts.
   TableLayouts(const PlanRequest& request, const CompiledRules& rules);
 
-  // Every type the table may have, each with one block first and then with more (all numbers up to
-  // 8, a third more each time beyond). column_wise stands for table_column_wise where both are
-  // allowed, table_row_wise for grid_shard with one block: they cost the same. May be empty.
+  // Returns every type that the table may have, each with one block first and then with more (all
+  // numbers up to 8, then a third more each time). column_wise stands for table_column_wise where
+  // both are allowed, and table_row_wise for grid_shard with one block, since they cost the same.
+  // May be empty.
   std::vector<TableLayout> Of(int table) const;
 
-  // Those of them that the rules allow in a residency, with it; data_parallel in device memory
-  // only.
+  // Returns the layouts of Of(table) that the rules allow in a residency; data_parallel is in
+  // device memory only.
   std::vector<TableLayout> Of(int table, int residency) const {
     return In(table, residency, Of(table));
   }
-  // The same of layouts that Of(table) gave.
+  // Returns those of `layouts`, which Of(table) gave, that the rules allow in a residency.
   std::vector<TableLayout> In(int table, int residency, std::vector<TableLayout> layouts) const;
 
-  // The type of a table in `blocks` column blocks that are on a rank (host) each. None: not
-  // allowed.
+  // Return the type of a table in `blocks` column blocks that are on one rank (host) each; none:
+  // not allowed.
   std::optional<ShardingType> OnRanks(int table, int blocks) const {
     if (blocks > rules_.of(table).max_shards) return std::nullopt;
     return TypeOf(table, blocks, ShardingType::kTableWise,
@@ -53,30 +54,30 @@ class TableLayouts {
     return TypeOf(table, blocks, ShardingType::kTableRowWise, {ShardingType::kGridShard});
   }
 
-  // Columns of each block: multiples of kColumnAlignment as even as can be, a ragged one last; or
-  // TorchRec's blocks where that is the rule.
+  // Returns the columns of each block: multiples of kColumnAlignment, as even as can be, with a
+  // ragged one last; or TorchRec's blocks where that is the rule.
   std::vector<std::int64_t> Widths(int table, int blocks) const;
-  // The same into `widths`, whose memory is kept.
+  // Writes the same into `widths`, reusing its memory.
   void Widths(int table, int blocks, std::vector<std::int64_t>& widths) const;
 
-  // The shards of a block of `cols` columns in a layout, wherever it goes: on a host, those of the
-  // largest one. Adds them to the table of shards, and those of hosts of other sizes.
+  // Returns the shards of a block of `cols` columns in a layout, wherever it goes; on a host, those
+  // of the largest host. Adds them, and those of hosts of other sizes, to the table of shards.
   UnitShards Shards(ShardTable& shard_table, int table, const TableLayout& layout,
                     std::int64_t cols) const;
 
-  // Whether a shard of the table may have so many of its columns.
+  // Returns whether a shard of the table may have `cols` columns.
   bool AllowsWidth(int table, std::int64_t cols) const {
     return cols >= rules_.of(table).min_column_width && cols <= rules_.of(table).max_column_width;
   }
-  // Whether columns may go from one shard of the table to another.
+  // Returns whether columns may move between shards of the table.
   bool CutsAnywhere(int table) const { return rules_.of(table).column_block == 0; }
 
  private:
-  // The type of one block, if it may be that, or the first that the rules allow of those that cut
-  // columns.
+  // Returns `whole` for one block if that is allowed, else the first type of `cut` that the rules
+  // allow.
   std::optional<ShardingType> TypeOf(int table, int blocks, ShardingType whole,
                                      std::initializer_list<ShardingType> cut) const;
-  // How many blocks the rules allow at most.
+  // Returns the most blocks that the rules allow.
   int MaxBlocks(int table) const;
 
   const PlanRequest& request_;

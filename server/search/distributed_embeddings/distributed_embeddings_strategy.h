@@ -10,13 +10,14 @@
 
 namespace neuroshard {
 
-// The plan of SliceColumns and PlaceSlices under the request's distributed_embeddings options, with
-// cuts at multiples of kColumnAlignment. Replicated tables become data_parallel, row sliced ones
-// row_wise_subset over all ranks, which has the peer's blocks of rows. Under gpu_embedding_size
-// tables of which any slice is offloaded have kOffload; INVALID_ARGUMENT where hosts have no
-// memory. It looks at no other memory and no cost; FAILED_PRECONDITION where its plan does not fit,
-// proving nothing. Where a table is larger than every rank and no column_slice_threshold is stated,
-// it takes the largest of half the largest table, a quarter and so on whose plan fits.
+// Makes the plan of SliceColumns and PlaceSlices under the request's distributed_embeddings
+// options, with cuts at multiples of kColumnAlignment. Replicated tables become data_parallel, row
+// sliced ones row_wise_subset over all ranks, which has the peer's blocks of rows. Under
+// gpu_embedding_size, tables with an offloaded slice have kOffload; INVALID_ARGUMENT where hosts
+// have no memory. The strategy considers no other memory and no cost: FAILED_PRECONDITION, which
+// proves nothing, where its plan does not fit. Where a table is larger than every rank and no
+// column_slice_threshold is stated, it takes the largest of half the largest table, a quarter and
+// so on whose plan fits.
 class DistributedEmbeddingsStrategy final : public Strategy {
  public:
   explicit DistributedEmbeddingsStrategy(SlicePlacement placement) : placement_(placement) {}

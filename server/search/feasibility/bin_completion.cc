@@ -10,13 +10,13 @@
 namespace neuroshard {
 namespace {
 
-// Sets that half of the things may have before a rank's sets are too many to list, and sets of a
+// Sets that half of the items may have before a rank's sets are too many to list, and sets of a
 // rank that are listed.
 constexpr std::size_t kMaxParts = 1 << 18;
 constexpr std::size_t kMaxSets = 4096;
 // Pairs of parts that are looked at for a set, for each part.
-constexpr std::size_t kMaxPairsOfAPart = 4;
-// Largest things that may be the one to decide.
+constexpr std::size_t kMaxPairsPerPart = 4;
+// Largest items that may be the one to decide.
 constexpr int kMaxDecided = 3;
 // Nanoseconds of listing a part, of looking at a pair of them, at a set, and of anything else at a
 // state or a rank.
@@ -26,7 +26,7 @@ constexpr std::int64_t kSetEffort = 8;
 constexpr std::int64_t kStateEffort = 10'000;
 
 // A listing takes no more parts than this, for each way of the branch that it may save.
-constexpr double kPartsForAWay = 2000;
+constexpr double kPartsPerBranch = 2000;
 
 // Parts between two looks at the stop.
 constexpr std::size_t kPollEvery = 4096;
@@ -39,10 +39,10 @@ int CountOf(unsigned __int128 set) {
 }  // namespace
 
 BinCompletion::BinCompletion(const PackingTask& task, const Filler& filler, const StopSignal& stop)
-    : task_(task), filler_(filler), stop_(stop), apart_from_(task.things.size(), 0) {
+    : task_(task), filler_(filler), stop_(stop), apart_from_(task.items.size(), 0) {
   for (const std::vector<bool>& allows : task.allows) {
     Set set = 0;
-    for (std::size_t i = 0; i < std::min(allows.size(), kMaxThings); ++i) {
+    for (std::size_t i = 0; i < std::min(allows.size(), kMaxItems); ++i) {
       if (allows[i]) set |= Set{1} << i;
     }
     allowed_.push_back(set);
@@ -54,19 +54,19 @@ BinCompletion::BinCompletion(const PackingTask& task, const Filler& filler, cons
       }
     }
   }
-  order_ = PositionsDescending<int>(task.things.size(), [&](int thing) {
-    return task.things[static_cast<std::size_t>(thing)].bytes;
+  order_ = PositionsDescending<int>(task.items.size(), [&](int item) {
+    return task.items[static_cast<std::size_t>(item)].bytes;
   });
 }
 
 BinCompletion::Answer BinCompletion::Run(std::int64_t effort) {
-  if (task_.things.size() > kMaxThings) return Answer::kUnknown;
+  if (task_.items.size() > kMaxItems) return Answer::kUnknown;
   effort_left_ = effort;
   complete_ = true;
   State root;
-  for (std::size_t i = 0; i < task_.things.size(); ++i) {
+  for (std::size_t i = 0; i < task_.items.size(); ++i) {
     root.left |= Set{1} << i;
-    root.to_spare -= task_.things[i].bytes;
+    root.to_spare -= task_.items[i].bytes;
   }
   for (std::size_t r = 0; r < task_.room.size(); ++r) {
     root.ranks.push_back(static_cast<int>(r));
@@ -78,7 +78,7 @@ BinCompletion::Answer BinCompletion::Run(std::int64_t effort) {
   return complete_ ? Answer::kNone : Answer::kUnknown;
 }
 
-bool BinCompletion::IsTired() {
+bool BinCompletion::IsExhausted() {
   if (effort_left_ > 0 && !stop_.ShouldStop()) return false;
   complete_ = false;
   return true;
@@ -94,19 +94,19 @@ bool BinCompletion::Same(int a, int b) const {
 bool BinCompletion::Search(State state) {
   if (state.left == 0) return true;
   effort_left_ -= kStateEffort;
-  if (IsTired()) return false;
+  if (IsExhausted()) return false;
   const Branch branch = Choose(state);
   if (!branch.all) complete_ = false;
-  for (const auto& [at, set] : branch.ways) {
-    if (IsTired()) return false;
+  for (const auto& [at, set] : branch.choices) {
+    if (IsExhausted()) return false;
     const int rank = state.ranks[at];
-    std::vector<int> things;
-    for (std::size_t i = 0; i < task_.things.size(); ++i) {
-      if ((set >> i & 1) != 0) things.push_back(static_cast<int>(i));
+    std::vector<int> items;
+    for (std::size_t i = 0; i < task_.items.size(); ++i) {
+      if ((set >> i & 1) != 0) items.push_back(static_cast<int>(i));
     }
-    if (!filler_.fill(rank, things)) continue;
+    if (!filler_.fill(rank, items)) continue;
     if (Search(Next(state, at, set))) return true;
-    filler_.undo(rank, things);
+    filler_.undo(rank, items);
   }
   return false;
 }
@@ -116,8 +116,8 @@ BinCompletion::State BinCompletion::Next(const State& state, std::size_t at, Set
   next.left = state.left & ~set;
   next.to_spare = state.to_spare -
                   std::max<std::int64_t>(0, task_.room[static_cast<std::size_t>(state.ranks[at])]);
-  for (std::size_t i = 0; i < task_.things.size(); ++i) {
-    if ((set >> i & 1) != 0) next.to_spare += task_.things[i].bytes;
+  for (std::size_t i = 0; i < task_.items.size(); ++i) {
+    if ((set >> i & 1) != 0) next.to_spare += task_.items[i].bytes;
   }
   for (std::size_t i = 0; i < state.ranks.size(); ++i) {
     if (i == at) continue;
@@ -135,10 +135,10 @@ BinCompletion::State BinCompletion::Next(const State& state, std::size_t at, Set
 
 BinCompletion::Branch BinCompletion::Choose(State& state) {
   Branch best;
-  std::size_t fewest = kMaxSets + 1;  // ways of `best`
+  std::size_t fewest = kMaxSets + 1;  // choices of `best`
   const auto take = [&](Branch branch) {
-    if (branch.ways.size() >= fewest) return;
-    fewest = branch.ways.size();
+    if (branch.choices.size() >= fewest) return;
+    fewest = branch.choices.size();
     best = std::move(branch);
   };
   // Ranks that are listed, then those that are quick to list, as long as that may save more than it
@@ -149,7 +149,7 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
     effort_left_ -= kSetEffort * static_cast<std::int64_t>(sets.size());
     if (sets.size() >= fewest) return;
     Branch branch;
-    for (const Set set : sets) branch.ways.emplace_back(i, set);
+    for (const Set set : sets) branch.choices.emplace_back(i, set);
     take(std::move(branch));
   };
   for (std::size_t i = 0; i < state.ranks.size() && fewest > 0; ++i) {
@@ -161,16 +161,16 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
   }
   std::sort(unlisted.begin(), unlisted.end());
   for (const auto& [parts, i] : unlisted) {
-    if (fewest <= 1 || parts > kPartsForAWay * static_cast<double>(fewest)) {
+    if (fewest <= 1 || parts > kPartsPerBranch * static_cast<double>(fewest)) {
       break;
     }
     state.sets[i] = SetsFor(state.ranks[i], state.left, state.to_spare, 0);
     if (state.sets[i].has_value()) offer(i);
   }
-  // The largest things: all sets of all ranks with one of them.
+  // The largest items: all sets of all ranks with one of them.
   int decided = 0;
-  for (const int thing : order_) {
-    const Set with = Set{1} << thing;
+  for (const int item : order_) {
+    const Set with = Set{1} << item;
     if ((state.left & with) == 0) continue;
     if (++decided > kMaxDecided || fewest <= 1) break;
     Branch branch;
@@ -187,20 +187,20 @@ BinCompletion::Branch BinCompletion::Choose(State& state) {
           if ((set & with) != 0) sets->push_back(set);
         }
       } else if (EstimateSets(rank, state.left, with) <=
-                 kPartsForAWay * static_cast<double>(fewest)) {
+                 kPartsPerBranch * static_cast<double>(fewest)) {
         sets = SetsFor(rank, state.left, state.to_spare, with);
       }
-      if (!sets.has_value() || branch.ways.size() + sets->size() >= fewest) {
+      if (!sets.has_value() || branch.choices.size() + sets->size() >= fewest) {
         branch.all = false;
         break;
       }
-      for (const Set set : *sets) branch.ways.emplace_back(i, set);
+      for (const Set set : *sets) branch.choices.emplace_back(i, set);
     }
     if (branch.all) take(std::move(branch));
   }
   if (fewest > kMaxSets) best.all = false;
-  // There are more false sets the more things they have.
-  std::stable_sort(best.ways.begin(), best.ways.end(), [](const auto& a, const auto& b) {
+  // There are more false sets the more items they have.
+  std::stable_sort(best.choices.begin(), best.choices.end(), [](const auto& a, const auto& b) {
     return CountOf(a.second) < CountOf(b.second);
   });
   return best;
@@ -210,14 +210,14 @@ BinCompletion::Halves BinCompletion::HalvesOf(int rank, Set left, Set with) cons
   const std::int64_t room = task_.room[static_cast<std::size_t>(rank)];
   Halves halves;
   std::size_t next = 0;
-  for (const int thing : order_) {
-    const Set bit = Set{1} << thing;
-    const PackedThing& of = task_.things[static_cast<std::size_t>(thing)];
+  for (const int item : order_) {
+    const Set bit = Set{1} << item;
+    const PackingItem& of = task_.items[static_cast<std::size_t>(item)];
     if ((left & allowed_[static_cast<std::size_t>(rank)] & bit) == 0 || of.bytes > room) continue;
     if ((with & bit) != 0) {
       halves.base = {of.bytes, bit, of.tables, of.shards};
     } else {
-      halves.things[next++ % 2].push_back(thing);
+      halves.items[next++ % 2].push_back(item);
     }
   }
   return halves;
@@ -230,14 +230,14 @@ double BinCompletion::EstimateSets(int rank, Set left, Set with) {
   effort_left_ -= kStateEffort;
   const Halves halves = HalvesOf(rank, left, with);
   const std::int64_t room = task_.room[static_cast<std::size_t>(rank)] - halves.base.bytes;
-  const bool counts = static_cast<std::size_t>(task_.most_tables) <= kMaxCounted;
-  const std::size_t most = counts ? static_cast<std::size_t>(task_.most_tables) : 0;
+  const bool counts = static_cast<std::size_t>(task_.max_tables) <= kMaxCounted;
+  const std::size_t most = counts ? static_cast<std::size_t>(task_.max_tables) : 0;
   double parts = 0;
-  for (const std::vector<int>& half : halves.things) {
-    std::vector<double> ways((most + 1) * (kUnits + 1), 0);
-    ways[0] = 1;
-    for (const int thing : half) {
-      const double bytes = static_cast<double>(task_.things[static_cast<std::size_t>(thing)].bytes);
+  for (const std::vector<int>& half : halves.items) {
+    std::vector<double> subsets((most + 1) * (kUnits + 1), 0);
+    subsets[0] = 1;
+    for (const int item : half) {
+      const double bytes = static_cast<double>(task_.items[static_cast<std::size_t>(item)].bytes);
       const double units = bytes / (static_cast<double>(room) + 1) * kUnits;
       if (units > kUnits) continue;
       const auto size = static_cast<std::size_t>(units);
@@ -245,32 +245,32 @@ double BinCompletion::EstimateSets(int rank, Set left, Set with) {
         const std::size_t to = counts ? n + 1 : 0;
         if (to > most) continue;
         for (std::size_t s = kUnits + 1; s-- > size;) {
-          ways[to * (kUnits + 1) + s] += ways[n * (kUnits + 1) + s - size];
+          subsets[to * (kUnits + 1) + s] += subsets[n * (kUnits + 1) + s - size];
         }
       }
     }
-    parts += std::accumulate(ways.begin(), ways.end(), 0.0);
+    parts += std::accumulate(subsets.begin(), subsets.end(), 0.0);
   }
   return parts;
 }
 
-bool BinCompletion::ListParts(const std::vector<int>& things, std::int64_t room, const Part& base,
+bool BinCompletion::ListParts(const std::vector<int>& items, std::int64_t room, const Part& base,
                               std::vector<Part>& parts) {
   parts.assign(1, base);
   std::vector<Part>& before = before_;
-  for (const int thing : things) {
-    const PackedThing& of = task_.things[static_cast<std::size_t>(thing)];
-    const Set apart = apart_from_[static_cast<std::size_t>(thing)];
-    const Set bit = Set{1} << thing;
+  for (const int item : items) {
+    const PackingItem& of = task_.items[static_cast<std::size_t>(item)];
+    const Set apart = apart_from_[static_cast<std::size_t>(item)];
+    const Set bit = Set{1} << item;
     before.swap(parts);
     parts.clear();
     effort_left_ -= kPartEffort * static_cast<std::int64_t>(before.size());
-    // Without the thing and with it, in ascending bytes.
+    // Without the item and with it, in ascending bytes.
     std::size_t without = 0;
     for (const Part& part : before) {
       if (part.bytes + of.bytes > room) break;
-      if (part.tables + of.tables > task_.most_tables ||
-          part.shards + of.shards > task_.most_shards || (part.set & apart) != 0) {
+      if (part.tables + of.tables > task_.max_tables ||
+          part.shards + of.shards > task_.max_shards || (part.set & apart) != 0) {
         continue;
       }
       for (; without < before.size() && before[without].bytes <= part.bytes + of.bytes; ++without) {
@@ -291,43 +291,43 @@ std::optional<std::vector<BinCompletion::Set>> BinCompletion::SetsFor(int rank, 
   const std::int64_t room = std::max<std::int64_t>(0, task_.room[static_cast<std::size_t>(rank)]);
   const Halves halves = HalvesOf(rank, left, with);
   const Part& base = halves.base;
-  if (base.set != with || base.tables > task_.most_tables || base.shards > task_.most_shards) {
+  if (base.set != with || base.tables > task_.max_tables || base.shards > task_.max_shards) {
     return std::vector<Set>{};
   }
   std::vector<Part>& first = first_;
   std::vector<Part>& second = second_;
-  if (!ListParts(halves.things[0], room, base, first) ||
-      !ListParts(halves.things[1], room - base.bytes, {0, 0, 0, 0}, second)) {
+  if (!ListParts(halves.items[0], room, base, first) ||
+      !ListParts(halves.items[1], room - base.bytes, {0, 0, 0, 0}, second)) {
     return std::nullopt;
   }
   // Ascending in the first, so that what fits in the second falls.
   std::vector<Set> sets;
   std::size_t end = second.size();
   std::size_t pairs = 0;
-  const std::size_t most_pairs = kMaxPairsOfAPart * (first.size() + second.size());
+  const std::size_t max_pairs = kMaxPairsPerPart * (first.size() + second.size());
   for (std::size_t f = 0; f < first.size(); ++f) {
     const Part& part = first[f];
     if (f % kPollEvery == 0 && stop_.ShouldStop()) return std::nullopt;
     while (end > 0 && part.bytes + second[end - 1].bytes > room) --end;
-    for (std::size_t p = end; p-- > 0 && pairs <= most_pairs && sets.size() <= kMaxSets; ++pairs) {
+    for (std::size_t p = end; p-- > 0 && pairs <= max_pairs && sets.size() <= kMaxSets; ++pairs) {
       const Part& other = second[p];
       if (part.bytes + other.bytes < room - to_spare) break;
-      if (part.tables + other.tables > task_.most_tables ||
-          part.shards + other.shards > task_.most_shards) {
+      if (part.tables + other.tables > task_.max_tables ||
+          part.shards + other.shards > task_.max_shards) {
         continue;
       }
       bool together = true;
       for (Set rest = part.set; rest != 0 && together; rest &= rest - 1) {
         const std::uint64_t low = static_cast<std::uint64_t>(rest);
-        const int thing = low != 0 ? std::countr_zero(low)
-                                   : 64 + std::countr_zero(static_cast<std::uint64_t>(rest >> 64));
-        together = (apart_from_[static_cast<std::size_t>(thing)] & other.set) == 0;
+        const int item = low != 0 ? std::countr_zero(low)
+                                  : 64 + std::countr_zero(static_cast<std::uint64_t>(rest >> 64));
+        together = (apart_from_[static_cast<std::size_t>(item)] & other.set) == 0;
       }
       if (together) sets.push_back(part.set | other.set);
     }
   }
   effort_left_ -= kPairEffort * static_cast<std::int64_t>(pairs + first.size() + second.size());
-  if (pairs > most_pairs || sets.size() > kMaxSets) return std::nullopt;
+  if (pairs > max_pairs || sets.size() > kMaxSets) return std::nullopt;
   return sets;
 }
 

@@ -1,4 +1,4 @@
-// Packings with next to no room to spare, found or excluded by what fills each rank.
+// Packings with hardly any free room, found or excluded by the sets of items that fill each rank.
 #pragma once
 
 #include <cstddef>
@@ -12,67 +12,67 @@
 
 namespace neuroshard {
 
-// What goes to one rank as a whole.
-struct PackedThing {
+// Tables that go to one rank together.
+struct PackingItem {
   std::int64_t bytes = 0;
   int tables = 1;
   int shards = 1;
 };
 
 struct PackingTask {
-  std::vector<PackedThing> things;        // 128 at most
+  std::vector<PackingItem> items;         // 128 at most
   std::vector<std::int64_t> room;         // bytes, by rank
-  std::vector<std::vector<bool>> allows;  // [rank][thing]
-  std::vector<std::vector<int>> apart;    // things of which no two share a rank
-  int most_tables = 0;                    // of a rank
-  int most_shards = 0;
-  bool alike = false;  // ranks with equal room that allow the same things are the same to everybody
+  std::vector<std::vector<bool>> allows;  // [rank][item]
+  std::vector<std::vector<int>> apart;    // items of which no two share a rank
+  int max_tables = 0;                     // of a rank
+  int max_shards = 0;
+  bool alike = false;  // ranks with equal room that allow the same items are interchangeable
 };
 
-// Bin completion (Korf 2003; Fukunaga and Korf 2007): all sets of things that fill a rank but for
-// what may stay free in all are listed by meeting in the middle, and the rank or the thing with the
-// fewest is decided first. What is known of a rank is only narrowed from then on. The less is to
-// spare, the fewer the sets: exact fits of 60 things take milliseconds, 1 % to spare is out of
-// reach.
+// Bin completion (Korf 2003; Fukunaga and Korf 2007). For each rank, meeting in the middle lists
+// all sets of items that fill it but for what may stay free in all; the search branches on the rank
+// or the item with the fewest sets, and sets are only narrowed from then on. The less room is free,
+// the fewer the sets: exact fits of 60 items take milliseconds, 1 % of free room is out of reach.
+// For one thread.
 class BinCompletion {
  public:
-  static constexpr std::size_t kMaxThings = 128;
+  static constexpr std::size_t kMaxItems = 128;
 
-  // For everything that the task does not say. May the rank be filled with these things, beside
-  // what was filled before? If so, they count as placed until Undo of that rank, which comes in the
-  // opposite order.
+  // Conditions beyond the task. `fill` returns whether the rank may hold these items, beside those
+  // of the filled ranks; if so, they count as placed until `undo` of that rank, in the opposite
+  // order.
   struct Filler {
-    std::function<bool(int rank, const std::vector<int>& things)> fill;
-    std::function<void(int rank, const std::vector<int>& things)> undo;
+    std::function<bool(int rank, const std::vector<int>& items)> fill;
+    std::function<void(int rank, const std::vector<int>& items)> undo;
   };
 
-  // All must outlive it.
+  // All arguments must outlive it.
   BinCompletion(const PackingTask& task, const Filler& filler, const StopSignal& stop);
 
   enum class Answer { kPacked, kNone, kUnknown };
-  // kPacked: everything is filled. kNone: all was tried. kUnknown: `effort`, about nanoseconds,
-  // was used up, or ranks can be filled in too many ways.
+  // Returns kPacked when everything is placed; kNone when all was tried; kUnknown when `effort`,
+  // about nanoseconds, was used up, or ranks can be filled by too many sets.
   Answer Run(std::int64_t effort);
 
  private:
-  using Set = unsigned __int128;  // of things
+  using Set = unsigned __int128;  // of items
   struct State {
-    Set left = 0;               // things
+    Set left = 0;               // items
     std::vector<int> ranks;     // not filled yet
     std::int64_t to_spare = 0;  // bytes that may stay free
-    // By place in `ranks`: all sets that fill the rank; nothing: too many to list.
+    // Sets that fill each of `ranks`, by position; nothing: too many to list.
     std::vector<std::optional<std::vector<Set>>> sets;
   };
-  // What is decided at a state: each of these is a way to go on.
+  // Alternatives at a state.
   struct Branch {
-    std::vector<std::pair<std::size_t, Set>> ways;  // place in `ranks`, set
-    bool all = true;                                // there is no other way
+    std::vector<std::pair<std::size_t, Set>> choices;  // place in `ranks`, set
+    bool all = true;                                   // there is no other way
   };
 
   bool Search(State state);
   State Next(const State& state, std::size_t at, Set set);
   Branch Choose(State& state);
-  // Sets of `left` things that fill the rank, with `with` among them; nothing: too many.
+  // Returns the sets of `left` items that fill the rank and contain `with`; nothing: too many.
   std::optional<std::vector<Set>> SetsFor(int rank, Set left, std::int64_t to_spare, Set with);
   struct Part {
     std::int64_t bytes;
@@ -80,26 +80,26 @@ class BinCompletion {
     int tables;
     int shards;
   };
-  // Subsets of the things beside `base` within the room, in ascending bytes; false: too many.
-  bool ListParts(const std::vector<int>& things, std::int64_t room, const Part& base,
+  // Lists subsets of the items beside `base` within the room, in ascending bytes; false: too many.
+  bool ListParts(const std::vector<int>& items, std::int64_t room, const Part& base,
                  std::vector<Part>& parts);
-  // What may be on the rank beside `with`, in two halves.
+  // Items that may be on the rank beside `with`, in two halves.
   struct Halves {
     Part base{0, 0, 0, 0};
-    std::vector<int> things[2];
+    std::vector<int> items[2];
   };
   Halves HalvesOf(int rank, Set left, Set with) const;
-  // How many parts SetsFor would list, about.
+  // Returns about how many parts SetsFor would list.
   double EstimateSets(int rank, Set left, Set with);
   bool Same(int a, int b) const;
-  bool IsTired();
+  bool IsExhausted();
 
   const PackingTask& task_;
   const Filler& filler_;
   const StopSignal& stop_;
   std::vector<Set> allowed_;                   // by rank
-  std::vector<Set> apart_from_;                // by thing
-  std::vector<int> order_;                     // things in descending bytes
+  std::vector<Set> apart_from_;                // by item
+  std::vector<int> order_;                     // items in descending bytes
   std::vector<Part> first_, second_, before_;  // of one listing, kept for their memory
   std::int64_t effort_left_ = 0;
   bool complete_ = true;  // nothing was left out so far

@@ -10,11 +10,11 @@
 namespace neuroshard {
 namespace {
 
-PackingTask RandomTask(Random& random, int things, int ranks) {
+PackingTask RandomTask(Random& random, int items, int ranks) {
   PackingTask task;
-  for (int i = 0; i < things; ++i) task.things.push_back({random.Between(1, 30), 1, 1});
-  task.most_tables = random.Below(2) == 0 ? INT_MAX : static_cast<int>(random.Between(2, 4));
-  task.most_shards = INT_MAX;
+  for (int i = 0; i < items; ++i) task.items.push_back({random.Between(1, 30), 1, 1});
+  task.max_tables = random.Below(2) == 0 ? INT_MAX : static_cast<int>(random.Between(2, 4));
+  task.max_shards = INT_MAX;
   task.alike = random.Below(2) == 0;
   if (random.Below(2) == 0) task.apart.push_back({0, 1, 2});
   const bool even = random.Below(2) == 0;
@@ -22,27 +22,27 @@ PackingTask RandomTask(Random& random, int things, int ranks) {
   for (int r = 0; r < ranks; ++r) {
     task.room.push_back(even ? room : random.Between(0, 60));
     std::vector<bool>& allows = task.allows.emplace_back();
-    for (int i = 0; i < things; ++i) allows.push_back(task.alike || random.Below(6) != 0);
+    for (int i = 0; i < items; ++i) allows.push_back(task.alike || random.Below(6) != 0);
   }
   return task;
 }
 
-// Whether the rank may have these things.
-bool MayHave(const PackingTask& task, int rank, const std::vector<int>& things) {
+// Whether the rank may have these items.
+bool MayHave(const PackingTask& task, int rank, const std::vector<int>& items) {
   std::int64_t bytes = 0;
   int apart = 0;
-  for (const int thing : things) {
-    const std::size_t i = static_cast<std::size_t>(thing);
+  for (const int item : items) {
+    const std::size_t i = static_cast<std::size_t>(item);
     if (!task.allows[static_cast<std::size_t>(rank)][i]) return false;
-    bytes += task.things[i].bytes;
-    apart += !task.apart.empty() && thing < 3 ? 1 : 0;
+    bytes += task.items[i].bytes;
+    apart += !task.apart.empty() && item < 3 ? 1 : 0;
   }
   return bytes <= task.room[static_cast<std::size_t>(rank)] && apart <= 1 &&
-         static_cast<int>(things.size()) <= task.most_tables;
+         static_cast<int>(items.size()) <= task.max_tables;
 }
 
 bool CanBePacked(const PackingTask& task, std::vector<std::vector<int>>& on_rank, int next) {
-  if (next == static_cast<int>(task.things.size())) return true;
+  if (next == static_cast<int>(task.items.size())) return true;
   for (std::size_t r = 0; r < on_rank.size(); ++r) {
     on_rank[r].push_back(next);
     if (MayHave(task, static_cast<int>(r), on_rank[r]) && CanBePacked(task, on_rank, next + 1)) {
@@ -62,14 +62,14 @@ TEST(BinCompletionTest, AgreesWithTryingAll) {
     const PackingTask task = RandomTask(random, static_cast<int>(random.Between(3, 9)), ranks);
     std::vector<std::vector<int>> on_rank(task.room.size());
     const BinCompletion::Filler filler = {
-        [&](int rank, const std::vector<int>& things) {
+        [&](int rank, const std::vector<int>& items) {
           EXPECT_TRUE(on_rank[static_cast<std::size_t>(rank)].empty());
-          EXPECT_TRUE(MayHave(task, rank, things));
-          on_rank[static_cast<std::size_t>(rank)] = things;
+          EXPECT_TRUE(MayHave(task, rank, items));
+          on_rank[static_cast<std::size_t>(rank)] = items;
           return true;
         },
-        [&](int rank, const std::vector<int>& things) {
-          EXPECT_EQ(on_rank[static_cast<std::size_t>(rank)], things);
+        [&](int rank, const std::vector<int>& items) {
+          EXPECT_EQ(on_rank[static_cast<std::size_t>(rank)], items);
           on_rank[static_cast<std::size_t>(rank)].clear();
         }};
     const NeverStop stop;
@@ -79,8 +79,8 @@ TEST(BinCompletionTest, AgreesWithTryingAll) {
     ASSERT_EQ(answer, can_be ? BinCompletion::Answer::kPacked : BinCompletion::Answer::kNone) << i;
     ++(can_be ? packed : none);
     std::size_t placed = 0;
-    for (const auto& things : on_rank) placed += things.size();
-    ASSERT_EQ(placed, can_be ? task.things.size() : 0U);
+    for (const auto& items : on_rank) placed += items.size();
+    ASSERT_EQ(placed, can_be ? task.items.size() : 0U);
   }
   EXPECT_GT(packed, 100);
   EXPECT_GT(none, 100);

@@ -17,8 +17,8 @@ constexpr std::size_t kMaxEjected = 3;
 constexpr int kLooksOfAStep = 8;
 // Random changes after each ejection.
 constexpr int kShuffles = 10;
-// Ways to place the parts of a table that are looked at one by one.
-constexpr std::size_t kMaxWays = 64;
+// BundlePlacement to place the parts of a table that are looked at one by one.
+constexpr std::size_t kMaxCandidates = 64;
 
 void AddOnce(int value, std::vector<int>& values) {
   if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
@@ -75,19 +75,19 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
     const int bundle = static_cast<int>(b);
     for (const int table : bundles_[b]) bundle_of_[static_cast<std::size_t>(table)] = bundle;
     const std::vector<int>& ranks = rules.of(bundles_[b].front()).ranks->ranks();
-    Ways ways;
+    BundlePlacement placement;
     std::int64_t bytes = 0;
     for (const int table : bundles_[b]) {
-      ways.push_back(ranks.empty() ? PlacedTable{} : places_.OnRank(table, ranks.front()));
-      if (!ways.back().placed()) {
-        ways.clear();
+      placement.push_back(ranks.empty() ? PlacedTable{} : places_.OnRank(table, ranks.front()));
+      if (!placement.back().placed()) {
+        placement.clear();
         break;
       }
-      for (const Shard& shard : ways.back().shards) {
-        bytes += ShardBytes(table, ways.back(), shard);
+      for (const Shard& shard : placement.back().shards) {
+        bytes += ShardBytes(table, placement.back(), shard);
       }
     }
-    on_rank_.push_back(std::move(ways));
+    on_rank_.push_back(std::move(placement));
     on_rank_bytes_.push_back(bytes);
   }
 }
@@ -96,10 +96,10 @@ bool EjectionSearch::placed(int bundle) const {
   return ledger_.of(tables_of(bundle).front()).placed();
 }
 
-bool EjectionSearch::Put(int bundle, const Ways& ways) {
+bool EjectionSearch::Put(int bundle, const BundlePlacement& placement) {
   const std::vector<int>& tables = tables_of(bundle);
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    const auto& [layout, shards] = ways[i];
+    const auto& [layout, shards] = placement[i];
     if (ledger_.Put(tables[i], layout, shards) == PlacementLedger::Answer::kYes) {
       for (const int rank : RanksOf(shards)) {
         tables_on_[static_cast<std::size_t>(rank)].push_back(tables[i]);
@@ -113,42 +113,42 @@ bool EjectionSearch::Put(int bundle, const Ways& ways) {
 }
 
 PlacedTable EjectionSearch::TakeTable(int table) {
-  PlacedTable laid = ledger_.Take(table);
-  for (const int rank : RanksOf(laid.shards)) {
+  PlacedTable placed_table = ledger_.Take(table);
+  for (const int rank : RanksOf(placed_table.shards)) {
     std::erase(tables_on_[static_cast<std::size_t>(rank)], table);
   }
-  return laid;
+  return placed_table;
 }
 
-EjectionSearch::Ways EjectionSearch::Take(int bundle) {
-  Ways ways;
-  for (const int table : tables_of(bundle)) ways.push_back(TakeTable(table));
-  return ways;
+EjectionSearch::BundlePlacement EjectionSearch::Take(int bundle) {
+  BundlePlacement placement;
+  for (const int table : tables_of(bundle)) placement.push_back(TakeTable(table));
+  return placement;
 }
 
-std::int64_t EjectionSearch::ShardBytes(int table, const PlacedTable& laid,
+std::int64_t EjectionSearch::ShardBytes(int table, const PlacedTable& placed_table,
                                         const Shard& shard) const {
-  return ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)], laid.layout,
-                     shard.rows, shard.cols)
+  return ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)],
+                     placed_table.layout, shard.rows, shard.cols)
       .total_bytes();
 }
 
-std::int64_t EjectionSearch::MovedBytes(int bundle, const Ways& ways) const {
+std::int64_t EjectionSearch::MovedBytes(int bundle, const BundlePlacement& placement) const {
   std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < ways.size(); ++i) {
-    for (const Shard& shard : ways[i].shards) {
-      bytes += previous_.MovedBytes(tables_of(bundle)[i], ways[i].layout.kernel, shard);
+  for (std::size_t i = 0; i < placement.size(); ++i) {
+    for (const Shard& shard : placement[i].shards) {
+      bytes += previous_.MovedBytes(tables_of(bundle)[i], placement[i].layout.kernel, shard);
     }
   }
   return bytes;
 }
 
-EjectionSearch::Ways EjectionSearch::OnRank(int bundle, int rank) const {
-  Ways ways = on_rank_[static_cast<std::size_t>(bundle)];
-  for (PlacedTable& laid : ways) {
-    for (Shard& shard : laid.shards) shard.rank = rank;
+EjectionSearch::BundlePlacement EjectionSearch::OnRank(int bundle, int rank) const {
+  BundlePlacement placement = on_rank_[static_cast<std::size_t>(bundle)];
+  for (PlacedTable& placed_table : placement) {
+    for (Shard& shard : placed_table.shards) shard.rank = rank;
   }
-  return ways;
+  return placement;
 }
 
 std::int64_t EjectionSearch::BytesOn(int bundle, int rank) const {
@@ -202,25 +202,26 @@ void EjectionSearch::AddInTheWay(int table, int rank, std::vector<int>& bundles)
   }
 }
 
-std::vector<EjectionSearch::Ways> EjectionSearch::WaysOf(int bundle, std::size_t most) const {
-  std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, Ways>> all;
-  const auto add = [&](Ways ways, std::int64_t left) {
-    const std::int64_t moved = MovedBytes(bundle, ways);
-    all.emplace_back(std::pair(moved, -left), std::move(ways));
+std::vector<EjectionSearch::BundlePlacement> EjectionSearch::CandidatesFor(int bundle,
+                                                                           std::size_t most) const {
+  std::vector<std::pair<std::pair<std::int64_t, std::int64_t>, BundlePlacement>> all;
+  const auto add = [&](BundlePlacement placement, std::int64_t left) {
+    const std::int64_t moved = MovedBytes(bundle, placement);
+    all.emplace_back(std::pair(moved, -left), std::move(placement));
   };
   const int table = tables_of(bundle).front();
   for (const int rank : rules_.of(table).ranks->ranks()) {
-    if (Ways ways = OnRank(bundle, rank); !ways.empty()) {
-      add(std::move(ways), ledger_.left_bytes(rank));
+    if (BundlePlacement placement = OnRank(bundle, rank); !placement.empty()) {
+      add(std::move(placement), ledger_.left_bytes(rank));
     }
   }
   if (tables_of(bundle).size() == 1) {
-    const auto add_placed = [&](const PlacedTable& laid) {
+    const auto add_placed = [&](const PlacedTable& placed_table) {
       std::int64_t left = std::numeric_limits<std::int64_t>::max();
-      for (const Shard& shard : laid.shards) {
+      for (const Shard& shard : placed_table.shards) {
         left = std::min(left, ledger_.left_bytes(shard.rank));
       }
-      add({laid}, left);
+      add({placed_table}, left);
       return false;
     };
     if (home(table).placed()) add_placed(home(table));
@@ -229,21 +230,21 @@ std::vector<EjectionSearch::Ways> EjectionSearch::WaysOf(int bundle, std::size_t
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Ways> sorted;
-  for (auto& [key, ways] : all) sorted.push_back(std::move(ways));
+  std::vector<BundlePlacement> sorted;
+  for (auto& [key, placement] : all) sorted.push_back(std::move(placement));
   return sorted;
 }
 
 // What is new, or where nothing is in place, goes where least room is left then; the rest where
 // fewest bytes move, and of those where most room is.
 bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
-  const auto put = [&](const Ways& ways) {
+  const auto put = [&](const BundlePlacement& placement) {
     --steps_left;
-    return Put(bundle, ways);
+    return Put(bundle, placement);
   };
   const std::vector<int>& tables = tables_of(bundle);
   if (std::any_of(tables.begin(), tables.end(), [&](int t) { return previous_.Has(t); })) {
-    const std::vector<Ways> all = WaysOf(bundle, 1);
+    const std::vector<BundlePlacement> all = CandidatesFor(bundle, 1);
     return std::any_of(all.begin(), all.end(), put);
   }
   if (!on_rank_[static_cast<std::size_t>(bundle)].empty()) {
@@ -260,16 +261,16 @@ bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
   }
   return tables.size() == 1 &&
          places_.ForEachOther(tables.front(), ledger_, 1,
-                              [&](const PlacedTable& laid) { return put({laid}); });
+                              [&](const PlacedTable& placed_table) { return put({placed_table}); });
 }
 
-bool EjectionSearch::WouldFit(int bundle, const Ways& ways, const std::vector<int>& ejected,
-                              std::int64_t& steps_left) {
+bool EjectionSearch::WouldFit(int bundle, const BundlePlacement& placement,
+                              const std::vector<int>& ejected, std::int64_t& steps_left) {
   --steps_left;
-  std::vector<Ways> before;
+  std::vector<BundlePlacement> before;
   before.reserve(ejected.size());
   for (const int other : ejected) before.push_back(Take(other));
-  const bool fits = Put(bundle, ways);
+  const bool fits = Put(bundle, placement);
   if (fits) Take(bundle);
   for (std::size_t i = ejected.size(); i-- > 0;) Put(ejected[i], before[i]);
   return fits;
@@ -296,12 +297,12 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
       std::int64_t bytes;
     };
     std::vector<Candidate> candidates;
-    std::int64_t most_bytes = 0;
+    std::int64_t max_bytes = 0;
     for (const int other : BundlesOn(rank)) {
       if (Contains(ejected, other)) continue;
       candidates.push_back(
           {other, penalties_[static_cast<std::size_t>(other)], BytesOn(other, rank)});
-      most_bytes = std::max(most_bytes, candidates.back().bytes);
+      max_bytes = std::max(max_bytes, candidates.back().bytes);
     }
     const std::size_t by_rule = ejected.size();
     // Those from `from` on may still be ejected.
@@ -309,7 +310,7 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
       if (++looked % kLooksOfAStep == 0) --steps_left;
       if (penalty > best.penalty || steps_left <= 0) return;
       const std::size_t more = kMaxEjected - (ejected.size() - by_rule);
-      if (room + static_cast<std::int64_t>(more) * most_bytes < needed) return;
+      if (room + static_cast<std::int64_t>(more) * max_bytes < needed) return;
       if (room >= needed) {
         const bool tie = penalty == best.penalty;
         if ((!tie || random_.Below(ties + 1) == 0) &&
@@ -332,7 +333,7 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
     };
     extend(extend, 0);
   }
-  if (best.ways.empty()) return EntryByForce(bundle, steps_left);
+  if (best.placement.empty()) return EntryByForce(bundle, steps_left);
   return best;
 }
 
@@ -343,12 +344,12 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
   best.penalty = std::numeric_limits<std::int64_t>::max();
   if (tables_of(bundle).size() > 1) return best;
   const int table = tables_of(bundle).front();
-  places_.ForEachOther(table, ledger_, kMaxWays, [&](const PlacedTable& laid) {
+  places_.ForEachOther(table, ledger_, kMaxCandidates, [&](const PlacedTable& placed_table) {
     Entry entry;
-    entry.ways = {laid};
+    entry.placement = {placed_table};
     std::vector<std::pair<int, std::int64_t>> needed;  // by rank
-    for (const Shard& shard : laid.shards) {
-      const std::int64_t bytes = ShardBytes(table, laid, shard);
+    for (const Shard& shard : placed_table.shards) {
+      const std::int64_t bytes = ShardBytes(table, placed_table, shard);
       const auto at = std::find_if(needed.begin(), needed.end(),
                                    [&](const auto& n) { return n.first == shard.rank; });
       if (at == needed.end()) {
@@ -377,7 +378,8 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
     for (const int other : entry.ejected) {
       entry.penalty += penalties_[static_cast<std::size_t>(other)];
     }
-    if (entry.penalty < best.penalty && WouldFit(bundle, entry.ways, entry.ejected, steps_left)) {
+    if (entry.penalty < best.penalty &&
+        WouldFit(bundle, entry.placement, entry.ejected, steps_left)) {
       best = std::move(entry);
     }
     return steps_left <= 0;
@@ -397,13 +399,13 @@ void EjectionSearch::Shuffle(std::int64_t& steps_left) {
     const int from = shards.front().rank;
     if (from == rank || shards.size() > 1) continue;
     --steps_left;
-    const Ways before = Take(bundle);
+    const BundlePlacement before = Take(bundle);
     if (Put(bundle, OnRank(bundle, rank))) continue;
     const std::vector<int> others = BundlesOn(rank);
     if (!others.empty()) {
       const int other = others[random_.Below(others.size())];
       if (!on_rank_[static_cast<std::size_t>(other)].empty()) {
-        const Ways of_other = Take(other);
+        const BundlePlacement of_other = Take(other);
         if (Put(bundle, OnRank(bundle, rank))) {
           if (Put(other, OnRank(other, from))) continue;
           Take(bundle);
@@ -427,7 +429,7 @@ bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting, std::int64_t& ste
     }
     ++penalties_[static_cast<std::size_t>(bundle)];
     const Entry entry = CheapestEntry(bundle, steps_left);
-    if (entry.ways.empty()) {
+    if (entry.placement.empty()) {
       std::rotate(waiting.begin(), waiting.end() - 1, waiting.end());
     } else {
       waiting.pop_back();
@@ -435,7 +437,7 @@ bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting, std::int64_t& ste
         Take(other);
         waiting.push_back(other);
       }
-      Put(bundle, entry.ways);
+      Put(bundle, entry.placement);
     }
     if (!request_.migration.has_value()) Shuffle(steps_left);
   }
@@ -455,18 +457,18 @@ bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections,
   const int bundle = waiting.back();
   const int table = tables_of(bundle).front();
   waiting.pop_back();
-  const std::vector<Ways> all = WaysOf(bundle, kMaxWays);
-  for (const Ways& ways : all) {
+  const std::vector<BundlePlacement> all = CandidatesFor(bundle, kMaxCandidates);
+  for (const BundlePlacement& placement : all) {
     if (--steps_left <= 0) break;
-    if (!Put(bundle, ways)) continue;
+    if (!Put(bundle, placement)) continue;
     if (TryWaiting(waiting, ejections, steps_left)) return true;
     Take(bundle);
   }
-  const auto try_without = [&](const std::vector<int>& ejected, const Ways& ways) {
+  const auto try_without = [&](const std::vector<int>& ejected, const BundlePlacement& placement) {
     if (--steps_left <= 0) return false;
-    std::vector<Ways> before;
+    std::vector<BundlePlacement> before;
     for (const int other : ejected) before.push_back(Take(other));
-    if (Put(bundle, ways)) {
+    if (Put(bundle, placement)) {
       const std::size_t count = waiting.size();
       waiting.insert(waiting.end(), ejected.begin(), ejected.end());
       const int left = ejections - static_cast<int>(ejected.size());
@@ -477,23 +479,24 @@ bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections,
     for (std::size_t i = ejected.size(); i-- > 0;) Put(ejected[i], before[i]);
     return false;
   };
-  for (const Ways& ways : all) {
+  for (const BundlePlacement& placement : all) {
     if (ejections == 0) break;
     std::vector<int> by_rule;
     std::vector<int> others;
-    for (const PlacedTable& laid : ways) {
-      for (const Shard& shard : laid.shards) {
+    for (const PlacedTable& placed_table : placement) {
+      for (const Shard& shard : placed_table.shards) {
         AddInTheWay(table, shard.rank, by_rule);
         for (const int other : BundlesOn(shard.rank)) AddOnce(other, others);
       }
     }
     std::erase(by_rule, bundle);
     if (!by_rule.empty()) {
-      if (static_cast<int>(by_rule.size()) <= ejections && try_without(by_rule, ways)) return true;
+      if (static_cast<int>(by_rule.size()) <= ejections && try_without(by_rule, placement))
+        return true;
       continue;
     }
     for (const int other : others) {
-      if (try_without({other}, ways)) return true;
+      if (try_without({other}, placement)) return true;
     }
   }
   waiting.push_back(bundle);

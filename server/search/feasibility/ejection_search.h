@@ -1,4 +1,4 @@
-// Legal plans where room or rules leave few: tables without a place take that of others.
+// Search for a legal plan where room or rules leave few: tables without a place eject others.
 #pragma once
 
 #include <cstddef>
@@ -16,51 +16,53 @@
 
 namespace neuroshard {
 
-// Guided ejection search (Nagata and Braysy 2009, there for vehicle routes). What has a place is
-// always legal. A table (with those on its rank by rule: a bundle) that finds none takes the place
-// of a few others, those that were hardest to place before staying, and now and then what has
-// places changes them at random. Deterministic for the same calls.
+// Guided ejection search (Nagata and Braysy 2009, for vehicle routes). Bundles, tables that rules
+// keep on one rank, are placed one by one; the partial plan is always legal. A bundle that finds no
+// place ejects a few others, preferably those that were easy to place before, and now and then
+// placed bundles change places at random. Deterministic for the same calls. For one thread.
 class EjectionSearch {
  public:
-  // All must outlive it.
+  // All arguments must outlive it.
   EjectionSearch(const PlanRequest& request, const CompiledRules& rules, const StopSignal& stop);
 
   const PlacementLedger& ledger() const { return ledger_; }
-  // Bundles, in descending bytes; the tables of each.
+  // Tables of each bundle, in descending bytes.
   const std::vector<std::vector<int>>& bundles() const { return bundles_; }
   int bundle_of(int table) const { return bundle_of_[static_cast<std::size_t>(table)]; }
 
-  // Where the plan in place has the table, in a way that it may have by itself.
+  // Sets the place of the table in the plan in place, in a layout that the table may have.
   void SetHome(int table, const TablePlan& plan) {
     homes_[static_cast<std::size_t>(table)] = places_.As(table, plan);
   }
   const PlacedTable& home(int table) const { return homes_[static_cast<std::size_t>(table)]; }
 
-  // A bundle's tables as they are to be; only what is legal is done. All have a place, or none.
-  using Ways = std::vector<PlacedTable>;  // of the bundle's tables
-  bool Put(int bundle, const Ways& ways);
-  Ways Take(int bundle);
+  // Placement of a bundle: of each of its tables, in order. Put places a bundle if that is legal; a
+  // bundle is placed as a whole or not at all. Take removes it and returns where it was.
+  using BundlePlacement = std::vector<PlacedTable>;
+  bool Put(int bundle, const BundlePlacement& placement);
+  BundlePlacement Take(int bundle);
   bool placed(int bundle) const;
-  // All of it on that rank, in as few shards as there can be; empty: that cannot be. And the bytes
-  // of it.
-  Ways OnRank(int bundle, int rank) const;
+  // Returns the bundle on that rank, in as few shards as possible; empty: impossible.
+  // BytesOnOneRank has its bytes.
+  BundlePlacement OnRank(int bundle, int rank) const;
   std::int64_t BytesOnOneRank(int bundle) const {
     return on_rank_bytes_[static_cast<std::size_t>(bundle)];
   }
 
-  // Gives places to all of `waiting`, by at most `ejections` ejections, moving as few bytes as the
-  // first way that works does; false, with nothing changed, where `steps_left` or all ways end.
+  // Places all of `waiting` by at most `ejections` ejections, moving as few bytes as the first
+  // solution found does. Returns false, with nothing changed, when `steps_left` or all alternatives
+  // are used up.
   bool PlaceByTrying(std::vector<int> waiting, int ejections, std::int64_t& steps_left);
 
-  // The same without a limit on ejections, and with what is placed then on failure. A step is an
-  // attempt to put a bundle somewhere.
+  // Places all of `waiting` without a limit on ejections; on failure keeps what is placed then. A
+  // step is an attempt to put a bundle somewhere.
   bool PlaceByEjecting(std::vector<int> waiting, std::int64_t& steps_left);
 
-  // Of a table laid out so: what one of its shards takes.
-  std::int64_t ShardBytes(int table, const PlacedTable& laid, const Shard& shard) const;
+  // Returns the bytes of a shard of a placed table.
+  std::int64_t ShardBytes(int table, const PlacedTable& placed_table, const Shard& shard) const;
 
-  // Bytes that the bundle moves in these ways; 0 without a migration.
-  std::int64_t MovedBytes(int bundle, const Ways& ways) const;
+  // Returns the bytes that this placement of the bundle moves; 0 without a migration.
+  std::int64_t MovedBytes(int bundle, const BundlePlacement& placement) const;
 
  private:
   const std::vector<int>& tables_of(int bundle) const {
@@ -69,22 +71,22 @@ class EjectionSearch {
   std::int64_t BytesOn(int bundle, int rank) const;
   std::vector<int> BundlesOn(int rank) const;
   PlacedTable TakeTable(int table);
-  // Whom the rules do not let stay where they are if the bundle comes to the rank.
+  // Returns the bundles that the rules do not let stay if the bundle comes to the rank.
   std::vector<int> InTheWay(int bundle, int rank) const;
   void AddInTheWay(int table, int rank, std::vector<int>& bundles) const;
 
   bool PutSomewhere(int bundle, std::int64_t& steps_left);
-  // Those that move fewest bytes first; `most` as in TablePlaces.
-  std::vector<Ways> WaysOf(int bundle, std::size_t most) const;
-  // The ways of the bundle and whom it ejects for them.
+  // Returns placements of a bundle, those that move fewest bytes first; `most` is TablePlaces'.
+  std::vector<BundlePlacement> CandidatesFor(int bundle, std::size_t most) const;
+  // A placement of a bundle, and the bundles that it ejects.
   struct Entry {
-    Ways ways;
+    BundlePlacement placement;
     std::vector<int> ejected;
     std::int64_t penalty = 0;
   };
   Entry CheapestEntry(int bundle, std::int64_t& steps_left);
   Entry EntryByForce(int bundle, std::int64_t& steps_left);
-  bool WouldFit(int bundle, const Ways& ways, const std::vector<int>& ejected,
+  bool WouldFit(int bundle, const BundlePlacement& placement, const std::vector<int>& ejected,
                 std::int64_t& steps_left);
   void Shuffle(std::int64_t& steps_left);
   bool TryWaiting(std::vector<int>& waiting, int ejections, std::int64_t& steps_left);
@@ -99,8 +101,8 @@ class EjectionSearch {
   Random random_;
   std::vector<PlacedTable> homes_;  // by table
   std::vector<std::vector<int>> bundles_;
-  std::vector<int> bundle_of_;  // by table
-  std::vector<Ways> on_rank_;   // by bundle: on some rank
+  std::vector<int> bundle_of_;            // by table
+  std::vector<BundlePlacement> on_rank_;  // by bundle: on some rank
   std::vector<std::int64_t> on_rank_bytes_;
   std::vector<std::int64_t> penalties_;  // how often a bundle found no place
 };

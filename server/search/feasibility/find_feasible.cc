@@ -39,11 +39,11 @@ class TurnStop final : public StopSignal {
 // Each bundle to one rank as a whole. Empty: the rules say otherwise.
 std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRules& rules,
                                   bool migrates) {
-  if (search.bundles().size() > BinCompletion::kMaxThings) return std::nullopt;
+  if (search.bundles().size() > BinCompletion::kMaxItems) return std::nullopt;
   PackingTask task;
   const std::size_t ranks = static_cast<std::size_t>(rules.num_ranks());
-  task.most_tables = rules.max_tables_per_rank();
-  task.most_shards = rules.max_shards_per_rank();
+  task.max_tables = rules.max_tables_per_rank();
+  task.max_shards = rules.max_shards_per_rank();
   task.allows.resize(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     task.room.push_back(search.ledger().left_bytes(static_cast<int>(r)));
@@ -51,14 +51,15 @@ std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRu
   for (std::size_t b = 0; b < search.bundles().size(); ++b) {
     const std::vector<int>& tables = search.bundles()[b];
     if (rules.of(tables.front()).ranks->ranks().empty()) return std::nullopt;
-    PackedThing& thing = task.things.emplace_back();
-    thing.bytes = search.BytesOnOneRank(static_cast<int>(b));
-    thing.tables = static_cast<int>(tables.size());
-    thing.shards = 0;
-    const EjectionSearch::Ways ways =
+    PackingItem& item = task.items.emplace_back();
+    item.bytes = search.BytesOnOneRank(static_cast<int>(b));
+    item.tables = static_cast<int>(tables.size());
+    item.shards = 0;
+    const EjectionSearch::BundlePlacement placement =
         search.OnRank(static_cast<int>(b), rules.of(tables.front()).ranks->ranks().front());
-    if (ways.empty()) return std::nullopt;
-    for (const PlacedTable& laid : ways) thing.shards += static_cast<int>(laid.shards.size());
+    if (placement.empty()) return std::nullopt;
+    for (const PlacedTable& placed_table : placement)
+      item.shards += static_cast<int>(placed_table.shards.size());
     for (std::size_t r = 0; r < ranks; ++r) {
       task.allows[r].push_back(rules.of(tables.front()).ranks->contains(static_cast<int>(r)));
     }

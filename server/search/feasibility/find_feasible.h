@@ -1,4 +1,4 @@
-// Feasible plans for requests in which room or rules leave few.
+// Search for any legal plan, for requests in which room or rules leave few.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,14 @@ namespace neuroshard {
 
 struct Feasible {
   std::optional<Plan> plan;
-  bool none = false;  // there is no plan: all were tried
+  bool none = false;  // proven: no plan exists
 };
 
-// Any legal plan, within the migration budget if there is one; or nothing, which proves nothing
-// unless it says so. First by ejection (EjectionSearch), then, where each table can be on one rank,
-// by what fills ranks (BinCompletion), which decides what has next to no room to spare. The work
-// has an end that depends on the request alone, about a second of a core, and goes on in turns
-// while `stop` has time left. Deterministic but for that and for `stop`, which is polled every
-// step.
+// Returns a legal plan, within the migration budget if there is one, or nothing, which proves
+// nothing unless `none` is set. It tries ejection (EjectionSearch) and then, where each table can
+// be on one rank, BinCompletion, which decides requests with hardly any free room. The work is
+// bounded by the request alone, about a second of a core, and goes on in turns while `stop` has
+// time left. Deterministic but for `stop`, which is polled at every step.
 Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
                       const StopSignal& stop);
 

@@ -192,10 +192,10 @@ class Repair {
     for (const int b : come) search_.Put(b, HomeOf(b));
   }
 
-  EjectionSearch::Ways HomeOf(int bundle) const {
-    EjectionSearch::Ways ways;
-    for (const int table : TablesOf(bundle)) ways.push_back(search_.home(table));
-    return ways;
+  EjectionSearch::BundlePlacement HomeOf(int bundle) const {
+    EjectionSearch::BundlePlacement placement;
+    for (const int table : TablesOf(bundle)) placement.push_back(search_.home(table));
+    return placement;
   }
   bool IsAtHome(int bundle) const {
     const std::vector<int>& tables = TablesOf(bundle);
@@ -256,9 +256,9 @@ std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& by
       return;
     }
     for (std::size_t i = from; i < order.size(); ++i) {
-      const std::size_t thing = static_cast<std::size_t>(order[i]);
+      const std::size_t item = static_cast<std::size_t>(order[i]);
       chosen.push_back(order[i]);
-      self(self, i + 1, sum + bytes[thing], cost + costs[thing]);
+      self(self, i + 1, sum + bytes[item], cost + costs[item]);
       chosen.pop_back();
     }
   };

@@ -1,4 +1,4 @@
-// Migration repair: a legal plan near the one that is in place.
+// A legal plan near the one in place.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@
 
 namespace neuroshard {
 
-// What can stay where it is stays; what ranks have no room for leaves them, the smallest sum of
-// bytes first, and all that has no place gets one, all within the request's migration budget.
-// Where laying out one table or two anew is enough, that is found (with up to 64 ways to place the
-// parts of a table, all of them; fewest bytes first); what needs more, by ejection. nullopt: none
-// was found, or `stop` is true. Deterministic; the work is bounded by the size of the request.
+// Returns a plan within the migration budget in which tables stay where they are if they can; the
+// smallest sums of bytes leave ranks without room for them, and tables without a place get one.
+// Where laying out one or two tables anew is enough, the plan with the fewest bytes is found (all
+// placements of the parts of a table are tried where there are at most 64); beyond that, one is
+// searched by ejection. nullopt: none was found, or `stop` is true. Deterministic; the work is
+// bounded by the size of the request.
 std::optional<Plan> RepairPrevious(const PlanRequest& request, const CompiledRules& rules,
                                    const StopSignal& stop);
 
-// Sets of numbers of things whose `bytes` are `needed` or more together, none of which could be
-// left out; the smallest sums of `costs` first, `most` of them at most. Exact for some 20 things.
+// Returns minimal sets of item numbers whose `bytes` sum to at least `needed`, the smallest sums of
+// `costs` first, at most `most` of them. Exact for about 20 items.
 std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& bytes,
                                              const std::vector<std::int64_t>& costs,
                                              std::int64_t needed, std::size_t most);

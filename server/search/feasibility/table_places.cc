@@ -22,12 +22,12 @@ std::vector<Block> BlocksOf(const std::vector<std::int64_t>& widths) {
   return blocks;
 }
 
-// Whether `count` things can go to so many places in `most` ways or fewer.
+// Whether `count` items can go to so many places in `most` ways or fewer.
 bool AreFew(std::size_t places, std::size_t count, std::size_t most) {
-  std::size_t ways = 1;
+  std::size_t assignments = 1;
   for (std::size_t i = 0; i < count; ++i) {
-    ways *= places;
-    if (ways > most) return false;
+    assignments *= places;
+    if (assignments > most) return false;
   }
   return true;
 }
@@ -138,8 +138,9 @@ PlacedTable TablePlaces::OnRank(int table, int rank) const {
 
 bool TablePlaces::Offer(int table, ShardingType type, std::span<const Block> columns,
                         std::span<const int> places, const Visit& visit) const {
-  const PlacedTable laid = Arrange(table, type, columns, places);
-  return static_cast<int>(laid.shards.size()) <= rules_.of(table).max_shards && visit(laid);
+  const PlacedTable placed_table = Arrange(table, type, columns, places);
+  return static_cast<int>(placed_table.shards.size()) <= rules_.of(table).max_shards &&
+         visit(placed_table);
 }
 
 // Blocks of one host's or of all ranks, or blocks of hosts.
@@ -232,18 +233,19 @@ bool TablePlaces::ForEachOther(int table, const PlacementLedger& placed, std::si
   });
 }
 
-bool TablePlaces::ForEachShift(int table, const PlacedTable& laid, const Visit& visit) const {
+bool TablePlaces::ForEachShift(int table, const PlacedTable& placed_table,
+                               const Visit& visit) const {
   const TableRules& rules = rules_.of(table);
-  if (rules.kept != nullptr || SpreadOf(laid.layout.type) != Spread::kRank ||
-      laid.shards.size() < 2)
+  if (rules.kept != nullptr || SpreadOf(placed_table.layout.type) != Spread::kRank ||
+      placed_table.shards.size() < 2)
     return false;
-  for (std::size_t s = 0; s < laid.shards.size(); ++s) {
+  for (std::size_t s = 0; s < placed_table.shards.size(); ++s) {
     for (const int rank : rules.ranks->ranks()) {
-      if (rank == laid.shards[s].rank) continue;
-      PlacedTable shifted = laid;
+      if (rank == placed_table.shards[s].rank) continue;
+      PlacedTable shifted = placed_table;
       shifted.shards[s].rank = rank;
-      if (laid.layout.type == ShardingType::kTableColumnWise &&
-          rules_.host_of(rank) != rules_.host_of(laid.shards[s].rank)) {
+      if (placed_table.layout.type == ShardingType::kTableColumnWise &&
+          rules_.host_of(rank) != rules_.host_of(placed_table.shards[s].rank)) {
         if (!rules.types.contains(ShardingType::kColumnWise)) continue;
         shifted.layout.type = ShardingType::kColumnWise;
       }

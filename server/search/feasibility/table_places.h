@@ -1,4 +1,4 @@
-// Table places: the layouts of a table and where each may go.
+// The layouts of a table and the places where each may go.
 #pragma once
 
 #include <cstddef>
@@ -13,28 +13,29 @@
 
 namespace neuroshard {
 
-// Of what concerns a table by itself everything holds: types, cuts, ranks, number of shards. Tables
-// that may be in host memory or on SSD are there with the least device memory, those that may be in
-// one of the two first, the largest first, while hosts have room for them in all.
+// Enumerates placements of single tables that keep all rules on the table alone: types, cuts,
+// ranks, number of shards. Tables that may be in host memory or on SSD are there with the least
+// device memory while hosts have room for all: first those that may be in only one of the two, and
+// the largest first. Immutable, so thread-safe.
 class TablePlaces {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive it.
   TablePlaces(const PlanRequest& request, const CompiledRules& rules);
 
-  // All of the table on one rank, in as few shards as there can be. Without shards: that cannot be.
+  // Returns the whole table on one rank, in as few shards as possible; without shards: impossible.
   PlacedTable OnRank(int table, int rank) const;
 
-  // Calls `visit` with other ways, the simplest first, until it says true; whether it did. Of the
-  // ways to cut a table so, all that differ in their places where these are `most` or fewer, else
-  // the one that goes where `placed` leaves most room.
+  // Calls `visit` with other placements, the simplest first, until it returns true, and returns
+  // whether it did. Of each way to cut the table, all assignments of its parts are visited where
+  // these are at most `most`, else the one that goes where `placed` leaves the most room.
   using Visit = std::function<bool(const PlacedTable&)>;
   bool ForEachOther(int table, const PlacementLedger& placed, std::size_t most,
                     const Visit& visit) const;
 
-  // The same with `laid` but for one block of columns, which goes elsewhere.
-  bool ForEachShift(int table, const PlacedTable& laid, const Visit& visit) const;
+  // Visits placements that differ from the given one in the rank of one block of columns.
+  bool ForEachShift(int table, const PlacedTable& placed_table, const Visit& visit) const;
 
-  // As the plan has the table.
+  // Returns the table as the plan has it.
   PlacedTable As(int table, const TablePlan& plan) const {
     return {LayoutIn(ResidencyOf(plan), plan.sharding_type, LayoutOf(plan).row_shards,
                      rules_.row_cut(table)),

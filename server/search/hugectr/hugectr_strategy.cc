@@ -64,9 +64,9 @@ HugeCtrProblem MakeProblem(const PlanRequest& request,
     const ShardLayout layout =
         shards == 1 ? ShardLayout{}
                     : ShardLayout{ShardingType::kRowWiseSubset, ComputeKernel::kFused, shards};
-    const std::int64_t most_rows = EvenBlocks(of.num_embeddings, shards).front().size;
+    const std::int64_t max_rows = EvenBlocks(of.num_embeddings, shards).front().size;
     return static_cast<double>(
-        ShardMemory(request, of, layout, most_rows, of.embedding_dim).total_bytes());
+        ShardMemory(request, of, layout, max_rows, of.embedding_dim).total_bytes());
   };
   problem.replica_memory = [&request](int table) {
     const Table& of = request.tables[static_cast<std::size_t>(table)];

@@ -1,6 +1,6 @@
-// `hugectr_auto`: the plan of the sharding planner of HugeCTR's DLRM sample
-// (samples/dlrm/sharding/planner.py, as in NVIDIA's MLPerf Training v3.1 submission), where tables
-// are replicated or cut in rows over some of the buckets.
+// `hugectr_auto`: the sharding planner of HugeCTR's DLRM sample (samples/dlrm/sharding/planner.py,
+// as in NVIDIA's MLPerf Training v3.1 submission), where tables are replicated or cut in rows over
+// some of the buckets.
 #pragma once
 
 #include <functional>
@@ -17,42 +17,42 @@ struct HugeCtrTable {
   double gigabytes = 0;  // weights and optimizer state, 10^9 bytes
 };
 
-// Capacities and memory in one unit of the caller's choice.
+// Input of the planner. Capacities and memory are in one unit of the caller's choice.
 struct HugeCtrProblem {
   std::vector<HugeCtrTable> tables;
-  std::vector<double> bucket_capacity;                         // one a bucket (rank or host)
+  std::vector<double> bucket_capacity;                         // by bucket, a rank or a host
   std::function<double(int table, int holders)> shard_memory;  // of one of `holders` shards
   std::function<double(int table)> replica_memory;
   HugeCtrOptions options;
 };
 
-// holders[t]: the buckets that share the rows of table t, ascending; empty: replicated.
+// A plan. holders[t] are the buckets that share the rows of table t, ascending; empty: replicated.
 struct HugeCtrCandidate {
-  double max_cost = 0;  // lookups a sample, see below
+  double max_cost = 0;  // lookups per sample (HugeCtrPlanner)
   std::vector<std::vector<int>> holders;
 };
 
-// A bucket costs the sum over its shards of hotness / holders, plus bandwidth_ratio / work_ratio a
-// shard; a candidate costs what its dearest bucket does.
+// Generates candidates. A bucket costs the sum over its shards of hotness / holders, plus
+// bandwidth_ratio / work_ratio per shard; a candidate costs as much as its costliest bucket.
 //
 // Candidates, in order:
-// 1. uniform: every table over all buckets, none replicated;
+// 1. the uniform one: every table over all buckets, none replicated;
 // 2. greedy ones, if the replicas alone fit: tables below data_parallel_threshold_gb are
 //    replicated, which costs memory only. The others begin as one shard each. Shards in descending
 //    hotness go to the bucket with the lowest cost (ties: lower index) among those with room that
-//    do not hold the table yet. When all found a place it is a candidate, and the first table in
-//    order that may have twice as many shards (at most one a bucket) gets them; when one found
-//    none, that table gets twice as many, or, if it may not, that is the end. `iterations` rounds.
+//    do not hold the table yet. When all find a place it is a candidate, and the first table in
+//    order that may have twice as many shards (at most one per bucket) gets them; when one finds
+//    none, its table gets twice as many, or the search ends if it may not. `iterations` rounds.
 //
-// Among shards of equal hotness the order is that of a stable ascending sort, turned around, where
-// a table that was just cut comes after the others. (The peer sorts with numpy's default, whose
-// order of equal keys is unspecified; only such tables can change places.)
+// Shards of equal hotness are in the reverse of a stable ascending sort, where a table that was
+// just cut comes after the others. (The peer uses numpy's default sort, whose order of equal keys
+// is unspecified, so only such tables can change places.) For one thread.
 class HugeCtrPlanner {
  public:
   explicit HugeCtrPlanner(HugeCtrProblem problem);
 
-  // The next candidate that fits; none at the end or once `should_stop`, which is polled at every
-  // shard, says so.
+  // Returns the next candidate that fits; none at the end or once `should_stop`, which is polled at
+  // every shard, returns true.
   std::optional<HugeCtrCandidate> Next(const std::function<bool()>& should_stop);
 
   // Indices of the tables that greedy candidates replicate, ascending.
@@ -75,21 +75,21 @@ class HugeCtrPlanner {
   const HugeCtrProblem problem_;
   const double cost_per_shard_;
   std::vector<int> replicated_;
-  std::vector<double> greedy_capacity_;  // what replicas leave
+  std::vector<double> greedy_capacity_;  // capacity beside the replicas
   std::vector<int> num_shards_;          // by table; 0: replicated
   std::vector<int> shards_;              // table of each, in the order of placing
   int iterations_left_ = 0;
   bool uniform_done_ = false;
 };
 
-// The cheapest candidate of HugeCtrPlanner (the first of equals), with pooling factors as hotness;
-// buckets are ranks (`auto`) or, with search.hugectr.hierarchical, hosts (`hier_auto`), where a
-// table is cut over all ranks of its hosts. Memory follows the request's rule with each rank's own
-// capacity. Replicated tables become data_parallel, a single shard table_wise, rows over several
-// ranks row_wise_subset, also where that is all ranks: it has HugeCTR's blocks of rows.
+// Takes the cheapest candidate of HugeCtrPlanner (the first of equals), with pooling factors as
+// hotness; buckets are ranks (`auto`) or, with search.hugectr.hierarchical, hosts (`hier_auto`),
+// where a table is cut over all ranks of its hosts. Memory follows the request's rule with each
+// rank's own capacity. Replicated tables become data_parallel, a single shard table_wise, rows over
+// several or all ranks row_wise_subset, which has HugeCTR's blocks of rows.
 //
-// INVALID_ARGUMENT (violation at search.hugectr.hierarchical): hierarchical needs two hosts or
-// more, all with as many ranks. FAILED_PRECONDITION, proving nothing: no candidate fits.
+// INVALID_ARGUMENT (violation at search.hugectr.hierarchical): hierarchical needs at least two
+// hosts, with equal numbers of ranks. FAILED_PRECONDITION, which proves nothing: no candidate fits.
 class HugeCtrStrategy final : public Strategy {
  public:
   Status Search(SearchContext& context) const override;

@@ -18,24 +18,25 @@
 
 namespace neuroshard {
 
-// A branch is one placement so far of one split sequence. It stands for a range of dim cap factors,
-// all those under which greedy has taken the same decisions up to here.
+// Partial placements, kept in arrays. A branch is a placement of the first pieces of one split
+// sequence, for the range of dim cap factors under which greedy has made the same decisions so far.
+// For one thread.
 class BranchTable {
  public:
-  // Forgets all branches and takes the memory for `max_branches`; up to so many, nothing below asks
-  // for more.
+  // Removes all branches and allocates for `max_branches`; within that number nothing below
+  // allocates.
   void Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces,
              std::size_t max_branches);
 
-  // A branch with nothing placed.
+  // Adds a branch with nothing placed.
   std::size_t Add(int sequence, int first_cap, int last_cap);
-  // A second branch in the state of `branch`, for another range of caps. Invalidates pointers.
+  // Copies the state of `branch` for another range of caps. Invalidates pointers.
   std::size_t Copy(std::size_t branch, int first_cap, int last_cap);
   void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard, const float* phi,
              const CommLoad& load, std::int64_t bytes, std::int64_t cols);
 
   std::size_t size() const { return heads_.size(); }
-  // The predicted compute cost of what the rank holds now.
+  // Sets the predicted compute cost of the rank's content.
   void SetCost(std::size_t branch, std::size_t rank, float cost_ms) {
     ranks_[branch * num_ranks_ + rank].cost_ms = cost_ms;
   }
@@ -63,7 +64,7 @@ class BranchTable {
     return rank_of_piece_.data() + branch * max_pieces_;
   }
 
-  // What one branch takes.
+  // Bytes of one branch.
   static std::size_t BytesPerBranch(std::size_t num_ranks, std::size_t width,
                                     std::size_t max_pieces) {
     return num_ranks * (sizeof(RankState) + width * sizeof(float)) + max_pieces * sizeof(int);
@@ -92,37 +93,37 @@ struct GridResult {
   bool found() const { return !rank_of_piece.empty(); }
 };
 
-// `steps` factors evenly between 1.0 and 1.5, ascending.
+// Returns `steps` factors evenly between 1.0 and 1.5, ascending.
 std::vector<double> DimCapFactors(int steps);
 
-// Which share of the whole search a run is, for progress.
+// Share of the whole search that a run is, for progress.
 struct ProgressRange {
   double begin = 0;
   double end = 0;
 };
 
-// For each sequence and each cap factor c, greedy: pieces in descending predicted single-table cost
-// (ties: higher index first); each to the rank, among those where memory stays within the rank's
+// Runs greedy for each sequence and each cap factor c. Pieces in descending predicted single-table
+// cost (ties: higher index first) go to the rank, among those where memory stays within the rank's
 // capacity and dims + dim <= c * (all dims / ranks), whose predicted fused compute cost is lowest
 // before the piece is added (an empty rank: 0; ties: less memory used, then the lower index). No
-// such rank: this c has no plan. Of the plans of a sequence the cheapest in embedding cost stays
-// (ties: smaller c). So is the released code (NeurSharder._greedy, _table_wise_shard).
+// such rank: this c has no plan. The plan of a sequence is the cheapest in embedding cost (ties:
+// smaller c), as in the released code (NeurSharder._greedy, _table_wise_shard).
 //
-// All sequences and caps advance together, a piece a step. Caps share a branch until they first
-// differ; a step predicts one cost a branch, of the rank that got the piece, all in one batch.
-// Results do not depend on what is run together, as long as the model's rows do not influence each
-// other.
+// All sequences and caps advance together, one piece per step. Caps share a branch until they first
+// differ; a step predicts one cost per branch, of the rank that got the piece, all in one batch.
+// Results do not depend on what runs together, as long as the model's rows are independent. For one
+// thread.
 class GreedyGrid {
  public:
-  // Both must outlive the grid.
+  // Both arguments must outlive the grid.
   GreedyGrid(SearchContext& context, ShardTable& shard_table);
 
-  // How many sequences of up to `max_pieces` pieces one Run may take without using too much memory;
-  // at least 1.
+  // Returns how many sequences of up to `max_pieces` pieces one Run may take within its memory; at
+  // least 1.
   std::size_t SequencesPerRun(std::size_t max_pieces, std::size_t num_caps) const;
 
-  // One result a sequence. `cap_factors` are ascending; infinity is no cap. When the context says
-  // stop, nobody has a plan.
+  // Returns one result per sequence. `cap_factors` are ascending; infinity is no cap. Without a
+  // plan when the context stops.
   std::vector<GridResult> Run(std::span<const SplitSequence> sequences,
                               std::span<const double> cap_factors, ProgressRange progress);
 
@@ -131,13 +132,13 @@ class GreedyGrid {
     std::size_t rank;
     int first_cap;  // the first cap of the branch under which the rank is feasible
   };
-  // Caps [first, last] of a branch choose this rank.
+  // The rank that caps [first_cap, last_cap] of a branch choose.
   struct Choice {
     int first_cap;
     int last_cap;
     std::size_t rank;
   };
-  // A rank that got a piece and whose cost is being predicted.
+  // A rank that got a piece, with the slot of its new cost.
   struct Prediction {
     std::size_t branch;
     std::size_t rank;
@@ -145,9 +146,9 @@ class GreedyGrid {
   };
 
   void SetDimLimits(std::span<const double> cap_factors);
-  // Starts one branch a sequence; returns the number of steps.
+  // Starts a branch per sequence; returns the number of steps.
   std::size_t Start(std::span<const SplitSequence> sequences);
-  // False: the context said stop.
+  // Returns false when the context stopped.
   bool Step(std::span<const SplitSequence> sequences, std::size_t step);
   void SortPieces(const SplitSequence& sequence, std::vector<int>& order) const;
   // Fills candidates_.

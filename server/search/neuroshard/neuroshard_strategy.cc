@@ -62,11 +62,11 @@ class NeuroShardSearch {
   // Of plans that differ by less than the model can tell, the one with the fewest shards, merged.
   Status TakeFewestCuts() {
     if (found_.empty() || context_.ShouldStop()) return absl::OkStatus();
-    const double most_ms = MostMsAlike(context_);
-    if (most_ms <= context_.best_cost_ms()) return absl::OkStatus();
+    const double max_ms = MaxEquivalentCostMs(context_);
+    if (max_ms <= context_.best_cost_ms()) return absl::OkStatus();
     const Found* fewest = &found_.back();
     for (const Found& found : found_) {
-      if (found.cost_ms <= most_ms &&
+      if (found.cost_ms <= max_ms &&
           found.placement.pieces.size() < fewest->placement.pieces.size()) {
         fewest = &found;
       }

@@ -6,10 +6,9 @@
 namespace neuroshard {
 
 // The paper's search, with the same decisions. Where its inner search finds no plan for the uncut
-// tables, one is made that only has to fit into memory: greedy without a dim cap, else FindPacking
-// with column cuts. That is the first plan then and stays the answer if nothing cheaper turns up.
-// Where the paper's search finds no plan at any level, it is repeated without dim cap. README.md
-// tells more.
+// tables, the first plan is one that only has to fit into memory: greedy without a dim cap, else
+// FindPacking with column cuts. It stays the answer if nothing cheaper is found. Where the paper's
+// search finds no plan at any level, it is repeated without dim cap.
 class NeuroShardStrategy final : public Strategy {
  public:
   Status Search(SearchContext& context) const override;

@@ -1,4 +1,4 @@
-// Feasibility before optimisation: a placement that fits into memory, whatever it costs.
+// Placements that fit into memory, whatever they cost.
 #pragma once
 
 #include <vector>
@@ -16,14 +16,15 @@ enum class Cutting {
             // most
 };
 
-// For what finds no place for `pieces`: tables stay whole where all of them are.
+// Returns the cutting for tables that find no place among `pieces`: whole tables where all pieces
+// are.
 inline Cutting CuttingOf(const PlanRequest& request, const std::vector<Piece>& pieces) {
   return pieces.size() == request.tables.size() || request.has_unpooled_tables()
              ? Cutting::kWholeTables
              : Cutting::kColumns;
 }
 
-// Which plans are meant, for "no plan can exist": other cuts may have one.
+// Returns the scope of "no plan can exist" for a cutting; other cuts may have a plan.
 constexpr const char* PlansOf(Cutting cutting) {
   switch (cutting) {
     case Cutting::kWholeTables:
@@ -34,16 +35,16 @@ constexpr const char* PlansOf(Cutting cutting) {
   return "";
 }
 
-// Tries, in this order: bounds that exclude any plan; best-fit decreasing of whole tables, making
-// room by moves and swaps; with kColumns, cutting what does not fit, largest tables first and then
-// widest granules first; an exhaustive search of bounded effort; whole tables again, by
-// FindFeasible. Deterministic; tens of milliseconds, about a second where all of it is needed.
-// `stop` cuts the last of these.
+// Returns a placement. It tries, in this order: bounds that exclude any plan; best-fit decreasing
+// of whole tables, making room by moves and swaps; with kColumns, cutting what does not fit,
+// largest tables first and then widest granules first; an exhaustive search of bounded effort;
+// whole tables again, by FindFeasible. Deterministic; tens of milliseconds, about a second where
+// all of it is needed. `stop` cuts the last of these.
 //
-// FAILED_PRECONDITION: OUT_OF_MEMORY, "no plan can exist: ...", where the weights and their optimizer
-// state alone exceed the memory of all devices; else NO_PLAN_FOUND, "no plan can exist that ..."
-// where that is proven of such cuts (both name the tables or the bytes that lack), or "no plan was
-// found: ..." when the effort ran out.
+// FAILED_PRECONDITION: OUT_OF_MEMORY, "no plan can exist: ...", where the weights and their
+// optimizer state alone exceed the memory of all devices; else NO_PLAN_FOUND, "no plan can exist
+// that ..." where that is proven of such cuts (both name the tables or the bytes that lack), or "no
+// plan was found: ..." when the effort ran out.
 StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
                                 const StopSignal& stop = NeverStop());
 

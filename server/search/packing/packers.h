@@ -1,4 +1,4 @@
-// The ways that FindPacking tries one after the other.
+// The algorithms that FindPacking tries one after the other.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,21 @@
 
 namespace neuroshard {
 
-// FAILED_PRECONDITION when one of these holds, OK when none does (which proves nothing):
-// - a table (where columns are cut: its smallest possible piece) is larger than what any rank has
-// available;
-// - where columns are cut: a table has more columns than all ranks could take, each holding nothing
-// else;
-// - all tables together need more than all ranks have (cutting columns only adds to what a table
-// needs).
+// Returns FAILED_PRECONDITION when one of these holds, and OK, which proves nothing, when none
+// does:
+// - A table (where columns are cut: its smallest possible piece) is larger than the room of any
+//   rank.
+// - Where columns are cut: a table has more columns than all ranks could take if they were empty.
+// - All tables together need more than all ranks have (cutting columns only adds to what a table
+//   needs).
 // OUT_OF_MEMORY where the weights and their optimizer state exceed the devices' memory, which holds
 // for every plan without host memory; otherwise NO_PLAN_FOUND, of plans that cut so.
 Status CheckPackingBounds(const PlanRequest& request, Cutting cutting);
 
-// Whole tables in descending bytes, each to the rank where it leaves the least room. A table that
-// fits nowhere gets room by moving one table from a rank to another, or by swapping two tables
-// between ranks, whichever leaves the least behind. Quick, and right on all but contrived instances.
-// Empty: not found.
+// Places whole tables in descending bytes, each on the rank where it leaves the least room. A table
+// that fits nowhere gets room by moving one table to another rank, or by swapping two tables
+// between ranks, whichever leaves the least behind. Fast, and successful on all but contrived
+// instances. Empty: not found.
 std::optional<Placement> PackWholeTables(const PlanRequest& request);
 
 enum class CutOrder {
@@ -33,9 +33,9 @@ enum class CutOrder {
                          // to come
 };
 
-// The same without making room, but a table that fits nowhere whole is cut: as many columns as fit
-// go to the rank that takes most, and so on with the rest. At most one piece of a table on a rank.
-// Empty: not found.
+// Places tables likewise but without making room; a table that fits nowhere whole is cut: as many
+// columns as fit go to the rank that takes most, and so on with the rest. A rank has at most one
+// piece of a table. Empty: not found.
 std::optional<Placement> PackCuttingColumns(const PlanRequest& request, CutOrder order);
 
 struct ExactPacking {
@@ -43,7 +43,7 @@ struct ExactPacking {
   bool exhausted = false;  // everything was tried: without a placement, none exists
 };
 
-// Exhaustive search over column cuts with a bounded effort: decides small instances, on which
+// Searches column cuts exhaustively with a bounded effort: it decides small instances, on which
 // heuristics are weakest.
 ExactPacking PackColumnsExactly(const PlanRequest& request);
 

@@ -78,7 +78,7 @@ class RequestsTest(Case):
         # TorchRec's estimators, and so its planner, fail at copies on a part of a host.
         with self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
             copies = {name: ParameterConstraints(sharding_types=["data_parallel"]) for name in "abc"}
-            planner = make(topology=gpus(4, 8), constraints=copies)
+            planner = make(topology=gpus(4, 16), constraints=copies)
             planner.plan(small_model(), get_default_sharders())
         self.assertIn("the plan has no estimates, since TorchRec's estimators fail", "\n".join(logs.output))
         self.assertEqual({option.total_perf for option in planner.get_selected_options()}, {0})
