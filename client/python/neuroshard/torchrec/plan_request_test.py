@@ -13,7 +13,7 @@ from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation, HeuristicalStorageReservation
-from torchrec.distributed.planner.types import CollectiveType, CustomTopologyData, GeneralizedCommsBandwidth, ParameterConstraints, PlannerErrorType, Topology
+from torchrec.distributed.planner.types import CollectiveType, CustomTopologyData, GeneralizedCommsBandwidth, ParameterConstraints, PlannerErrorType, ShardEstimator, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheParams, DataType, KeyValueParams, PipelineType
 
@@ -75,17 +75,21 @@ class RequestsTest(Case):
         every = {"data_parallel", "table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise"}
         self.assertEqual(hosts(4, 8), ([(1, 4)], every))
         self.assertEqual(hosts(4, 3), ([(1, 3), (1, 1)], every - {"table_column_wise", "table_row_wise"}))
-        # TorchRec's estimators, and so its planner, fail at copies on a part of a host.
-        with self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
-            copies = {name: ParameterConstraints(sharding_types=["data_parallel"]) for name in "abc"}
-            planner = make(topology=gpus(4, 16), constraints=copies)
-            planner.plan(small_model(), get_default_sharders())
-        self.assertIn("the plan has no estimates, since TorchRec's estimators fail", "\n".join(logs.output))
-        self.assertEqual({option.total_perf for option in planner.get_selected_options()}, {0})
         uneven = gpus(custom_topology_data=CustomTopologyData({"hbm_cap": [GIB, 0, GIB, GIB]}, 4))
         constraints = {name: ParameterConstraints(sharding_types=["table_wise"]) for name in "abc"}
         plan = make(topology=uneven, constraints=constraints).plan(small_model(), get_default_sharders())
         self.assertNotIn(1, {rank for table in plan.plan["ebc"].values() for rank in table.ranks})
+
+    def test_estimators_that_fail_leave_a_plan_without_estimates(self):
+        class Fails(ShardEstimator):
+            def estimate(self, sharding_options, sharder_data_map=None):
+                raise ValueError("no bandwidth of this kernel")
+
+        with self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+            planner = make(enumerator=EmbeddingEnumerator(gpus(), 128, estimator=[Fails()]))
+            planner.plan(small_model(), get_default_sharders())
+        self.assertIn("the plan has no estimates, since TorchRec's estimators fail: no bandwidth of this kernel", "\n".join(logs.output))
+        self.assertEqual({option.total_perf for option in planner.get_selected_options()}, {0})
 
     def test_bandwidths_by_collective_are_those_of_the_slowest(self):
         class Links(GeneralizedCommsBandwidth):
