@@ -13,7 +13,7 @@ from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation, HeuristicalStorageReservation
-from torchrec.distributed.planner.types import CollectiveType, CustomTopologyData, GeneralizedCommsBandwidth, ParameterConstraints, PlannerErrorType, ShardEstimator, Topology
+from torchrec.distributed.planner.types import CollectiveType, CustomTopologyData, GeneralizedCommsBandwidth, ParameterConstraints, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheParams, DataType, KeyValueParams, PipelineType
 
@@ -81,12 +81,12 @@ class RequestsTest(Case):
         self.assertNotIn(1, {rank for table in plan.plan["ebc"].values() for rank in table.ranks})
 
     def test_estimators_that_fail_leave_a_plan_without_estimates(self):
-        class Fails(ShardEstimator):
+        class Fails(EmbeddingPerfEstimator):
             def estimate(self, sharding_options, sharder_data_map=None):
                 raise ValueError("no bandwidth of this kernel")
 
         with self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
-            planner = make(enumerator=EmbeddingEnumerator(gpus(), 128, estimator=[Fails()]))
+            planner = make(enumerator=EmbeddingEnumerator(gpus(), 128, estimator=[Fails(gpus())]))
             planner.plan(small_model(), get_default_sharders())
         self.assertIn("the plan has no estimates, since TorchRec's estimators fail: no bandwidth of this kernel", "\n".join(logs.output))
         self.assertEqual({option.total_perf for option in planner.get_selected_options()}, {0})
