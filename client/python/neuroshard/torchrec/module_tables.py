@@ -481,9 +481,12 @@ class TableEnumerator(EmbeddingEnumerator):
         wire, wire_notes = _one_wire(owner.wire_types())
         features = list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", []))
         factors = list(constraint.pooling_factors) if constraint else [POOLING_FACTOR]
-        # TorchRec's default, whatever the number of features. Features that the statistics lack are refused where the request is made.
-        known = factors == [POOLING_FACTOR] and self.statistics is not None and bool(features) and set(features) <= set(self.statistics.features)
-        if factors == [POOLING_FACTOR] and not (constraint and (constraint.num_poolings or constraint.batch_sizes)):
+        # TorchRec's default, whatever the number of features, unless num_poolings and the like have another one. Features that the statistics lack are
+        # refused where the request is made.
+        beside = (constraint and (constraint.num_poolings or constraint.batch_sizes)) or features or [name]
+        default = factors == [POOLING_FACTOR] and len(beside) == len(features or [name])
+        known = default and self.statistics is not None and bool(features) and set(features) <= set(self.statistics.features)
+        if default:
             factors = [self.statistics.pooling_factor(feature) if known and self.statistics else POOLING_FACTOR for feature in features or [name]]
         return ModuleTable(
             path=owner.path,
