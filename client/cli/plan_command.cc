@@ -37,6 +37,7 @@ struct PlanOptions {
   std::optional<std::int64_t> time_budget_ms;
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> steps;
+  std::string effort;
   std::string model;
   OutputOptions output;
   std::string device_type;
@@ -86,6 +87,7 @@ Status Override(const PlanOptions& options, v1::Plan previous, v1::ShardPlanRequ
   if (options.steps) request.mutable_search()->set_refine_steps(*options.steps);
   if (options.explain) request.mutable_search()->set_explain(true);
   if (!options.request_id.empty()) request.set_request_id(options.request_id);
+  if (!options.effort.empty()) request.mutable_search()->set_effort(options.effort);
   if (!options.objective.empty()) request.mutable_search()->set_objective(options.objective);
   OverrideModel(options.model, request);
   return OverrideMigration(options, std::move(previous), request);
@@ -237,6 +239,11 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
           std::int64_t{0}, std::numeric_limits<std::int64_t>::max());
   NotNegative(command->add_option("--seed", options->seed,
                                   "Seed of everything random; default: the request's"));
+  command
+      ->add_option("--effort", options->effort,
+                   "How much refine searches: quick, default (more as long as it pays), thorough "
+                   "(for jobs that run for days); default: the request's")
+      ->check(OneOf({"quick", "default", "thorough"}));
   command
       ->add_option("--objective", options->objective,
                    "What is made small: the costliest rank in the mean batch, or the mean of the "

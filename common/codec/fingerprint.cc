@@ -142,6 +142,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   out.IfGiven("gpu_embedding_size_elements",
               request.search.distributed_embeddings.gpu_embedding_size_elements);
   out.IfGiven("objective", request.search.objective, PlanObjective::kMaxOfMeans);
+  out.IfGiven("effort", request.search.effort, SearchEffort::kDefault);
   out.IfGiven("pod_size", topology.pod_size, 1);
   // Of a plan it decides how wide a shard may be, and nothing else.
   const bool cuda_is_limited = std::any_of(tables.begin(), tables.end(), [](const Table* table) {

@@ -134,6 +134,7 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       },
       [](PlanRequest& r) { r.tables[1].hot_row_blocks = true; },
       [](PlanRequest& r) { r.search.objective = PlanObjective::kMeanOfMax; },
+      [](PlanRequest& r) { r.search.effort = SearchEffort::kThorough; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kNone; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainPrefetchSparseDist; },
       [](PlanRequest& r) { r.tables.pop_back(); },

@@ -337,6 +337,8 @@ std::vector<Fault> OtherFaults() {
        search([](v1::SearchOptions& s) { s.set_max_threads(0); })},
       {"search.refine_steps", "must be at least 0, got -1",
        search([](v1::SearchOptions& s) { s.set_refine_steps(-1); })},
+      {"search.effort", "must be one of default, quick, thorough, got \"much\"",
+       search([](v1::SearchOptions& s) { s.set_effort("much"); })},
       {"search.objective", "must be one of max_of_means, mean_of_max, got \"max\"",
        search([](v1::SearchOptions& s) { s.set_objective("max"); })},
       {"search.objective", "mean_of_max needs batches: no table has batch_pooling_factors",

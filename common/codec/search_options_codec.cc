@@ -16,7 +16,7 @@ NS_FIELDS(DistributedEmbeddingsOptions, column_slice_threshold_elements,
           gpu_embedding_size_elements);
 NS_FIELDS(HugeCtrOptions, bandwidth_ratio, work_ratio, data_parallel_threshold_gb, iterations,
           hierarchical);
-// But for the time budget, and the objective, which is left out at its default.
+// But for the time budget, and for the objective and the effort, which are left out at their defaults.
 NS_FIELDS(SearchOptions, strategy, beam_width, num_candidates, max_length, search_steps, seed,
           max_threads, refine_steps, explain);
 
@@ -68,6 +68,7 @@ SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& 
   options.hugectr = DecodeHugeCtr(message.hugectr(), violations);
   options.objective =
       check.WordOrDefault("objective", message.objective(), PlanObjective::kMaxOfMeans);
+  options.effort = check.WordOrDefault("effort", message.effort(), SearchEffort::kDefault);
   if (options.objective == PlanObjective::kMeanOfMax && options.strategy != kObeysConstraints) {
     check.Fail("objective", fmt::format("'{}' does not know mean_of_max; '{}' does",
                                         options.strategy, kObeysConstraints));
@@ -85,6 +86,9 @@ v1::SearchOptions EncodeSearchOptions(const SearchOptions& options) {
   if (options.hugectr != HugeCtrOptions{}) PutFields(options.hugectr, *message.mutable_hugectr());
   if (options.objective != PlanObjective::kMaxOfMeans) {
     message.set_objective(std::string(ToText(options.objective)));
+  }
+  if (options.effort != SearchEffort::kDefault) {
+    message.set_effort(std::string(ToText(options.effort)));
   }
   return message;
 }

@@ -84,6 +84,13 @@ template <>
 inline constexpr std::array kWords<PlanObjective> = {
     Word<PlanObjective>{PlanObjective::kMaxOfMeans, "max_of_means"},
     Word<PlanObjective>{PlanObjective::kMeanOfMax, "mean_of_max"}};
+// How much work `refine` does (SearchContext): a first amount, more as long as it pays, or much.
+enum class SearchEffort { kDefault, kQuick, kThorough };
+template <>
+inline constexpr std::array kWords<SearchEffort> = {
+    Word<SearchEffort>{SearchEffort::kDefault, "default"},
+    Word<SearchEffort>{SearchEffort::kQuick, "quick"},
+    Word<SearchEffort>{SearchEffort::kThorough, "thorough"}};
 
 // NeuroShard's names in brackets.
 struct SearchOptions {
@@ -95,12 +102,13 @@ struct SearchOptions {
   std::optional<std::chrono::milliseconds> time_budget;
   std::optional<std::uint64_t> seed;  // none: 0
   int max_threads = 1;                // cores that one search may use
-  // Steps of local search after which `refine` ends; none: after its default amount of work.
+  // Steps of local search after which `refine` ends; none: by `effort`.
   std::optional<std::int64_t> refine_steps;
   bool explain = false;  // why each table got its type
   DistributedEmbeddingsOptions distributed_embeddings;
   HugeCtrOptions hugectr;
   PlanObjective objective = PlanObjective::kMaxOfMeans;
+  SearchEffort effort = SearchEffort::kDefault;  // without time_budget and refine_steps
 
   bool operator==(const SearchOptions&) const = default;
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -73,7 +74,11 @@ void AddRandomHostMemory(Random& random, PlanRequest& request) {
     rule.tables = RandomSubset(random, static_cast<int>(request.tables.size()), 1);
     rule.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
                             ComputeKernel::kFusedUvmCaching};
-    if (has_ssd) rule.compute_kernels.push_back(ComputeKernel::kKeyValue);
+    // Other types of weights are refused when a request is read.
+    const bool may_be_on_ssd = std::all_of(rule.tables.begin(), rule.tables.end(), [&](int table) {
+      return CanBeOnSsd(request.tables[static_cast<std::size_t>(table)].weight_dtype);
+    });
+    if (has_ssd && may_be_on_ssd) rule.compute_kernels.push_back(ComputeKernel::kKeyValue);
     if (random.Below(3) == 0) rule.cache_load_factor = 0.1 + 0.8 * random.UniformReal();
     request.constraints.tables.push_back(std::move(rule));
   }

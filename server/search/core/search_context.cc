@@ -30,12 +30,21 @@ constexpr double kWorkNsATable = 1e5;
 constexpr double kWorkNsARankWithHostMemory = 4e6;
 constexpr double kMinWorkNs = 1e8;
 constexpr double kMinWorkNsWithHostMemory = 5e7;
+// A search by default goes on, twice as long each time, while the second half of its work made the
+// plan cheaper by this share, and up to this much work.
+constexpr double kLeastGain = 1e-3;
+constexpr double kMaxDefaultWorkNs = 5e9;
+constexpr double kThoroughFactor = 100;
 
+<<<<<<< HEAD
 double MaxWorkNs(const PlanRequest& request, const SearchStage& stage) {
   const SearchOptions& search = request.search;
   if ((search.time_budget.has_value() && stage.is_last) || search.refine_steps.has_value()) {
     return std::numeric_limits<double>::infinity();
   }
+=======
+double QuickWorkNs(const PlanRequest& request, const SearchStage& stage) {
+>>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
   const double of_tables = kWorkNsATable * static_cast<double>(request.tables.size());
   const bool has_host_memory =
       stage.slowest >= MemoryTier::kHost && !request.topology.host_memory_bytes.empty();
@@ -73,17 +82,22 @@ double NanosecondsOf(Work kind, const ModelProperties& model, double ranks) {
 SearchContext::SearchContext(const PlanRequest& request, const BoundCostModel& model,
                              const StopSignal& stop, SearchObserver* observer,
                              const JobRunner* runner)
+<<<<<<< HEAD
     : request_(request),
       model_(model),
       stop_(stop),
       observer_(observer),
       runner_(runner),
       max_work_ns_(MaxWorkNs(request, stage_)) {
+=======
+    : request_(request), model_(model), stop_(stop), observer_(observer), runner_(runner) {
+>>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
   for (std::size_t kind = 0; kind < work_item_ns_.size(); ++kind) {
     work_item_ns_[kind] = NanosecondsOf(static_cast<Work>(kind), model.properties(),
                                         static_cast<double>(request.topology.num_ranks()));
   }
   statistics_.strategy = request.search.strategy;
+  Begin(stage_);
 }
 
 void SearchContext::RunJobs(int count, const std::function<void(int)>& job) const {
@@ -101,7 +115,31 @@ bool SearchContext::ShouldStop() {
 
 void SearchContext::Begin(const SearchStage& stage) {
   stage_ = stage;
+<<<<<<< HEAD
   max_work_ns_ = MaxWorkNs(request_, stage);
+=======
+  known_cost_ms_ = checked_cost_ms_ = std::numeric_limits<double>::infinity();
+  const SearchOptions& search = request_.search;
+  if (uses_time_budget() || search.refine_steps.has_value()) {
+    end_ns_ = next_check_ns_ = std::numeric_limits<double>::infinity();
+    return;
+  }
+  end_ns_ = QuickWorkNs(request_, stage);
+  if (search.effort == SearchEffort::kThorough) end_ns_ *= kThoroughFactor;
+  next_check_ns_ = search.effort == SearchEffort::kDefault ? end_ns_ / 2 : end_ns_;
+}
+
+bool SearchContext::GoesOn() {
+  if (request_.search.effort != SearchEffort::kDefault) return false;
+  const bool pays = known_cost_ms_ < (1 - kLeastGain) * checked_cost_ms_;
+  if (work_ns_ >= end_ns_) {
+    if (!pays || 2 * end_ns_ > kMaxDefaultWorkNs) return false;
+    end_ns_ *= 2;
+  }
+  checked_cost_ms_ = known_cost_ms_;
+  next_check_ns_ = end_ns_;
+  return true;
+>>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
 }
 
 void SearchContext::CountInside(const SearchContext& inner) {
@@ -147,6 +185,7 @@ Status SearchContext::Take(Plan plan, PlanCost cost) {
   SearchResult result;
   result.plan = std::move(plan);
   result.cost = std::move(cost);
+  NoteCost(CostWithMigration(result.plan, result.cost));
   statistics_.splits = CountSplits(result.plan);
   result.statistics = statistics_;
   best_ = std::move(result);

@@ -278,6 +278,7 @@ void LocalSearch::ChooseSources() {
 
 void LocalSearch::UpdateIncumbent() {
   best_cost_ms_ = pricer_.objective().cost_ms();
+  context_.NoteCost(best_cost_ms_);
   solution_.Units(best_);
 }
 

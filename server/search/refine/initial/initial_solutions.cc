@@ -22,6 +22,8 @@ constexpr int kRepairRounds = 60;
 // Limits on a shard's price, each a fifth below the one before.
 constexpr int kLimits = 20;
 constexpr double kNextLimit = 0.8;
+// And limits as shares of what an even spread leaves a rank beside the tables that every rank has.
+constexpr std::array kRoomShares = {1.0, 0.9, 0.8};
 // Local search gets further from a plan that saves work than from one that is even, where every
 // saving makes some rank the slowest. So a start is judged by its cost plus so many times the mean
 // over all ranks (of 1, 2, 4 and 8 the best for 100 tables on 128 ranks, on average by 3 %).
@@ -67,6 +69,22 @@ double PromiseMs(const Objective& objective) {
 // So that of equal costs that in device memory is the lowest.
 double TieBroken(double cost_ms, int residency) {
   return residency == 0 ? cost_ms : cost_ms + kTieShare * cost_ms + kTieMs;
+}
+
+// Of a choice, what the tables that every rank has take of each.
+struct OnEveryRank {
+  double sum_ms = 0;
+  double largest_ms = 0;
+};
+
+OnEveryRank TablesOnEveryRank(const Construction::Choice& choice) {
+  OnEveryRank of;
+  for (const PricedLayout& p : choice) {
+    if (!TakesEveryRank(p.layout.type)) continue;
+    of.sum_ms += p.peak_ms;
+    of.largest_ms = std::max(of.largest_ms, p.peak_ms);
+  }
+  return of;
 }
 
 // Whether the order by price and the order by the largest shard are the same.
@@ -131,13 +149,13 @@ Status InitialSolutions::FindLegal(Solution& solution) {
                             TableNames(request.tables).ReferenceTo(static_cast<int>(t))),
                         FailureReason::kConstraintsConflict);
     }
-    const Construction::Choice choice = Choose(first, kNoLimit, fill, solution, nullptr);
+    const Construction::Choice choice = Choose(first, {}, fill, solution, nullptr);
     if (BuildFirst(choice, first, solution)) return absl::OkStatus();
   }
   if (off_device) {
     SetResidencies(kCheapFills, true);
     for (const double fill : fills) {
-      const Construction::Choice choice = Choose(AllLayouts(), kNoLimit, fill, solution, nullptr);
+      const Construction::Choice choice = Choose(AllLayouts(), {}, fill, solution, nullptr);
       if (context_.stopped() || BuildFirst(choice, AllLayouts(), solution)) return absl::OkStatus();
     }
   }
@@ -157,7 +175,7 @@ Status InitialSolutions::FindLegal(Solution& solution) {
 
 bool InitialSolutions::Repair(const PricedLayouts& layouts, Solution& solution) {
   const auto& surrogate = pricer_.surrogate();
-  Construction::Choice choice = Choose(layouts, kNoLimit, kFills.front(), solution, nullptr);
+  Construction::Choice choice = Choose(layouts, {}, kFills.front(), solution, nullptr);
   for (int round = 0; round < kRepairRounds; ++round) {
     const auto order =
         round % 2 == 0 ? Construction::Order::kByBytes : Construction::Order::kByPrice;
@@ -252,7 +270,7 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
   return all_layouts_;
 }
 
-Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, double limit_ms,
+Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, const Limit& limit,
                                               double fill, const Solution& solution,
                                               Random* noise) {
   const bool off_device = rules_.has_off_device();
@@ -273,7 +291,8 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, doub
       const double price_ms = factor * p.price_ms;
       const bool copy = p.layout.type == ShardingType::kDataParallel;
       if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
-      const double excess_ms = std::max(0.0, factor * p.peak_ms - limit_ms);
+      const bool is_spared = limit.spares_every_rank && TakesEveryRank(p.layout.type);
+      const double excess_ms = is_spared ? 0 : std::max(0.0, factor * p.peak_ms - limit.ms);
       if (off_device) {
         const double cost_ms = TieBroken(price_ms, p.layout.residency);
         holdings_[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes});
@@ -304,7 +323,7 @@ std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fi
   const PricedLayouts& layouts = AllLayouts();
   double limit_ms = 0;
   if (rules_.has_off_device()) {
-    for (const PricedLayout& p : Choose(layouts, kNoLimit, fill, solution, nullptr)) {
+    for (const PricedLayout& p : Choose(layouts, {}, fill, solution, nullptr)) {
       limit_ms = std::max(limit_ms, p.peak_ms);
     }
   } else {
@@ -317,8 +336,19 @@ std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fi
     }
   }
   std::vector<LimitedChoice> choices;
+  // Where one of the tables on every rank takes more than an even spread leaves for all others, no
+  // limit on both makes sense.
+  const Construction::Choice cheapest = Choose(layouts, {}, fill, solution, nullptr);
+  const OnEveryRank everywhere = TablesOnEveryRank(cheapest);
+  double room_ms = -everywhere.sum_ms;
+  for (const PricedLayout& p : cheapest) room_ms += p.price_ms / rules_.num_ranks();
+  for (const double share : kRoomShares) {
+    if (room_ms <= 0 || everywhere.largest_ms <= room_ms) break;
+    const Limit limit = {share * room_ms, true};
+    choices.push_back({Choose(layouts, limit, fill, solution, nullptr), limit.ms});
+  }
   for (int i = 0; i < kLimits && !context_.ShouldStop(); ++i, limit_ms *= kNextLimit) {
-    Construction::Choice choice = Choose(layouts, limit_ms, fill, solution, nullptr);
+    Construction::Choice choice = Choose(layouts, {limit_ms}, fill, solution, nullptr);
     const auto same = [](const PricedLayout& a, const PricedLayout& b) {
       return a.layout == b.layout;
     };
@@ -347,7 +377,8 @@ void InitialSolutions::KeepPromising(std::vector<LimitedChoice>& choices) const 
 }
 
 bool InitialSolutions::CutAll(Solution& solution) {
-  const Construction::Choice choice = Choose(AllLayouts(), 0, kFills.front(), solution, nullptr);
+  const Construction::Choice choice =
+      Choose(AllLayouts(), {.ms = 0}, kFills.front(), solution, nullptr);
   return !context_.ShouldStop() &&
          Build(choice, Construction::Order::kByPeak, AllLayouts(), kNoLimit, solution);
 }
@@ -415,18 +446,23 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& so
   if (context_.stopped()) return false;
   std::vector<Unit> promising;
   double promising_ms = kNoLimit;
+  double room_ms = best_cost_ms;  // of a rank, beside the tables that every rank has
   for (int i = 0; i < kRestartConstructions; ++i) {
     if (context_.WorkSpent() || context_.ShouldStop()) break;
     const double share =
         kMinRestartLimit + (kMaxRestartLimit - kMinRestartLimit) * random.UniformReal();
+    // The other limits are too large for what the tables on every rank leave.
+    const bool in_room = i % 2 == 1 && room_ms < kMinRestartLimit * best_cost_ms;
+    const double limit_ms = share * (in_room ? room_ms : best_cost_ms);
     const double fill = rules_.has_off_device()
                             ? kMinRestartFill + (1 - kMinRestartFill) * random.UniformReal()
                             : 1;
     const Construction::Choice choice =
-        Choose(layouts, share * best_cost_ms, fill, solution, &random);
+        Choose(layouts, {limit_ms, in_room}, fill, solution, &random);
+    room_ms = std::max(0.0, best_cost_ms - TablesOnEveryRank(choice).sum_ms);
     const auto order =
         random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
-    if (!Build(choice, order, layouts, share * best_cost_ms, solution)) continue;
+    if (!Build(choice, order, layouts, limit_ms, solution)) continue;
     pricer_.PriceSolution(solution);
     const double promise_ms = PromiseMs(pricer_.objective());
     if (promise_ms >= promising_ms) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -63,11 +64,17 @@ class InitialSolutions {
   // Lets every table be in the residency that it has in FillMemories of whole tables, for each of
   // the shares of the device memory, and in the two ends of its list.
   void SetResidencies(std::span<const double> fills, bool with_ends);
+  // What a shard may take.
+  struct Limit {
+    double ms = std::numeric_limits<double>::infinity();
+    // Whether tables that every rank has may take more: no rank is slower than others for them.
+    bool spares_every_rank = false;
+  };
   // Per table the layout with the least price whose largest shard is within the limit where that is
   // possible. Where hosts have memory for tables, all tables together take `fill` of the device
   // memory, and a shard's excess over the limit counts as if every rank took so much longer.
   // `noise`: makes every price a little larger; null: as they are.
-  Construction::Choice Choose(const PricedLayouts& layouts, double limit_ms, double fill,
+  Construction::Choice Choose(const PricedLayouts& layouts, const Limit& limit, double fill,
                               const Solution& solution, Random* noise);
   // A choice under a limit on what a shard takes.
   struct LimitedChoice {
