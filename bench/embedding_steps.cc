@@ -25,8 +25,8 @@
 #include "common/base/bytes.h"
 #include "common/base/random.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/gloo/gloo_backend.h"
 #include "kernels/indices/lookup_generator.h"
+#include "kernels/tcp/tcp_backend.h"
 
 namespace neuroshard {
 namespace {
@@ -45,8 +45,7 @@ class Case {
  public:
   explicit Case(const Json& json)
       : folder_(json.at("folder").get<std::string>()),
-        device_(
-            CpuDevice::Create({8 * kGiB}, std::make_shared<GlooBackend>(GlooOptions{})).value()) {
+        device_(CpuDevice::Create({8 * kGiB}, std::make_shared<TcpBackend>(TcpOptions{})).value()) {
     EmbeddingOpSpec spec;
     spec.batch_size = json.at("batch_size");
     spec.optimizer = FromText<Optimizer>(json.at("optimizer").get<std::string>()).value();

@@ -16,8 +16,8 @@
 #include "common/base/bytes.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/embedding_kernels.h"
-#include "kernels/gloo/gloo_backend.h"
 #include "kernels/indices/lookup_generator.h"
+#include "kernels/tcp/tcp_backend.h"
 
 namespace neuroshard {
 namespace {
@@ -79,8 +79,7 @@ Setup MakeSetup(const benchmark::State& state, Optimizer optimizer) {
   const std::int64_t cols = state.range(0);
   const std::int64_t rows = kTableBytes / 4 / cols;
   Setup setup;
-  setup.device =
-      CpuDevice::Create({4 * kGiB}, std::make_shared<GlooBackend>(GlooOptions{})).value();
+  setup.device = CpuDevice::Create({4 * kGiB}, std::make_shared<TcpBackend>(TcpOptions{})).value();
   EmbeddingOpSpec spec;
   spec.tables = {{rows, cols, PoolingMode::kSum}};
   spec.batch_size = kBatchSize;

@@ -23,7 +23,6 @@ find_package(Torch CONFIG REQUIRED)
 set(BLA_VENDOR Generic)  # for bench/; whichever is installed, which libtorch runs on too
 find_package(BLAS REQUIRED)
 find_package(hwy CONFIG REQUIRED)
-find_package(Gloo CONFIG REQUIRED)
 if(NEUROSHARD_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
   include(GoogleTest)

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/bytes.h"
-#include "kernels/gloo/gloo_backend.h"
+#include "kernels/tcp/tcp_backend.h"
 
 namespace neuroshard {
 namespace {
@@ -13,7 +13,7 @@ using ::testing::Contains;
 using ::testing::Key;
 
 std::unique_ptr<CpuDevice> Device(std::int64_t memory_bytes = 64 * kMiB) {
-  return CpuDevice::Create({memory_bytes}, std::make_shared<GlooBackend>(GlooOptions{})).value();
+  return CpuDevice::Create({memory_bytes}, std::make_shared<TcpBackend>(TcpOptions{})).value();
 }
 
 EmbeddingOpSpec Spec(std::int64_t rows) {
@@ -30,7 +30,7 @@ TEST(CpuDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(properties.backend, "neuroshard-cpu");
   EXPECT_EQ(properties.collective_backend, "neuroshard-tcp");
   EXPECT_EQ(properties.memory_bytes, 64 * kMiB);
-  for (const char* detail : {"instruction_set", "highway", "gloo", "threads"}) {
+  for (const char* detail : {"instruction_set", "highway", "tcp_bind", "threads"}) {
     EXPECT_THAT(properties.details, Contains(Key(detail)));
   }
 }
@@ -38,7 +38,7 @@ TEST(CpuDeviceTest, SaysWhatItIs) {
 TEST(CpuDeviceTest, DefaultMemoryIsPositive) { EXPECT_GT(Device(0)->properties().memory_bytes, 0); }
 
 TEST(CpuDeviceTest, NegativeMemoryIsInvalid) {
-  EXPECT_EQ(CpuDevice::Create({-1}, std::make_shared<GlooBackend>(GlooOptions{})).status().code(),
+  EXPECT_EQ(CpuDevice::Create({-1}, std::make_shared<TcpBackend>(TcpOptions{})).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -218,8 +217,8 @@ TEST(WorkerProcessTest, DevicesProcessesEndWithAWorkerThatIsKilled) {
   while (std::any_of(processes.begin(), processes.end(), run)) std::this_thread::yield();
 }
 
-// What ended a worker before: a message that Gloo does not understand, from anybody who connects to
-// the port of a group that is being connected.
+// A message that is no greeting, from anybody who connects to the port of a group that is being
+// connected.
 TEST(WorkerProcessTest, AnybodyWhoConnectsToAGroupsPortIsTurnedAway) {
   ServerProcess worker = StartWorker(1);
   const WorkerClient client(worker.address());
@@ -236,11 +235,9 @@ TEST(WorkerProcessTest, AnybodyWhoConnectsToAGroupsPortIsTurnedAway) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     const bool connected = connect(fd, &port.get(), port.length) == 0;
     if (connected) {
-      std::array<std::uint64_t, 19> message{};  // Gloo's 48 bytes of preamble, and more
-      message.fill(1);
-      message[0] = 148;
+      const std::string message(148, '\1');
       // Fails where the group ends between the two.
-      send(fd, message.data(), 148, MSG_NOSIGNAL);
+      send(fd, message.data(), message.size(), MSG_NOSIGNAL);
       char byte;
       EXPECT_LE(recv(fd, &byte, 1, 0), 0);
     }

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "common/base/bytes.h"
-#include "kernels/gloo/gloo_backend.h"
+#include "kernels/tcp/tcp_backend.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
@@ -32,7 +32,7 @@ TEST(CpuDevicesTest, PinsRoundRobinFromTheFirstCore) {
 
 TEST(CpuDevicesTest, DevicesHaveTheMemoryThatWasAsked) {
   const auto specs = CpuDeviceSpecs({.count = 2, .memory_bytes = 64 * kMiB},
-                                    std::make_shared<const GlooBackend>(GlooOptions{}));
+                                    std::make_shared<const TcpBackend>(TcpOptions{}));
   ASSERT_EQ(specs.size(), 2U);
   NS_ASSERT_OK_AND_ASSIGN(const auto device, specs[1].create());
   EXPECT_EQ(device->properties().memory_bytes, 64 * kMiB);

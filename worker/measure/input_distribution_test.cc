@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/gloo/testing/gloo_group_fixture.h"
+#include "kernels/tcp/testing/tcp_group_fixture.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {

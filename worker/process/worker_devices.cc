@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/gloo/gloo_backend.h"
 #include "kernels/machine/machine.h"
+#include "kernels/tcp/tcp_backend.h"
 #include "worker/device/cuda_devices.h"
 #include "worker/device/local_device_session.h"
 #include "worker/process/device_messages.h"
@@ -19,7 +19,7 @@ namespace neuroshard {
 namespace {
 
 std::vector<DeviceSpec> MakeCpuDeviceSpecs(const WorkerOptions& options) {
-  return CpuDeviceSpecs(options.cpu, std::make_shared<const GlooBackend>(GlooOptions{
+  return CpuDeviceSpecs(options.cpu, std::make_shared<const TcpBackend>(TcpOptions{
                                          .hostname = options.collective.host,
                                          .network_interface = options.collective.interface,
                                          .networks = options.collective.networks}));

@@ -12,7 +12,7 @@
 
 #include "common/base/bytes.h"
 #include "common/rpc/status_mapping.h"
-#include "kernels/gloo/gloo_backend.h"
+#include "kernels/tcp/tcp_backend.h"
 #include "tests/support/faulty_fields.h"
 #include "tests/support/test_worker.h"
 #include "worker/device/cpu_devices.h"
@@ -35,7 +35,7 @@ class CommGroupServiceTest : public ::testing::Test {
     for (int i = 0; i < kWorkers; ++i) {
       workers_.push_back(std::make_unique<TestWorker>(
           CpuDeviceSpecs({.count = kDevices, .memory_bytes = 64 * kMiB},
-                         std::make_shared<const GlooBackend>(GlooOptions{}))));
+                         std::make_shared<const TcpBackend>(TcpOptions{}))));
     }
   }
 
@@ -134,17 +134,17 @@ class CommGroupServiceTest : public ::testing::Test {
   std::map<TestWorker*, std::string> tokens_;
 };
 
-// Gloo's, by the name of another.
+// Those over TCP, by the name of another.
 class OtherCollectives final : public CollectiveBackend {
  public:
   std::string name() const override { return "nccl"; }
   std::map<std::string, std::string> details() const override { return {}; }
   StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec& spec) const override {
-    return gloo_.Open(spec);
+    return tcp_.Open(spec);
   }
 
  private:
-  const GlooBackend gloo_{GlooOptions{}};
+  const TcpBackend tcp_{TcpOptions{}};
 };
 
 TEST_F(CommGroupServiceTest, RanksOfOtherCollectivesRefuseDistributionsOfIdsByName) {
@@ -439,7 +439,7 @@ TEST_F(CommGroupServiceTest, AddressesOutsideOfTheNetworksAreNamedAndCostNothing
   *request.mutable_addresses() = opened.addresses();
   v1::RankAddress& foreign = *request.add_addresses();
   foreign.set_rank(2);
-  foreign.set_address("neuroshard-tcp/2 192.0.2.1:80 " + std::string(32, '0'));
+  foreign.set_address("neuroshard-tcp/3 192.0.2.1:80 " + std::string(32, '0'));
   v1::ConnectCommGroupResponse response;
   const Status status =
       FromGrpc(workers_[0]->stub().ConnectCommGroup(&context, request, &response));

@@ -11,7 +11,7 @@
 #include "common/base/bytes.h"
 #include "common/domain/cache_hit_rate.h"
 #include "common/rpc/status_mapping.h"
-#include "kernels/gloo/gloo_backend.h"
+#include "kernels/tcp/tcp_backend.h"
 #include "tests/support/fake_device_backend.h"
 #include "tests/support/faulty_fields.h"
 #include "tests/support/test_worker.h"
@@ -32,7 +32,7 @@ using ::testing::SizeIs;
 
 std::vector<DeviceSpec> CpuSpecs(int count, std::int64_t memory_bytes = 64 * kMiB) {
   return CpuDeviceSpecs({.count = count, .memory_bytes = memory_bytes},
-                        std::make_shared<const GlooBackend>(GlooOptions{}));
+                        std::make_shared<const TcpBackend>(TcpOptions{}));
 }
 
 v1::ProfileComputeRequest Header(int device = 0) {

@@ -1,6 +1,7 @@
-#include "kernels/gloo/rank_sockets.h"
+#include "kernels/tcp/rank_sockets.h"
 
-#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -12,6 +13,7 @@
 
 #include "common/base/random_token.h"
 #include "common/base/sha256.h"
+#include "common/base/violations.h"
 
 namespace neuroshard {
 namespace {
@@ -19,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::string_view kScheme = "neuroshard-tcp/2 ";
+constexpr std::string_view kScheme = "neuroshard-tcp/3 ";
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kProofBytes = 64;
 // A hello: the greeting, the dialler's number in hexadecimal digits, its proof.
@@ -142,6 +144,10 @@ StatusOr<std::vector<SocketFd>> RankSockets::Connect(const std::vector<std::stri
     AcceptConnections();
     std::erase_if(accepted_, [this](Accepted& accepted) { return !ContinueAccept(accepted); });
   }
+  const int on = 1;  // what is sent goes at once
+  for (const SocketFd& socket : sockets_) {
+    if (socket.open()) setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
   listener_.Close();
   accepted_.clear();
   return std::move(sockets_);
@@ -155,22 +161,18 @@ bool RankSockets::Complete() const {
 }
 
 std::string RankSockets::Missing() const {
-  std::vector<std::string> missing;
+  Violations missing;
   for (const Dial& dial : dials_) {
-    if (dial.state != Dial::State::kDone) {
-      missing.push_back(fmt::format("rank {} at {}: {}", dial.rank,
-                                    ::neuroshard::ToText(peers_[dial.rank].socket),
-                                    dial.last_error));
-    }
+    if (dial.state == Dial::State::kDone) continue;
+    missing.Add(
+        fmt::format("rank {} at {}", dial.rank, ::neuroshard::ToText(peers_[dial.rank].socket)),
+        dial.last_error);
   }
   for (int peer = rank_ + 1; peer < size_; ++peer) {
-    if (!sockets_[peer].open()) missing.push_back(fmt::format("rank {} did not come", peer));
+    if (!sockets_[peer].open()) missing.Add(fmt::format("rank {}", peer), "did not come");
   }
-  const std::size_t said = std::min<std::size_t>(missing.size(), 5);
-  std::string text = fmt::format("{}", fmt::join(missing.begin(), missing.begin() + said, "; "));
-  if (said < missing.size()) text += fmt::format("; and {} more", missing.size() - said);
-  if (refused_ > 0) text += fmt::format(" ({} connections of others were refused)", refused_);
-  return text;
+  if (refused_ > 0) missing.Add(fmt::format("{} connections of others", refused_), "refused");
+  return Message(missing.ToStatus());
 }
 
 void RankSockets::WaitForEvents(TimePoint until) {

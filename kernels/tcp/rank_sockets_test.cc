@@ -1,4 +1,4 @@
-#include "kernels/gloo/rank_sockets.h"
+#include "kernels/tcp/rank_sockets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ TEST(RankSocketsTest, APortIsOpenOnlyWhileTheGroupConnects) {
 TEST(RankSocketsTest, StrangersAreTurnedAwayAndTheGroupConnectsAllTheSame) {
   auto ranks = OpenSockets(3);
   auto first = ConnectLater(*ranks[0], AddressesOf(ranks));
-  // The message that ends a process whose Gloo reads it, a wrong proof, an early end, silence.
+  // Bytes that are no greeting, a wrong proof, an early end, silence.
   for (const std::string& message :
        {std::string(148, '\1'), "NSRANK00000001" + std::string(64, '0'), std::string("NSRANK")}) {
     const SocketFd stranger = VisitWhenItListens(*ranks[0]);
@@ -138,7 +138,7 @@ TEST(RankSocketsTest, WhoKnowsThePortsButNotTheKeysIsNoPeer) {
   EXPECT_EQ(impostor.get().status().code(), absl::StatusCode::kAborted);
   const Status status = first.get().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(Message(status), AllOf(HasSubstr("rank 1 did not come"), HasSubstr("refused")));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("rank 1: did not come"), HasSubstr("refused")));
 }
 
 TEST(RankSocketsTest, AddressesOutsideOfTheNetworksAreRefusedAndNotDialled) {
@@ -147,7 +147,7 @@ TEST(RankSocketsTest, AddressesOutsideOfTheNetworksAreRefusedAndNotDialled) {
   EXPECT_TRUE(ranks[0]->CheckAddress(addresses[1]).ok());
   const std::string key(32, 'a');
   for (const std::string& foreign :
-       {"neuroshard-tcp/2 10.0.0.1:80 " + key, "neuroshard-tcp/2 [::1]:80 " + key}) {
+       {"neuroshard-tcp/3 10.0.0.1:80 " + key, "neuroshard-tcp/3 [::1]:80 " + key}) {
     const Status status = ranks[0]->CheckAddress(foreign);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(Message(status), AllOf(HasSubstr("outside"), HasSubstr("127.0.0.0/8")));
@@ -156,9 +156,9 @@ TEST(RankSocketsTest, AddressesOutsideOfTheNetworksAreRefusedAndNotDialled) {
               absl::StatusCode::kInvalidArgument);
   }
   for (const std::string& text :
-       {std::string(), std::string("x"), "neuroshard-tcp/2 localhost:80 " + key,
-        std::string("neuroshard-tcp/2 127.0.0.1:80 short"),
-        "neuroshard-tcp/1 127.0.0.1:80 " + key}) {
+       {std::string(), std::string("x"), "neuroshard-tcp/3 localhost:80 " + key,
+        std::string("neuroshard-tcp/3 127.0.0.1:80 short"),
+        "neuroshard-tcp/2 127.0.0.1:80 " + key}) {
     EXPECT_EQ(ranks[0]->CheckAddress(text).code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }

@@ -1,5 +1,4 @@
-// The connections between the ranks of a group, made before Gloo reads from any of them: Gloo
-// believes whoever connects, and ends the process on bytes that it does not understand.
+// The connections between the ranks of a group, whose peers prove who they are.
 #pragma once
 
 #include <unistd.h>
@@ -53,7 +52,7 @@ class RankSockets {
   static StatusOr<std::unique_ptr<RankSockets>> Open(int rank, int size, const LocalAddress& local,
                                                      std::vector<IpNetwork> networks);
 
-  // "neuroshard-tcp/2 10.0.0.1:4242 KEY"; a secret of the group.
+  // "neuroshard-tcp/3 10.0.0.1:4242 KEY"; a secret of the group.
   const std::string& address() const { return address_; }
   // INVALID_ARGUMENT: it is no such text, or outside of the networks (which are quoted).
   Status CheckAddress(const std::string& address) const;

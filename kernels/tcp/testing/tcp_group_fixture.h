@@ -1,4 +1,4 @@
-// Groups of Gloo ranks over real sockets, for tests.
+// Groups of ranks over real sockets, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/gloo/gloo_backend.h"
+#include "kernels/tcp/tcp_backend.h"
 
 namespace neuroshard::testing {
 
@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kLong{20000};  // never reached unless somet
 
 inline std::vector<std::unique_ptr<PendingCommunicator>> OpenAll(
     int world_size, std::chrono::milliseconds timeout) {
-  const GlooBackend backend{GlooOptions{}};
+  const TcpBackend backend{TcpOptions{}};
   std::vector<std::unique_ptr<PendingCommunicator>> pending;
   for (int rank = 0; rank < world_size; ++rank) {
     auto opened = backend.Open({.rank = rank, .world_size = world_size, .timeout = timeout});

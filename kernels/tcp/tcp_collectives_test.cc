@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/random.h"
-#include "kernels/gloo/testing/gloo_group_fixture.h"
+#include "kernels/tcp/testing/tcp_group_fixture.h"
 
 namespace neuroshard {
 namespace {
@@ -68,11 +68,11 @@ void RunAndCheck(Group& group, Collective collective, std::size_t block, std::ui
   });
 }
 
-TEST(GlooCollectivesTest, RightOnTwoToEightRanks) {
+TEST(TcpCollectivesTest, RightOnTwoToEightRanks) {
   for (int size = 2; size <= 8; ++size) {
     Group group(size);
     std::uint64_t seed = static_cast<std::uint64_t>(size);
-    // Buffers of one collective are used by the next; 17,001 numbers go in two segments.
+    // Buffers of one collective are used by the next.
     for (const std::size_t block : {std::size_t{17'001}, std::size_t{1}, std::size_t{1000}}) {
       for (const Collective collective : kBlockCollectives) {
         RunAndCheck(group, collective, block, ++seed);
@@ -81,14 +81,14 @@ TEST(GlooCollectivesTest, RightOnTwoToEightRanks) {
   }
 }
 
-TEST(GlooCollectivesTest, RightOverManySegments) {
+TEST(TcpCollectivesTest, RightOverManyTurns) {
   Group group(3);
   for (const Collective collective : kBlockCollectives) {
-    RunAndCheck(group, collective, 600'001, 9);  // 2.4 MB a block
+    RunAndCheck(group, collective, 600'001, 9);  // 2.4 MB a block, 1 MiB a turn
   }
 }
 
-TEST(GlooCollectivesTest, RightOneAfterTheOtherAndBesideAllToAlls) {
+TEST(TcpCollectivesTest, RightOneAfterTheOtherAndBesideAllToAlls) {
   Group group(4);
   Random random(3);
   for (int round = 0; round < 20; ++round) {
@@ -104,7 +104,7 @@ TEST(GlooCollectivesTest, RightOneAfterTheOtherAndBesideAllToAlls) {
   }
 }
 
-TEST(GlooCollectivesTest, OneRankHasItsOwnAndEmptyBlocksAreFine) {
+TEST(TcpCollectivesTest, OneRankHasItsOwnAndEmptyBlocksAreFine) {
   Group alone(1);
   Group group(3);
   for (const Collective collective : kBlockCollectives) {
@@ -113,7 +113,7 @@ TEST(GlooCollectivesTest, OneRankHasItsOwnAndEmptyBlocksAreFine) {
   }
 }
 
-TEST(GlooCollectivesTest, BadBlocksAreRefusedAndLeaveTheGroupWhole) {
+TEST(TcpCollectivesTest, BadBlocksAreRefusedAndLeaveTheGroupWhole) {
   Group group(2);
   const auto code = [&](Collective collective, std::int64_t bytes) {
     return group[0].ReserveBlocks(collective, bytes).code();
@@ -131,7 +131,7 @@ TEST(GlooCollectivesTest, BadBlocksAreRefusedAndLeaveTheGroupWhole) {
   RunAndCheck(group, Collective::kAllReduce, 10, 2);
 }
 
-TEST(GlooCollectivesTest, ADeadPeerAbortsTheOthersLongBeforeTheTimeout) {
+TEST(TcpCollectivesTest, ADeadPeerAbortsTheOthersLongBeforeTheTimeout) {
   for (const Collective collective : kBlockCollectives) {
     Group group(4);
     RunAndCheck(group, collective, 1000, 1);
@@ -146,7 +146,7 @@ TEST(GlooCollectivesTest, ADeadPeerAbortsTheOthersLongBeforeTheTimeout) {
   }
 }
 
-TEST(GlooCollectivesTest, APeerThatDiesInTheMiddleAbortsTheOthersLongBeforeTheTimeout) {
+TEST(TcpCollectivesTest, APeerThatDiesInTheMiddleAbortsTheOthersLongBeforeTheTimeout) {
   constexpr std::int64_t kBlockBytes = std::int64_t{4} << 20;
   for (const Collective collective : kBlockCollectives) {
     Group group(4);

@@ -1,5 +1,4 @@
-// Collectives of this project between CPU ranks: pairwise all-to-all and rings, over Gloo's TCP
-// transport between two ranks. Gloo's own collectives are used for barriers and Max alone.
+// Collectives of this project between CPU ranks: pairwise all-to-all and rings, over TCP.
 #pragma once
 
 #include <map>
@@ -16,7 +15,7 @@
 namespace neuroshard {
 
 // Where ranks listen, and what they connect to.
-struct GlooOptions {
+struct TcpOptions {
   // Address that this host's ranks listen on, while a group connects, and that the other hosts can
   // reach. Peers are authenticated (RankSockets), but what they send afterwards is neither
   // encrypted nor protected.
@@ -27,10 +26,10 @@ struct GlooOptions {
   std::vector<IpNetwork> networks = {};
 };
 
-// Every communicator owns its sockets and its one I/O thread, and takes both with it. Thread-safe.
-class GlooBackend final : public CollectiveBackend {
+// Every communicator owns its sockets and takes them with it. Thread-safe.
+class TcpBackend final : public CollectiveBackend {
  public:
-  explicit GlooBackend(GlooOptions options) : options_(std::move(options)) {}
+  explicit TcpBackend(TcpOptions options) : options_(std::move(options)) {}
 
   std::string name() const override { return std::string(kNeuroshardTcp); }
   std::map<std::string, std::string> details() const override;
@@ -38,7 +37,7 @@ class GlooBackend final : public CollectiveBackend {
   StatusOr<std::unique_ptr<PendingCommunicator>> Open(const CommunicatorSpec& spec) const override;
 
  private:
-  GlooOptions options_;
+  TcpOptions options_;
 };
 
 }  // namespace neuroshard
