@@ -85,7 +85,7 @@ std::string TorchRecFault(const PlanRequest& request, const Table& table, const 
   for (const Shard& shard : before.shards) {
     if (shard.rank >= ranks) return fmt::format("rank {} is gone", shard.rank);
   }
-  if (request.optimizer == Optimizer::kRowwiseAdagrad && !CutsAlike(before, after)) {
+  if (request.optimizer_of(table) == Optimizer::kRowwiseAdagrad && !CutsAlike(before, after)) {
     return "row-wise Adagrad's state is lost where column blocks change";
   }
   if (request.topology.compute_device == ComputeDevice::kCpu && PartStaysOnItsRank(before, after)) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -263,9 +264,13 @@ void SetGroups(const AskedRow& asked, v1::TwoDimensionalRow& row) {
 
 // What DMPCollection of TorchRec 1.9.2 does otherwise than the row's price says.
 void AddTorchRecWarnings(const PlanRequest& request, const Plan& plan, v1::WhatIfRow& row) {
-  const Optimizer optimizer = request.optimizer;
-  if (optimizer != Optimizer::kSgd && optimizer != Optimizer::kAdagrad &&
-      optimizer != Optimizer::kRowwiseAdagrad) {
+  std::set<Optimizer> optimizers;
+  for (const Table& table : request.tables) optimizers.insert(request.optimizer_of(table));
+  for (const Optimizer optimizer : optimizers) {
+    if (optimizer == Optimizer::kSgd || optimizer == Optimizer::kAdagrad ||
+        optimizer == Optimizer::kRowwiseAdagrad) {
+      continue;
+    }
     row.add_warnings(fmt::format(
         "DMPCollection of TorchRec 1.9.2 averages the state of sgd, adagrad and rowwise_adagrad; "
         "with {} it fails when it is made",

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -342,8 +343,6 @@ Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<
 std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
   constexpr Optimizer kOnSsd[] = {Optimizer::kRowwiseAdagrad, Optimizer::kPartialRowwiseAdam,
                                   Optimizer::kAdam};
-  const bool trains_on_ssd =
-      std::find(std::begin(kOnSsd), std::end(kOnSsd), request.optimizer) != std::end(kOnSsd);
   std::vector<std::string> warnings;
   std::vector<bool> on_ssd(request.tables.size());
   for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
@@ -353,14 +352,18 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
              rule.compute_kernels.end();
     };
     const bool key_value = lists(ComputeKernel::kKeyValue);
-    if (key_value) {
-      for (const int table : rule.tables) on_ssd[static_cast<std::size_t>(table)] = true;
+    std::set<Optimizer> others;
+    for (const int table : rule.tables) {
+      if (!key_value) break;
+      on_ssd[static_cast<std::size_t>(table)] = true;
+      others.insert(request.optimizer_of(request.tables[static_cast<std::size_t>(table)]));
     }
-    if (key_value && !trains_on_ssd) {
+    for (const Optimizer trained : kOnSsd) others.erase(trained);
+    for (const Optimizer optimizer : others) {
       warnings.push_back(fmt::format(
           "constraints.tables[{}].compute_kernels lists key_value, which FBGEMM trains with "
-          "rowwise_adagrad, partial_rowwise_adam and adam alone; the request's optimizer is {}",
-          i, ToText(request.optimizer)));
+          "rowwise_adagrad, partial_rowwise_adam and adam alone; the tables' optimizer is {}",
+          i, ToText(optimizer)));
     }
     const auto add = [&](std::string_view field, std::string_view why) {
       if (!why.empty())

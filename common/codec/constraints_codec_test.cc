@@ -248,7 +248,7 @@ constraints:
   EXPECT_THAT(DecodeRequest(message)->warnings,
               testing::Contains("constraints.tables[0].compute_kernels lists key_value, which "
                                 "FBGEMM trains with rowwise_adagrad, partial_rowwise_adam and adam "
-                                "alone; the request's optimizer is sgd"));
+                                "alone; the tables' optimizer is sgd"));
 }
 
 TEST(ConstraintsCodecTest, RanksAreNotHeldAgainstAFaultyTopology) {

@@ -115,6 +115,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     out.IfGiven(path + "l2_cache_bytes", table.l2_cache_bytes);
     out.IfGiven(path + "allocated_rows", table.allocated_rows);
     out.IfGiven(path + "extra_bytes_per_row", table.extra_bytes_per_row);
+    out.IfGiven(path + "optimizer", table.optimizer);
   }
   if (request.migration.has_value()) {
     for (const ShardingType type : request.migration->only_types) {

@@ -237,6 +237,8 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       Previous([](Migration& m) { m.previous.tables[0].shards[0].row_offset = 1; }),
       Previous([](Migration& m) { m.previous.tables[0].sharding_type = ShardingType::kGridShard; }),
       Previous([](Migration& m) { m.previous.tables[0].compute_kernel = ComputeKernel::kDense; }),
+      [](PlanRequest& r) { r.tables[0].optimizer = Optimizer::kSgd; },
+      [](PlanRequest& r) { r.tables[1].optimizer = Optimizer::kAdam; },
   };
   std::set<std::string> seen = {Fingerprint(SomeRequest()),
                                 RequestFingerprint(SomeRequest(), "model2", 3),

@@ -662,6 +662,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   message.mutable_tables(0)->set_l2_cache_bytes(64);
   message.mutable_tables(0)->set_allocated_rows(1 << 20);
   message.mutable_tables(0)->set_extra_bytes_per_row(24);
+  message.mutable_tables(0)->set_optimizer("adam");
   message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
   message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
   message.mutable_topology()->set_pod_size(3);
@@ -690,6 +691,7 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   EXPECT_EQ(request->tables[0].l2_cache_bytes, 64);
   EXPECT_EQ(request->tables[0].allocated_rows, 1 << 20);
   EXPECT_EQ(request->tables[0].extra_bytes_per_row, 24);
+  EXPECT_EQ(request->tables[0].optimizer, Optimizer::kAdam);
 
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 

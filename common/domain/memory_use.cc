@@ -129,8 +129,8 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
                              : (count.of_sample * batch + count.of_batch / ranks) * peers;
   const double allocated = AllocatedRows(table, rows);
   const double values = allocated * static_cast<double>(cols);
-  const double multiplier =
-      TorchRecOptimizerMultiplier(request.optimizer, static_cast<double>(table.embedding_dim));
+  const double multiplier = TorchRecOptimizerMultiplier(request.optimizer_of(table),
+                                                        static_cast<double>(table.embedding_dim));
   MemoryUse use;
   const double beside = allocated * static_cast<double>(table.extra_bytes_per_row);
   const MemoryTier tier = TierOf(layout.kernel);
@@ -223,7 +223,8 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   use.caches[MemoryTier::kHost] = Saturate(HostCachedShare(table, layout, rows, cols) * weights);
   if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
 
-  const OptimizerState state = on_ssd ? SsdStateOf(request.optimizer) : StateOf(request.optimizer);
+  const Optimizer optimizer = request.optimizer_of(table);
+  const OptimizerState state = on_ssd ? SsdStateOf(optimizer) : StateOf(optimizer);
   const double element_state = r * c * state.element_bytes;
   const double row_state = r * state.row_bytes;
   const bool updated_by_host = layout.kernel == ComputeKernel::kOffload;

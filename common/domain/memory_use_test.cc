@@ -72,6 +72,18 @@ TEST(ShardMemoryTest, OptimizerStateFollowsTheOptimizer) {
   EXPECT_EQ(bytes(Optimizer::kAdam), 256000);
 }
 
+TEST(ShardMemoryTest, ATableMayHaveAnOptimizerOfItsOwn) {
+  PlanRequest request = Request(Optimizer::kAdam);
+  Table table = SmallTable();
+  for (const MemoryRule rule : {MemoryRule::kFull, MemoryRule::kTorchRec}) {
+    request.memory.rule = rule;
+    table.optimizer = Optimizer::kAdagrad;
+    EXPECT_EQ(ShardMemory(request, table, 1000, 32).optimizer[MemoryTier::kDevice], 128000);
+    table.optimizer = Optimizer::kSgd;
+    EXPECT_EQ(ShardMemory(request, table, 1000, 32).optimizer[MemoryTier::kDevice], 0);
+  }
+}
+
 TEST(ShardMemoryTest, WeightsOnlyIsNeuroShardsRule) {
   PlanRequest request = Request(Optimizer::kAdam);
   request.memory.rule = MemoryRule::kWeightsOnly;

@@ -137,6 +137,7 @@ struct PlanRequest {
     return std::any_of(tables.begin(), tables.end(),
                        [](const Table& table) { return table.kind == TableKind::kEmbedding; });
   }
+  Optimizer optimizer_of(const Table& table) const { return table.optimizer.value_or(optimizer); }
   // What the trainer's kernels take; any, where the request says nothing of the trainer.
   const KernelLimits& kernels() const {
     return IsOfAnotherTrainer(search.strategy) ? kernel_limits::kAny

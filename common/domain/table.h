@@ -45,6 +45,7 @@ struct Table {
   // of each beside its weights and optimizer state.
   std::int64_t allocated_rows = 0;
   std::int64_t extra_bytes_per_row = 0;
+  std::optional<Optimizer> optimizer = {};  // of its own; none: the request's
 
   bool operator==(const Table&) const = default;
 };

@@ -36,15 +36,7 @@ constexpr double kLeastGain = 1e-3;
 constexpr double kMaxDefaultWorkNs = 5e9;
 constexpr double kThoroughFactor = 100;
 
-<<<<<<< HEAD
-double MaxWorkNs(const PlanRequest& request, const SearchStage& stage) {
-  const SearchOptions& search = request.search;
-  if ((search.time_budget.has_value() && stage.is_last) || search.refine_steps.has_value()) {
-    return std::numeric_limits<double>::infinity();
-  }
-=======
 double QuickWorkNs(const PlanRequest& request, const SearchStage& stage) {
->>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
   const double of_tables = kWorkNsATable * static_cast<double>(request.tables.size());
   const bool has_host_memory =
       stage.slowest >= MemoryTier::kHost && !request.topology.host_memory_bytes.empty();
@@ -82,16 +74,7 @@ double NanosecondsOf(Work kind, const ModelProperties& model, double ranks) {
 SearchContext::SearchContext(const PlanRequest& request, const BoundCostModel& model,
                              const StopSignal& stop, SearchObserver* observer,
                              const JobRunner* runner)
-<<<<<<< HEAD
-    : request_(request),
-      model_(model),
-      stop_(stop),
-      observer_(observer),
-      runner_(runner),
-      max_work_ns_(MaxWorkNs(request, stage_)) {
-=======
     : request_(request), model_(model), stop_(stop), observer_(observer), runner_(runner) {
->>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
   for (std::size_t kind = 0; kind < work_item_ns_.size(); ++kind) {
     work_item_ns_[kind] = NanosecondsOf(static_cast<Work>(kind), model.properties(),
                                         static_cast<double>(request.topology.num_ranks()));
@@ -115,9 +98,6 @@ bool SearchContext::ShouldStop() {
 
 void SearchContext::Begin(const SearchStage& stage) {
   stage_ = stage;
-<<<<<<< HEAD
-  max_work_ns_ = MaxWorkNs(request_, stage);
-=======
   known_cost_ms_ = checked_cost_ms_ = std::numeric_limits<double>::infinity();
   const SearchOptions& search = request_.search;
   if (uses_time_budget() || search.refine_steps.has_value()) {
@@ -139,7 +119,6 @@ bool SearchContext::GoesOn() {
   checked_cost_ms_ = known_cost_ms_;
   next_check_ns_ = end_ns_;
   return true;
->>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
 }
 
 void SearchContext::CountInside(const SearchContext& inner) {

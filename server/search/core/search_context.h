@@ -65,18 +65,12 @@ class SearchContext {
   void AddWork(Work kind, std::size_t count) {
     work_ns_ += work_item_ns_[static_cast<std::size_t>(kind)] * static_cast<double>(count);
   }
-<<<<<<< HEAD
-  // Returns whether the default amount of work of the stage is done; never where the request says
-  // when to end (time budget, refine_steps). Searches ask once they have a plan.
-  bool WorkSpent() const { return work_ns_ >= max_work_ns_; }
-=======
   // Whether the stage has done the work that SearchOptions::effort gives it. Never where the request
   // says otherwise when to end (time budget, refine_steps). A search asks once it has a plan.
   bool WorkSpent() { return work_ns_ >= next_check_ns_ && !GoesOn(); }
   // The cost of the best plan known, also of one that is not handed out yet: by it WorkSpent judges
   // whether more work pays.
   void NoteCost(double ms) { known_cost_ms_ = std::min(known_cost_ms_, ms); }
->>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
 
   // Count the work of a search inside this one, or beside it.
   void CountInside(const SearchContext& inner);
@@ -130,16 +124,12 @@ class SearchContext {
   std::array<double, static_cast<std::size_t>(Work::kKinds)> work_item_ns_{};
   double work_ns_ = 0;
   SearchStage stage_;
-<<<<<<< HEAD
-  double max_work_ns_;
-=======
   // Work until the stage ends, and until GoesOn is to look at the cost; infinite where the request
   // says otherwise when to end.
   double end_ns_ = 0;
   double next_check_ns_ = 0;
   double known_cost_ms_ = std::numeric_limits<double>::infinity();
   double checked_cost_ms_ = std::numeric_limits<double>::infinity();  // at the last check
->>>>>>> efa15f095dcf2f5eee7365bb354deefb72fbea1a
   double progress_ = 0;
   bool stopped_ = false;
 };

@@ -27,9 +27,11 @@ constexpr std::size_t kPriced = 4;
 // Of the newest error in the mean of estimates' errors.
 constexpr double kErrorWeight = 0.05;
 
-// Where a budget of time was asked for, it is used.
+// Where a budget of time was asked for, it is used, and so is the work that was asked for.
 std::int64_t MaxFruitlessRounds(const SearchContext& context) {
-  if (context.uses_time_budget()) return std::numeric_limits<std::int64_t>::max();
+  if (context.uses_time_budget() || context.request().search.effort == SearchEffort::kThorough) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
   const PlanRequest& request = context.request();
   return kMinFruitlessRounds + std::ssize(request.tables) * std::ssize(request.topology.devices);
 }

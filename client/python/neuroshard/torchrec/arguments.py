@@ -11,6 +11,7 @@ from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.distributed.types import ShardingPlan
 
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
+from neuroshard.torchrec.module_tables import STAND_INS, kernels_of
 
 PATH: Tuple[Type[Any], ...] = (str, os.PathLike)
 
@@ -45,6 +46,14 @@ def check_constraints(constraints: Any) -> None:
         ):
             if getattr(constraint, field) is not None:
                 _check_list(f"constraints for {table}: {field}", getattr(constraint, field), element, what)
+
+
+def check_kernels(kernels: Any) -> None:
+    check_type("kernels", kernels, Mapping, "a dict, such as {'customized_kernel': 'fused'}")
+    for kernel, word in (kernels or {}).items():
+        for given, known in ((kernel, tuple(STAND_INS)), (word, kernels_of(""))):
+            if given not in known:
+                raise ValueError(f"kernels: {given!r} is not one of {', '.join(known)}")
 
 
 def check_planner_arguments(topology: Any, batch_size: Any, constraints: Any, statistics: Any, previous: Any, cache_dir: Any, device: Any, optimizer: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -20,6 +21,7 @@ from neuroshard.torchrec.module_tables import (
     TableKey,
     kernels_of,
     label,
+    ranks_of_host,
     row_blocks,
 )
 from neuroshard.torchrec.separate_caches import separate_caches
@@ -114,11 +116,17 @@ def from_sharding_plan(plan: ShardingPlan) -> Layout:
 
 
 def with_modules(layout: Layout, tables: Sequence[ModuleTable]) -> Layout:
-    """Tables without a module, as a request that names none gives them, are those of the same name, where one module has it."""
-    keys = {table.key for table in tables}
+    """As the service has it: tables without a module, as a request that names none gives them, are those of the same name, where one module has it;
+    kernels that the service has no word for are those that stand for them."""
+    words = {table.key: {own: word for word, own in table.own_kernels.items()} for table in tables}
     names = collections.Counter(table.name for table in tables)
     paths = {table.name: table.path for table in tables if names[table.name] == 1}
-    return {(paths.get(name, "") if not path and (path, name) not in keys else path, name): found for (path, name), found in layout.items()}
+    found: Layout = {}
+    for (path, name), each in layout.items():
+        key = (paths.get(name, "") if not path and (path, name) not in words else path, name)
+        kernel = words.get(key, {}).get(each.compute_kernel, each.compute_kernel)
+        found[key] = dataclasses.replace(each, compute_kernel=kernel)
+    return found
 
 
 def world_size_of(layout: Layout) -> int:
@@ -151,8 +159,9 @@ def _tiling_fault(shards: Sequence[ShardRect], rows: int, cols: int) -> str:
     return "" if at == cols else f"its blocks of columns end at {at} of {cols}"
 
 
-def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, local_world_size: int, row_positions: bool = False) -> List[str]:
-    """What TorchRec's runtime could not run, or would run wrongly without a word. `row_positions`: it is told the blocks of row_wise (RowPositions)."""
+def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, local_world_size: int, row_positions: bool = False, buckets: int = 0) -> List[str]:
+    """What TorchRec's runtime could not run, or would run wrongly without a word. `row_positions`: it is told the blocks of row_wise (RowPositions);
+    `buckets`: of its rows."""
     kind, shards = table.sharding_type, table.shards
     kernels, factor = kernels_of(kind), table.cache_load_factor
     faults = [] if table.compute_kernel in kernels else [f"its compute kernel is {table.compute_kernel!r} and has to be {' or '.join(map(repr, kernels))}"]
@@ -184,8 +193,8 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
         faults.append("table_column_wise stays on one host")
     if kind == "row_wise" and ranks != [list(range(world_size))]:
         faults.append(f"row_wise has a block of rows on every rank in order, not on {ranks}")
-    elif kind == "row_wise" and not row_positions and [shard.rows for shard in blocks[0]] != row_blocks(rows, world_size):
-        faults.append(f"{_other_blocks(kind, row_blocks(rows, world_size), blocks[0])}; its sharder takes others with neuroshard.torchrec.RowPositions")
+    elif kind == "row_wise" and not row_positions and [shard.rows for shard in blocks[0]] != row_blocks(rows, world_size, buckets):
+        faults.append(f"{_other_blocks(kind, row_blocks(rows, world_size, buckets), blocks[0])}; its sharder takes others with neuroshard.torchrec.RowPositions")
     if kind in ("table_row_wise", "grid_shard"):
         for block, on in zip(blocks, ranks):
             first = on[0] - on[0] % local_world_size
@@ -199,7 +208,7 @@ def table_faults(table: TableLayout, rows: int, cols: int, world_size: int, loca
 
 
 def _table_faults(found: TableLayout, table: ModuleTable, topology: Topology) -> List[str]:
-    faults = table_faults(found, table.rows, table.cols, topology.world_size, topology.intra_group_size, table.row_positions)
+    faults = table_faults(found, table.rows, table.cols, topology.world_size, ranks_of_host(topology), table.row_positions, table.buckets)
     widest = max((shard.cols for shard in found.shards), default=table.cols)
     if topology.compute_device == "cuda" and widest > MAX_CUDA_COLUMNS:
         faults.append(f"a shard has {widest} columns, and FBGEMM takes at most {MAX_CUDA_COLUMNS} on CUDA devices")
@@ -241,6 +250,7 @@ def _unpooled_faults(layout: Layout, tables: Sequence[ModuleTable]) -> List[str]
 
 def check_layout(layout: Layout, tables: Sequence[ModuleTable], topology: Topology, whose: str, constrained: bool = True) -> None:
     """PlannerError unless the layout has exactly `tables`, sharded as TorchRec can run it, and if `constrained` as sharders and constraints allow."""
+    layout = with_modules(layout, tables)
     known = {table.key for table in tables}
     missing = [table.label for table in tables if table.key not in layout]
     unknown = [label(key) for key in layout if key not in known]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import logging
+import math
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -17,10 +17,10 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, _extra
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
 from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
 from torchrec.distributed.types import CacheParams, CommOp, KeyValueParams, ModuleSharder, ShardingType
-from torchrec.modules.embedding_configs import DataType, PoolingType
+from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS, DataType, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
-from torchrec.modules.mc_modules import ManagedCollisionCollection
+from torchrec.modules.mc_modules import ManagedCollisionCollection, MCHManagedCollisionModule
 
 from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec import unpriced
@@ -28,21 +28,33 @@ from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.module_kinds import runnable_types
 from neuroshard.torchrec.row_positions import RowPositions
 
-_logger = logging.getLogger(__name__)
-
 TableKey = Tuple[str, str]
 """(path of the module, name of the table): what identifies a table in a ShardingPlan."""
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 ROW_WISE = ShardingType.ROW_WISE.value
 ROW_TYPES = {ShardingType.ROW_WISE.value, ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value}
+HOST_TYPES = {ShardingType.TABLE_ROW_WISE.value, ShardingType.TABLE_COLUMN_WISE.value, ShardingType.GRID_SHARD.value}  # within hosts
 
 DENSE = EmbeddingComputeKernel.DENSE.value
 FUSED = EmbeddingComputeKernel.FUSED.value
 FUSED_UVM_CACHING = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 HOST_KERNELS = (EmbeddingComputeKernel.FUSED_UVM.value, FUSED_UVM_CACHING)  # rows in the host's memory
 KEY_VALUE = EmbeddingComputeKernel.KEY_VALUE.value  # rows on the host's SSDs
-CACHED_KERNELS = (FUSED_UVM_CACHING, KEY_VALUE)  # some of the rows in device memory as well
+QUANT_UVM_CACHING = EmbeddingComputeKernel.QUANT_UVM_CACHING.value
+KEY_VALUE_DTYPES = ("fp32", "fp16")  # FBGEMM's
+CACHED_KERNELS = (FUSED_UVM_CACHING, QUANT_UVM_CACHING, KEY_VALUE)  # some of the rows in device memory as well
+MAX_LOAD_FACTOR = math.nextafter(1.0, 0.0)  # TorchRec's planner takes a plan whose caches hold less than all rows
+
+# Kernels that the service has no word for, by the one that it prices and counts them as: rows in the same memory.
+STAND_INS = {
+    EmbeddingComputeKernel.QUANT.value: FUSED,
+    EmbeddingComputeKernel.QUANT_UVM.value: EmbeddingComputeKernel.FUSED_UVM.value,
+    QUANT_UVM_CACHING: FUSED_UVM_CACHING,
+    EmbeddingComputeKernel.FUSED_TRITON.value: FUSED,
+    EmbeddingComputeKernel.UNFUSED_TPU.value: FUSED,
+    EmbeddingComputeKernel.CUSTOMIZED_KERNEL.value: FUSED,
+}
 
 # Of a shard's columns, what FBGEMM 1.9 takes (the service's common/domain/kernel_limits.h): a multiple of, but by its dense kernel on CPUs; at most, on CUDA.
 COLUMN_MULTIPLE = 4
@@ -75,6 +87,12 @@ _OPTIMIZERS = {
     "PartialRowWiseAdam": "partial_rowwise_adam",
     "PARTIAL_ROWWISE_ADAM": "partial_rowwise_adam",
     "LAMB": "lamb",
+    # With the state of another one.
+    "NONE": "sgd",
+    "ROWWISE_ADAGRAD": "rowwise_adagrad",
+    "EXACT_ROWWISE_WEIGHTED_ADAGRAD": "rowwise_adagrad",
+    "PartialRowWiseLAMB": "partial_rowwise_adam",
+    "PARTIAL_ROWWISE_LAMB": "partial_rowwise_adam",
 }
 OPTIMIZERS = tuple(dict.fromkeys(_OPTIMIZERS.values()))
 
@@ -82,6 +100,22 @@ OPTIMIZERS = tuple(dict.fromkeys(_OPTIMIZERS.values()))
 def service_dtype(given: Any) -> str:
     """The service's word for a DataType, SparseType or torch.dtype; empty where it has none."""
     return _DTYPES.get(str(getattr(given, "name", given)), "")
+
+
+def covering_dtype(given: Any) -> str:
+    """The service's word, else that of a type with at least as many bits; empty where it has none, or nothing is given."""
+    if not given or service_dtype(given):
+        return service_dtype(given)
+    try:
+        bits = DATA_TYPE_NUM_BITS[given] if isinstance(given, DataType) else 8 * torch.empty(0, dtype=given).element_size()
+    except (KeyError, TypeError):
+        return ""
+    return next((word for least, word in ((8, "int8"), (16, "fp16"), (32, "fp32")) if bits <= least), "")
+
+
+def _counted_wider(of: str, given: Any) -> List[str]:
+    word = covering_dtype(given)
+    return [f"{of} of {getattr(given, 'name', given)} counted as {word}"] if word != service_dtype(given) else []
 
 
 @dataclass
@@ -96,6 +130,7 @@ class ModuleTable:
     stashed: bool  # whether its weights leave the device during the dense part (memory stashing)
     types: List[str]  # sharding types that it may have with a kernel that the service plans, in the sharder's order
     kernels: List[str]  # kernels that it may have, with any of `types` but data_parallel, whose one kernel is dense
+    own_kernels: Dict[str, str]  # what TorchRec calls those of `kernels` that stand for others (STAND_INS)
     runnable_types: List[str]  # those that its sharded module can run: a sharder for cpu offers fewer, and constraints allow fewer
     constrained: bool  # whether constraints name its sharding types
     constraints: Optional[Dict[str, ParameterConstraints]]
@@ -106,7 +141,6 @@ class ModuleTable:
     weight_dtype: str
     output_dtype: str  # empty: not stated
     wire_dtypes: Tuple[str, str]  # of pooled vectors and of their gradients; empty: as the lookup gives them
-    wire_fault: str  # why the sharder's types on the wire cannot be said; empty: they can
     pooling_mode: str
     weighted: bool
     cache_load_factor: Optional[float]  # where constraints or fused_params give one and it may be cached
@@ -117,6 +151,7 @@ class ModuleTable:
     dependency: Optional[str]  # tables with the same one stay on a host
     row_positions: bool  # whether it trains in any blocks of rows (RowPositions)
     extra_bytes_per_row: int  # of what finds the rows of managed collisions
+    buckets: int  # that rows are in and no cut divides; 0: none, or as many on every rank
     unpriced: List[str]  # what its sharder and constraints set and no request can say
 
     @property
@@ -149,15 +184,17 @@ class ModuleTable:
         (_, _, cache_params, enforce_hbm, stochastic_rounding, bounds_check_mode, feature_names, output_dtype, _, key_value_params) = (
             _extract_constraints_for_param(self.constraints, self.name)
         )
+        if cache_load_factor is None and compute_kernel in CACHED_KERNELS:
+            cache_load_factor = cache_params and cache_params.load_factor
         if cache_load_factor is not None:
-            cache_params = dataclasses.replace(cache_params or CacheParams(), load_factor=cache_load_factor)
+            cache_params = dataclasses.replace(cache_params or CacheParams(), load_factor=min(cache_load_factor, MAX_LOAD_FACTOR))
         return ShardingOption(
             name=self.name,
             tensor=self._weights(),
             module=(self.path, self.module),
             input_lengths=self.pooling_factors,
             batch_size=batch_size,
-            compute_kernel=compute_kernel,
+            compute_kernel=self.own_kernels.get(compute_kernel, compute_kernel),
             sharding_type=sharding_type,
             partition_by=get_partition_by_type(sharding_type),
             shards=shards,
@@ -183,8 +220,15 @@ def kernels_of(sharding_type: str) -> Tuple[str, ...]:
     return (DENSE,) if sharding_type == DATA_PARALLEL else (FUSED, *HOST_KERNELS, KEY_VALUE)
 
 
-def row_blocks(rows: int, parts: int) -> List[int]:
-    """TorchRec's blocks: ceil(rows / parts) until none are left."""
+def ranks_of_host(topology: Topology) -> int:
+    """Of TorchRec's intra groups, which may be said to be larger than the job. The last host has fewer where they do not come out even."""
+    return min(topology.intra_group_size, topology.world_size)
+
+
+def row_blocks(rows: int, parts: int, buckets: int = 0) -> List[int]:
+    """TorchRec's blocks: ceil(rows / parts) until none are left; as many whole `buckets` each, the first ones one more where they do not come out even."""
+    if buckets:
+        return [rows // buckets * (buckets // parts + (part < buckets % parts)) for part in range(parts)]
     block = -(-rows // parts)
     return [max(0, min(block, rows - block * part)) for part in range(parts)]
 
@@ -245,6 +289,14 @@ class _Owner:
                 beside += sum(each.numel() * each.element_size() for each in part._managed_collision_modules[name].buffers())
         return -(-beside // max(1, int(tensor.shape[0])))
 
+    def buckets(self, name: str, ranks: int) -> int:
+        """Of a hash table of managed collisions, where ranks do not have as many each. MCHManagedCollisionModule, rebuilt for its rank, takes any rows."""
+        for part in self.module.modules():
+            if isinstance(part, ManagedCollisionCollection) and name in part._managed_collision_modules:
+                table = part._managed_collision_modules[name]
+                return 0 if isinstance(table, MCHManagedCollisionModule) or table.buckets() % ranks == 0 else int(table.buckets())
+        return 0
+
     def wire_types(self) -> Dict[str, Tuple[Any, Any]]:
         """Types on the wire, forward and backward, by collective; empty without codecs (as build_sharder_data reads them)."""
         pooled = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER)
@@ -253,36 +305,34 @@ class _Owner:
         return {name: (_wire_type(registry[name].forward), _wire_type(registry[name].backward)) for name in used}
 
     def weight_type(self, name: str, tensor: torch.Tensor) -> Any:
-        """Of sharded weights: the configuration's; unsharded collections have fp16 for all that is neither fp32 nor fp16."""
-        return getattr(self.configs.get(name), "data_type", tensor.dtype)
+        """Of sharded weights: the configuration's; unsharded collections have fp16 for all that is neither fp32 nor fp16, quantised ones bytes, which
+        their columns are of."""
+        return tensor.dtype if tensor.dtype == torch.uint8 else getattr(self.configs.get(name), "data_type", tensor.dtype)
 
 
 def _wire_type(codec: Any) -> Any:
     return getattr(codec, "_comm_precision", codec.quantized_dtype)  # FBGEMM's has uint8 for all types of a byte and less
 
 
-def _one_wire(types: Dict[str, Tuple[Any, Any]]) -> Tuple[str, str]:
-    """(forward, backward) in the service's words; the all-to-all's where a reduce-scatter has the wider types that stand for fp8 there.
-
-    ValueError where the service has no word for them.
-    """
-    if not types:
-        return "", ""
-    words = {name: (service_dtype(forward), service_dtype(backward)) for name, (forward, backward) in types.items()}
-    unknown = [f"{name} in {each}" for name, pair in types.items() for each, word in zip(pair, words[name]) if not word]
-    if unknown:
-        raise ValueError(f"its sharder exchanges {unknown[0]}; the service knows fp32, fp16, bf16, fp8 and int8")
-    (first, pair), *others = words.items()
-    for name, other in others:
-        if any(theirs != ours and (ours, theirs) not in (("fp8", "fp16"), ("fp8", "bf16")) for ours, theirs in zip(pair, other)):
-            raise ValueError(f"its sharder exchanges {first} in {'/'.join(pair)} and {name} in {'/'.join(other)}; the service plans one pair for all")
-    return pair
+_WIRE_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8}
 
 
-def _other_wires(priced: Tuple[str, str], types: Dict[str, Tuple[Any, Any]]) -> List[str]:
-    """Of the collectives that have other types than those that all are priced in."""
-    words = {name: (service_dtype(forward), service_dtype(backward)) for name, (forward, backward) in types.items()}
-    return [f"{name} is in {'/'.join(pair)} and priced in {'/'.join(priced)}" for name, pair in words.items() if pair != priced]
+def _wire_word(kind: Any) -> str:
+    return service_dtype(kind) or ("fp8" if getattr(kind, "name", "") == "MX4" else "fp32")  # in a reduce-scatter both are 16 bits
+
+
+def _one_wire(types: Dict[str, Tuple[Any, Any]]) -> Tuple[Tuple[str, str], List[str]]:
+    """(forward, backward) in the service's words, and what that does not say: of several collectives the widest, but the all-to-all's where a
+    reduce-scatter has the wider types that stand for fp8 there."""
+    words = {name: tuple(map(_wire_word, pair)) for name, pair in types.items()}
+    chosen = list(next(iter(words.values()), ("", "")))
+    for pair in words.values():
+        for at, word in enumerate(pair):
+            if _WIRE_BITS[word] > _WIRE_BITS[chosen[at]] and (chosen[at], word) not in (("fp8", "fp16"), ("fp8", "bf16")):
+                chosen[at] = word
+    said = {name: [service_dtype(kind) or str(getattr(kind, "value", kind)) for kind in pair] for name, pair in types.items()}
+    notes = [f"{name} is in {'/'.join(pair)} and priced in {'/'.join(chosen)}" for name, pair in said.items() if pair != chosen]
+    return (chosen[0], chosen[1]), notes
 
 
 def _configs(module: nn.Module) -> List[Any]:
@@ -301,46 +351,59 @@ class TableEnumerator(EmbeddingEnumerator):
     """TorchRec's enumerator, which here walks and filters without making, estimating and copying the shards of every option: seconds for hundreds of tables.
 
     statistics    whose pooling factors tables have where constraints say none
+    stand_ins     STAND_INS, or others
+    warnings      of the last `tables`
     """
 
     statistics: Optional[FeatureStatistics] = None
+    stand_ins: Mapping[str, str] = STAND_INS
+    warnings: Sequence[str] = ()
 
     def tables(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], topology: Topology) -> List[ModuleTable]:
-        """All tables of `module` that `sharders` shard, in the enumerator's order.
+        """All tables of `module` that `sharders` shard, in the enumerator's order, but those of another device group than the topology's.
 
-        PlannerError names every table that cannot be planned and every constraint without a table: nothing is left out silently.
+        PlannerError names every table that cannot be planned; what is left out, `warnings` say.
         """
         self._sharder_map = {sharder_name(sharder.module_type): sharder for sharder in sharders}
         self._sharder_data_map = build_sharder_data_map(self._sharder_map)
         owners, without_sharder = self._owners(module)
-        names = {name for owner in owners for name in owner.parameters}
-        if not names:
-            raise PlannerError(
+        warnings: List[str] = []
+        if not any(owner.parameters for owner in owners):
+            warnings.append(
                 "the module has no tables that the sharders shard"
                 + (f"; without a sharder: {', '.join(without_sharder)}" if without_sharder else "")
-                + f" (sharders for: {', '.join(sharder.module_type.__name__ for sharder in sharders) or 'nothing'})",
-                PlannerErrorType.INPUT_VALIDATION,
+                + f" (sharders for: {', '.join(sharder.module_type.__name__ for sharder in sharders) or 'nothing'}): the plan is empty"
             )
-        words = [*self._unknown_tables(owners), *self._unknown_words()]
+        words, more_words = self._unknown_words()
         if words:  # before TorchRec speaks of them, table by table
             raise PlannerError("; ".join(words), PlannerErrorType.INPUT_VALIDATION)
+        warnings += [*self._unknown_tables(owners), *more_words]
         faults: List[str] = []
         strict: Dict[str, List[str]] = {}  # tables by what is left to them
+        others: List[str] = []  # of another device group
         tables = []
         for owner in owners:
             if runnable_types(owner.module, self._compute_device) is None:
-                _logger.warning("%s: whether TorchRec runs what it is planned as was not tried of %s", owner.path, type(owner.module).__name__)
+                warnings.append(f"{owner.path}: whether TorchRec runs what it is planned as was not tried of {type(owner.module).__name__}")
             faults += [f"{label((owner.path, name))}: two tables of the module have this name" for name in owner.doubles]
             for name, tensor in owner.parameters.items():
+                constraint = (self._constraints or {}).get(name)
+                if constraint and constraint.device_group and constraint.device_group != self._compute_device:
+                    others.append(label((owner.path, name)))
+                    continue
                 table = self._table(owner, name, tensor)
-                faults += [f"{table.label}: {fault}" for fault in self._faults(owner, table, topology)]
+                faults += [f"{table.label}: {fault}" for fault in self._faults(owner, table)]
                 if not table.types:
                     strict.setdefault(self._offers(owner, name), []).append(table.label)
                 tables.append(table)
+        if others:
+            warnings.append(f"of another device_group than the topology's {self._compute_device}, and not in the plan: {', '.join(others)}")
         if faults or strict:
             texts = faults + [f"{', '.join(labels)}: {text}" for text, labels in strict.items()]
             raise PlannerError("; ".join(texts), PlannerErrorType.INPUT_VALIDATION if faults else PlannerErrorType.STRICT_CONSTRAINTS)
+        _leave_out(tables, HOST_TYPES, lambda table: topology.world_size % ranks_of_host(topology) != 0)
         _keep_means_whole(tables)
+        self.warnings = warnings
         return tables
 
     def _unknown_tables(self, owners: Sequence[_Owner]) -> Iterator[str]:
@@ -357,14 +420,20 @@ class TableEnumerator(EmbeddingEnumerator):
                 hint = did_you_mean(given, list(names))
             yield f"constraints for {given}: the module has no such table that the sharders shard{hint}"
 
-    def _unknown_words(self) -> Iterator[str]:
-        """Of constraints, those that TorchRec has not, and so would pass over."""
+    def _unknown_words(self) -> Tuple[List[str], List[str]]:
+        """Of constraints, those that TorchRec has not and passes over: (where they leave nothing, where others are beside them)."""
+        alone, beside = [], []
         for name, constraint in (self._constraints or {}).items():
             for field, words in (("sharding_types", ShardingType), ("compute_kernels", EmbeddingComputeKernel)):
                 known = [each.value for each in words]
-                for word in getattr(constraint, field) or ():
-                    if word not in known:
-                        yield f"constraints for {name}: {field} has {str(word)!r}, which TorchRec does not have{did_you_mean(str(word), known)}"
+                given = getattr(constraint, field) or ()
+                found = alone if not set(given) & set(known) else beside
+                found += [
+                    f"constraints for {name}: {field} has {str(word)!r}, which TorchRec does not have{did_you_mean(str(word), known)}"
+                    for word in given
+                    if word not in known
+                ]
+        return alone, beside
 
     def _owners(self, module: nn.Module) -> Tuple[List[_Owner], List[str]]:
         """(modules with a sharder, paths of embedding collections without one)."""
@@ -391,28 +460,34 @@ class TableEnumerator(EmbeddingEnumerator):
     def _table(self, owner: _Owner, name: str, tensor: torch.Tensor) -> ModuleTable:
         constraint = (self._constraints or {}).get(name)
         offers: Dict[str, List[str]] = {}
+        own_kernels: Dict[str, str] = {}
         for kind, kernel in self._kernels(owner, name):
-            if kernel in kernels_of(kind) and owner.runs(tensor, kind, self._compute_device):
-                offers.setdefault(kind, []).append(kernel)
+            word = kernel if kernel in kernels_of(kind) else self.stand_ins.get(kernel, "")
+            if word == KEY_VALUE and covering_dtype(owner.weight_type(name, tensor)) not in KEY_VALUE_DTYPES:
+                continue
+            if word in kernels_of(kind) and owner.runs(tensor, kind, self._compute_device):
+                if word not in offers.setdefault(kind, []):
+                    offers[kind].append(word)
+                if own_kernels.get(word) != word:
+                    own_kernels[word] = kernel
+        own_kernels = {word: kernel for word, kernel in own_kernels.items() if word != kernel}
         kernels = _common([each for kind, each in offers.items() if kind != DATA_PARALLEL])
         runnable = dict.fromkeys([*offers, *owner.sharder.sharding_types(self._compute_device), *owner.sharder.sharding_types("cuda")])
         cached = any(each in kernels for each in CACHED_KERNELS)
         cache = (constraint and constraint.cache_params) or CacheParams()
         prefetched = cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline"))
         optimizer = owner.optimizer_name(tensor)
-        wire, wire_fault, wire_note = ("", ""), "", []
+        weight_type, output_type = owner.weight_type(name, tensor), self._output_type(owner, name)
+        wire, wire_notes = _one_wire(owner.wire_types())
         features = list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", []))
         factors = list(constraint.pooling_factors) if constraint else [POOLING_FACTOR]
-        # TorchRec's default, whatever the number of features. Features that the statistics lack are refused where the request is made.
-        known = factors == [POOLING_FACTOR] and self.statistics is not None and bool(features) and set(features) <= set(self.statistics.features)
-        if factors == [POOLING_FACTOR]:
+        # TorchRec's default, whatever the number of features, unless num_poolings and the like have another one. Features that the statistics lack are
+        # refused where the request is made.
+        beside = (constraint and (constraint.num_poolings or constraint.batch_sizes)) or features or [name]
+        default = factors == [POOLING_FACTOR] and len(beside) == len(features or [name])
+        known = default and self.statistics is not None and bool(features) and set(features) <= set(self.statistics.features)
+        if default:
             factors = [self.statistics.pooling_factor(feature) if known and self.statistics else POOLING_FACTOR for feature in features or [name]]
-        try:
-            types = owner.wire_types()
-            wire = _one_wire(types)
-            wire_note = _other_wires(wire, types)
-        except ValueError as fault:
-            wire_fault = str(fault)
         return ModuleTable(
             path=owner.path,
             name=name,
@@ -422,6 +497,7 @@ class TableEnumerator(EmbeddingEnumerator):
             stashed=MemoryStashingManager.resolve_stash_weights(name, owner.configs.get(name)),
             types=[kind for kind in offers if kind == DATA_PARALLEL or kernels],
             kernels=kernels,
+            own_kernels=own_kernels,
             runnable_types=[kind for kind in runnable if owner.runs(tensor, kind, self._compute_device)],
             constrained=bool(constraint and constraint.sharding_types),
             constraints=self._constraints,
@@ -429,13 +505,12 @@ class TableEnumerator(EmbeddingEnumerator):
             pooling_factors=factors,
             pooling_factors_of_statistics=known,
             is_pooled=owner.is_pooled,
-            weight_dtype=service_dtype(owner.weight_type(name, tensor)),
-            output_dtype=service_dtype(self._output_type(owner, name)),
+            weight_dtype=covering_dtype(weight_type),
+            output_dtype=covering_dtype(output_type),
             wire_dtypes=wire,
-            wire_fault=wire_fault,
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
-            weighted=owner.is_weighted or bool(constraint and constraint.is_weighted),
-            cache_load_factor=(cache.load_factor or owner.fused_params.get("cache_load_factor") or None) if cached else None,
+            weighted=owner.is_pooled and (owner.is_weighted or bool(constraint and constraint.is_weighted)),
+            cache_load_factor=(min(1.0, cache.load_factor or owner.fused_params.get("cache_load_factor") or 0.0) or None) if cached else None,
             key_value_params=(constraint and constraint.key_value_params if KEY_VALUE in kernels else None) or KeyValueParams(),
             prefetched=prefetched,
             optimizer=_OPTIMIZERS.get(optimizer),
@@ -443,12 +518,16 @@ class TableEnumerator(EmbeddingEnumerator):
             dependency=owner.dependency(name),
             row_positions=isinstance(owner.sharder, RowPositions),
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
+            buckets=owner.buckets(name, self._world_size),
             unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled)
-            + unpriced.of_constraint(constraint)
+            + unpriced.of_constraint(constraint, owner.is_pooled)
             + (unpriced.of_host_memory(constraint) if any(each in kernels for each in HOST_KERNELS) else [])
             + unpriced.of_config(owner.configs.get(name))
             + (unpriced.of_prefetching(cache, owner.fused_params) if prefetched else [])
-            + wire_note,
+            + _counted_wider("weights", weight_type)
+            + _counted_wider("output_dtype", output_type)
+            + [f"kernel {kernel} is priced and counted as {word}" for word, kernel in own_kernels.items() if word in kernels]
+            + wire_notes,
         )
 
     def _output_type(self, owner: _Owner, name: str) -> Any:
@@ -456,26 +535,18 @@ class TableEnumerator(EmbeddingEnumerator):
         constraint = (self._constraints or {}).get(name)
         return (constraint and constraint.output_dtype) or owner.fused_params.get("output_dtype") or ""
 
-    def _faults(self, owner: _Owner, table: ModuleTable, topology: Topology) -> Iterator[str]:
+    def _faults(self, owner: _Owner, table: ModuleTable) -> Iterator[str]:
         constraint = (self._constraints or {}).get(table.name)
         if table.tensor.dim() != 2:
             yield f"has shape {list(table.tensor.shape)}; a table has rows and columns"
         if not table.weight_dtype:
-            yield f"has weights of {owner.weight_type(table.name, table.tensor)}; the service plans fp32, fp16, bf16, int8 and fp8"
+            yield f"has weights of {owner.weight_type(table.name, table.tensor)}; the service plans types of at most 32 bits"
         if self._output_type(owner, table.name) and not table.output_dtype:
-            yield f"its output_dtype is {self._output_type(owner, table.name)}; the service plans fp32, fp16, bf16, int8 and fp8"
-        if constraint and constraint.device_group and constraint.device_group != topology.compute_device:
-            yield f"its device_group is {constraint.device_group!r} and the topology's device {topology.compute_device!r}"
+            yield f"its output_dtype is {self._output_type(owner, table.name)}; the service plans types of at most 32 bits"
         if getattr(owner.configs.get(table.name), "use_virtual_table", False) or (constraint and constraint.use_virtual_table):
             yield "is a virtual table (use_virtual_table), which the service does not plan"
-        elif not self._has_even_buckets(owner, table):
-            yield "has rows in buckets that differ from rank to rank, which this planner does not plan"
-
-    def _has_even_buckets(self, owner: _Owner, table: ModuleTable) -> bool:
-        try:
-            return self._get_num_buckets(table.name, owner.module) is None
-        except ValueError:  # what TorchRec's own planner ends with
-            return False
+        elif table.buckets and (table.buckets < self._world_size or table.rows % table.buckets):
+            yield f"has {table.rows} rows in {table.buckets} buckets, which TorchRec does not spread over {self._world_size} ranks"
 
     def _offers(self, owner: _Owner, name: str) -> str:
         columns = owner.parameters[name].shape[-1]
@@ -496,13 +567,20 @@ class TableEnumerator(EmbeddingEnumerator):
         )
 
 
+def _leave_out(tables: Sequence[ModuleTable], types: Collection[str], where: Callable[[ModuleTable], bool]) -> None:
+    """Takes `types` from tables that may have others as well."""
+    for table in tables:
+        left = [kind for kind in table.types if kind not in types]
+        if left and where(table):
+            table.types = left
+
+
 def _keep_means_whole(tables: Sequence[ModuleTable]) -> None:
-    """Takes the types that cut rows from mean-pooled tables whose constraints do not ask for them, unless they are alone in their module.
+    """Takes the types that cut rows from mean-pooled tables, unless they are alone in their module; where that leaves none, the others from its other tables.
 
     TorchRec divides by the number of ids after rows were added up, and 1.9 then divides the values of the module's other tables as well.
     """
     sizes = collections.Counter(table.path for table in tables)
-    for table in tables:
-        whole = [kind for kind in table.types if kind not in ROW_TYPES]
-        if table.pooling_mode == "mean" and sizes[table.path] > 1 and not table.constrained and whole:
-            table.types = whole
+    _leave_out(tables, ROW_TYPES, lambda table: table.pooling_mode == "mean" and sizes[table.path] > 1)
+    cut = {table.path for table in tables if table.pooling_mode == "mean" and set(table.types) <= ROW_TYPES}
+    _leave_out(tables, {kind.value for kind in ShardingType} - ROW_TYPES, lambda table: table.path in cut)

@@ -6,9 +6,10 @@
 import json
 import os
 import tempfile
+import unittest.mock
 
 import torch
-from planner_case import Case, Model, bag, bags, gpus, main, make, relay, small_model
+from planner_case import FREE, Case, Model, bag, bags, gpus, main, make, relay, small_model
 from torch import nn
 from torchrec import EmbeddingCollection, EmbeddingConfig, KeyedJaggedTensor, PoolingType
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
@@ -18,6 +19,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, Emb
 from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs_registry
 from torchrec.distributed.fp_embeddingbag import FeatureProcessedEmbeddingBagCollectionSharder
 from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCollectionSharder
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner, validate_compute_kernels
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, CacheStatistics, DataType, KeyValueParams
@@ -200,9 +202,21 @@ class ModulesTest(Case):
         def model(policy):
             return Model(mc=ManagedCollisionEmbeddingBagCollection(bags(config), ManagedCollisionCollection({"a": policy}, [config])))
 
-        one_bucket = MCHManagedCollisionModule(zch_size=1024, device=torch.device("meta"), eviction_interval=2, eviction_policy=LFU_EvictionPolicy())
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "mc.a", "buckets that differ from rank to rank"):
-            make().plan(model(one_bucket), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        # Rebuilt for a rank's rows, whatever they are; TorchRec's planner asks for buckets that come out even.
+        sorted_ids = MCHManagedCollisionModule(zch_size=1024, device=torch.device("meta"), eviction_interval=2, eviction_policy=LFU_EvictionPolicy())
+        self.assertEqual([rule.row_multiple for rule in self.request(model(sorted_ids), [ManagedCollisionEmbeddingBagCollectionSharder()]).constraints.tables], [0])
+        few = HashZchManagedCollisionModule(zch_size=1024, device=torch.device("meta"), total_num_buckets=2)
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "mc.a", "1024 rows in 2 buckets, which TorchRec does not spread over 4 ranks"):
+            make().plan(model(few), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        uneven = HashZchManagedCollisionModule(zch_size=1024, device=torch.device("meta"), total_num_buckets=8)
+        with relay() as (address, service):
+            plan = make(address, topology=gpus(3, 3)).plan(model(uneven), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        self.assertEqual([rule.row_multiple for rule in service.requests[0].constraints.tables], [128])
+        theirs = EmbeddingShardingPlanner(topology=gpus(3, 3), batch_size=128, storage_reservation=FREE, debug=False, stats=[])
+        with unittest.mock.patch("torch._utils_internal.justknobs_check", return_value=True):  # without it TorchRec's planner refuses them
+            expected = theirs.plan(model(uneven), [ManagedCollisionEmbeddingBagCollectionSharder()])
+        for each in (plan, expected):
+            self.assertEqual([shard.shard_sizes[0] for shard in each.plan["mc"]["a"].sharding_spec.shards], [3 * 128, 3 * 128, 2 * 128])
         policy = HashZchManagedCollisionModule(zch_size=1024, device=torch.device("meta"), total_num_buckets=4)
         request = self.request(model(policy), [ManagedCollisionEmbeddingBagCollectionSharder()])
         beside = sum(each.numel() * each.element_size() for each in policy.buffers())
@@ -223,28 +237,37 @@ class ModulesTest(Case):
                            ("PARTIAL_ROWWISE_ADAM", "partial_rowwise_adam"), ("LAMB", "lamb")):  # fmt: skip
             sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType[kind]})]
             self.assertEqual(self.request(small_model(), sharders).optimizer, word)
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "PARTIAL_ROWWISE_LAMB", "ebc.a", "'lars_sgd'"):
-            make().plan(small_model(), [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.PARTIAL_ROWWISE_LAMB})])
+        request = self.request(small_model(), [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.PARTIAL_ROWWISE_LAMB})])
+        self.assertEqual(request.optimizer, "partial_rowwise_adam")
+
+    def test_tables_may_have_optimizers_of_their_own(self):
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType
+
         model = small_model()
-        apply_optimizer_in_backward(RowWiseAdagrad, model.ebc.embedding_bags["a"].parameters(), {"lr": 0.1})
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "rowwise_adagrad of ebc.a", "sgd of ebc.b, ebc.c"):
-            make().plan(model, get_default_sharders())
+        apply_optimizer_in_backward(RowWiseAdagrad, model.ebc.embedding_bags["b"].parameters(), {"lr": 0.1})
+        apply_optimizer_in_backward(torch.optim.Adam, model.ebc.embedding_bags["c"].parameters(), {"lr": 0.1})
+        with relay() as (address, service):
+            planner = make(address)
+            planner.plan(model, get_default_sharders())
+        (request,) = service.requests
+        self.assertEqual({table.name: table.optimizer for table in request.tables}, {"a": "sgd", "b": "", "c": "adam"})
+        self.assertEqual(request.optimizer, "rowwise_adagrad")  # of most weights
+        told = "\n".join(planner.response.warnings)
+        self.assertIn("optimizer EXACT_SGD; times are those of rowwise_adagrad, which most weights have: ebc.a", told)
+        self.assertNotIn("ebc.b\n", told.replace("ebc.a, ebc.b", ""))
+        fuller = {use.rank: use.memory.optimizer_bytes for use in planner.response.cost.ranks}
+        self.assertGreaterEqual(sum(fuller.values()), 2 * 4 * 3000 * 32)
+
+        others = [EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.ENSEMBLE_ROWWISE_ADAGRAD})]
+        with relay() as (address, service):
+            planner = make(address)
+            planner.plan(small_model(), others)
+        self.assertEqual(service.requests[0].optimizer, "adam")
+        self.assertIn("ENSEMBLE_ROWWISE_ADAGRAD, which the service does not know: its state is counted as adam's", "\n".join(planner.response.warnings))
 
     def test_what_has_no_place_in_a_plan_is_refused_with_its_name(self):
         kind = PlannerErrorType.INPUT_VALIDATION
         sharders = get_default_sharders()
-        with self.refused(kind, "no tables"):
-            make().plan(nn.Linear(2, 2), sharders)
-        with self.refused(kind, "no tables", "without a sharder: ebc"):
-            make().plan(small_model(), [EmbeddingCollectionSharder()])
-        with self.refused(kind, "constraints for nope: the module has no such table", "constraints for zero"):
-            make(constraints={"nope": ParameterConstraints(), "zero": ParameterConstraints()}).plan(small_model(), sharders)
-        with self.refused(kind, "ebc.b", "weights of INT4"):
-            make().plan(Model(ebc=bags(bag("a"), bag("b", data_type=DataType.INT4))), sharders)
-        with self.refused(kind, "ebc.a", "output_dtype is INT2"):
-            make(constraints={"a": ParameterConstraints(output_dtype=DataType.INT2)}).plan(small_model(), sharders)
-        with self.refused(kind, "ebc.a", "device_group is 'cpu'"):
-            make(constraints={"a": ParameterConstraints(device_group="cpu")}).plan(small_model(), sharders)
         for kernel in (EmbeddingComputeKernel.SSD_VIRTUAL_TABLE.value, EmbeddingComputeKernel.DRAM_VIRTUAL_TABLE.value):
             with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", f"table_wise with {kernel}", "fused, fused_uvm, fused_uvm_caching, key_value"):
                 make(constraints={"a": ParameterConstraints(compute_kernels=[kernel])}).plan(small_model(), sharders)
@@ -255,13 +278,95 @@ class ModulesTest(Case):
             make(topology=gpus(ssd_cap=0), constraints=on_ssd).plan(small_model(), sharders)
         with self.refused(kind, "ebc.a", "use_virtual_table"):
             make(constraints={"a": ParameterConstraints(use_virtual_table=True)}).plan(small_model(), sharders)
-        with self.refused(kind, "ebc.a", "2 pooling_factors for 1 features"):
-            make(constraints={"a": ParameterConstraints(pooling_factors=[1.0, 2.0])}).plan(small_model(), sharders)
         with self.refused(kind, "constraints for a: sharding_types has 'no_such_type', which TorchRec does not have"):
             make(constraints={"a": ParameterConstraints(sharding_types=["no_such_type"])}).plan(small_model(), sharders)
         unpooled = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])]))
         with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ec.s", "which unpooled tables cannot be"):
             make(constraints={"s": ParameterConstraints(sharding_types=["data_parallel"])}).plan(unpooled, sharders)
+
+    def test_what_torchrec_passes_over_or_counts_otherwise_is_planned_and_told(self):
+        def told(model, sharders=None, **more):
+            with relay() as (address, service), self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+                planner = make(address, **more)
+                plan = planner.plan(model, get_default_sharders() if sharders is None else sharders)
+            found = "\n".join(logs.output)
+            if planner.response is not None:
+                self.assertLessEqual(set(planner.response.warnings), {line.split(":", 2)[2] for line in logs.output})
+            return plan, found, service.requests
+
+        plan, found, requests = told(nn.Linear(2, 2))
+        self.assertEqual((plan.plan, requests), ({}, []))
+        self.assertRegex(found, "no tables that the sharders shard .*: the plan is empty")
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "no tables"):
+            make().evaluate(plan, nn.Linear(2, 2), get_default_sharders())
+        plan, found, _ = told(small_model(), [EmbeddingCollectionSharder()])
+        self.assertEqual(plan.plan, {})
+        self.assertIn("without a sharder: ebc", found)
+
+        _, found, _ = told(small_model(), constraints={"nope": ParameterConstraints(), "a": ParameterConstraints(sharding_types=["table_wise", "colum_wise"])})
+        self.assertIn("constraints for nope: the module has no such table", found)
+        self.assertIn("sharding_types has 'colum_wise', which TorchRec does not have; did you mean", found)
+
+        plan, found, requests = told(small_model(), constraints={"a": ParameterConstraints(device_group="cpu")})
+        self.assertEqual((set(plan.plan["ebc"]), [table.name for table in requests[0].tables]), ({"b", "c"}, ["b", "c"]))
+        self.assertIn("not in the plan: ebc.a", found)
+
+        _, found, requests = told(Model(ebc=bags(bag("a"), bag("b", data_type=DataType.INT4))), constraints={"a": ParameterConstraints(output_dtype=DataType.INT2)})
+        self.assertEqual([(table.weight_dtype, table.output_dtype) for table in requests[0].tables], [("fp32", "int8"), ("int8", "")])
+        self.assertIn("weights of INT4 counted as int8: ebc.b", found)
+        self.assertIn("output_dtype of INT2 counted as int8: ebc.a", found)
+
+        _, found, requests = told(small_model(), constraints={"a": ParameterConstraints(pooling_factors=[1.0, 2.0])})
+        a = self.tables(requests[0])["ebc", "a"]
+        self.assertEqual((list(a.pooling_factors), list(a.features)), ([1.0, 2.0], ["f_a", "a[1]"]))
+        self.assertIn("2 pooling_factors for 1 features", found)
+        _, found, requests = told(small_model(), constraints={"a": ParameterConstraints(feature_names=["q", "q"])})
+        self.assertEqual(list(self.tables(requests[0])["ebc", "a"].features), ["q", "a[1]"])
+        unpooled = Model(ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=400, embedding_dim=8, feature_names=["z"])]))
+        _, found, requests = told(unpooled, constraints={"s": ParameterConstraints(is_weighted=True)})
+        self.assertFalse(requests[0].tables[0].weighted)
+        self.assertIn("is_weighted: the weights of ids of an unpooled table are not priced: ec.s", found)
+        _, found, requests = told(small_model(), constraints={"a": ParameterConstraints(cache_params=CacheParams(load_factor=1.5))})
+        self.assertEqual([rule.cache_load_factor for rule in requests[0].constraints.tables if "ebc.a" in rule.tables], [1.0])
+        # FBGEMM has rows on SSD in fp32 and fp16.
+        narrow = Model(ebc=bags(bag("a", data_type=DataType.BF16)))
+        _, found, requests = told(narrow, constraints={"a": ParameterConstraints(compute_kernels=["fused", "key_value"])})
+        self.assertFalse(any(rule.compute_kernels for rule in requests[0].constraints.tables) or requests[0].topology.hosts[0].ssd_bytes)
+        _, found, requests = told(Model(ebc=bags(bag("a", feature_names=["x", "y"]))), constraints={"a": ParameterConstraints(pooling_factors=[3.0], num_poolings=[2.0])})
+        a = self.tables(requests[0])["ebc", "a"]
+        self.assertEqual((list(a.pooling_factors), list(a.num_poolings), list(a.features)), ([3.0, 3.0], [2.0, 2.0], ["x", "y"]))
+
+    def test_kernels_that_the_service_does_not_know_are_priced_as_others_and_named_in_the_plan(self):
+        class Sharder(EmbeddingBagCollectionSharder):
+            def compute_kernels(self, sharding_type, compute_device_type):
+                return ["customized_kernel"] if sharding_type != "data_parallel" else ["dense"]
+
+        constraints = {name: ParameterConstraints(sharding_types=["table_wise"], compute_kernels=["customized_kernel"]) for name in "abc"}
+        for kernels, word, demanded in ((None, "fused", []), ({"customized_kernel": "fused_uvm_caching"}, "fused_uvm_caching", ["fused_uvm_caching"])):
+            with relay() as (address, service), tempfile.TemporaryDirectory() as folder:
+                planner = make(address, constraints=constraints, kernels=kernels, cache_dir=folder)
+                plan, first = planner.plan(small_model(), [Sharder()]), planner.response
+                again = planner.plan(small_model(), [Sharder()])
+                save_plan(plan, f"{folder}/plan.json")
+                loaded = load_plan(f"{folder}/plan.json", small_model(), gpus(), [Sharder()], constraints)
+                compared = planner.evaluate(f"{folder}/plan.json")
+            self.assertEqual(len(service.requests), 1)
+            self.assertEqual({each.compute_kernel for found in (plan, again, loaded) for each in found.plan["ebc"].values()}, {"customized_kernel"})
+            self.assertEqual([list(rule.compute_kernels) for rule in service.requests[0].constraints.tables], [demanded])
+            self.assertEqual({table.compute_kernel for table in first.plan.tables}, {word})
+            self.assertIn(f"kernel customized_kernel is priced and counted as {word}: ebc.a, ebc.b, ebc.c", first.warnings)
+            self.assertEqual(len(compared.plans), 1)
+        with self.assertRaisesRegex(ValueError, "kernels: 'fast' is not one of quant"):
+            make(kernels={"fast": "fused"})
+        with self.assertRaisesRegex(ValueError, "kernels: 'slow' is not one of fused"):
+            make(kernels={"customized_kernel": "slow"})
+
+    def test_caches_of_plans_hold_less_than_all_rows(self):
+        constraints = {name: ParameterConstraints(compute_kernels=["fused_uvm_caching"], cache_params=CacheParams(load_factor=1.0)) for name in "abc"}
+        planner = make(constraints=constraints)
+        plan = planner.plan(small_model(), get_default_sharders())
+        validate_compute_kernels(planner.get_selected_options())
+        self.assertTrue(all(0.99 < each.cache_params.load_factor < 1 for each in plan.plan["ebc"].values()))
 
     def test_what_a_plan_does_not_decide_comes_from_the_constraints(self):
         cache = CacheParams(load_factor=0.3)
@@ -303,6 +408,12 @@ class ModulesTest(Case):
         self.assertFalse(self.types(request)["a"] & {"row_wise", "table_row_wise", "grid_shard"})
         self.assertIn("row_wise", self.types(request)["b"])
         self.assertIn("row_wise", self.types(request)["c"])
+        # Constraints that leave another type do not ask for it either; where they leave none, the others are cut in rows, too.
+        both = {"a": ParameterConstraints(sharding_types=["row_wise", "table_wise"])}
+        self.assertEqual(self.types(self.request(Model(ebc=bags(bag("a", **mean), bag("b"))), request=analytic, constraints=both))["a"], {"table_wise"})
+        alone = {"a": ParameterConstraints(sharding_types=["row_wise"])}
+        found = self.types(self.request(Model(ebc=bags(bag("a", **mean), bag("b"))), request=analytic, constraints=alone))
+        self.assertEqual((found["a"], found["b"]), ({"row_wise"}, {"row_wise", "table_row_wise"}))
         constraints = {"a": ParameterConstraints(sharding_types=["row_wise"]), "b": ParameterConstraints(sharding_types=["table_wise"])}
         with self.refused(PlannerErrorType.INVALID_RANK_ASSIGNMENT, "ebc.a", "wrong values for ebc.b"):
             make(constraints=constraints).plan(Model(ebc=bags(bag("a", **mean), bag("b"))), get_default_sharders())

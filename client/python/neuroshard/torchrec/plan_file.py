@@ -190,7 +190,10 @@ def load_plan(
     check_constraints(constraints)
     sharders = get_default_sharders() if sharders is None else sharders
     layout = read_layout(path)
-    tables = TableEnumerator(topology, 1, constraints).tables(module, sharders, topology)
+    enumerator = TableEnumerator(topology, 1, constraints)
+    tables = enumerator.tables(module, sharders, topology)
+    for warning in enumerator.warnings:
+        logger.warning("%s", warning)
     layout = with_modules(layout, tables)
     check_layout(layout, tables, topology, f"{os.fspath(path)}: the plan", constrained=False)
     in_host_memory = [label(key) for key, table in layout.items() if table.compute_kernel in HOST_KERNELS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from google.protobuf import json_format
 from torchrec.distributed.planner.constants import (
@@ -21,17 +21,19 @@ from torchrec.distributed.planner.constants import (
 )
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import BasicCommsBandwidths, ParameterConstraints, PlannerError, PlannerErrorType, Topology
+from torchrec.distributed.planner.types import BasicCommsBandwidths, CollectiveType, ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.types import PipelineType
 
 from neuroshard import v1
 from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, to_message
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, OPTIMIZERS, ROW_WISE, ModuleTable
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, ROW_WISE, ModuleTable, ranks_of_host
 from neuroshard.torchrec.unpriced import by_text
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
+COMPUTE_DEVICES = ("cpu", "cuda")
+PIPELINES = (PipelineType.TRAIN_SPARSE_DIST, PipelineType.TRAIN_PREFETCH_SPARSE_DIST)
 LEAST_BANDWIDTH = 1000.0  # bytes per millisecond, as the service has it
 MIB, GIB = 1 << 20, 1 << 30  # of KeyValueParams' sizes of caches
 _BYTES = {"fp32": 4, "fp16": 2}  # of a value on SSD
@@ -55,72 +57,96 @@ def _memory(topology: Topology) -> List[int]:
     return [device.storage.ddr if topology.compute_device == "cpu" else device.storage.hbm for device in topology.devices]
 
 
-def _cap(reserved: Topology, ranks: range, memory: str) -> int:
-    """Of each rank: TorchRec has a ddr_cap and an ssd_cap a rank, and no limit of the host's own."""
-    caps = [getattr(reserved.devices[rank].storage, memory) for rank in ranks]
-    if len(set(caps)) > 1:
-        raise _refuse(f"topology: {memory}_cap of ranks {ranks[0]} to {ranks[-1]}, a host, is {caps}; the service has one for all ranks of a host")
-    return int(caps[0])
-
-
 def _host(reserved: Topology, ranks: range, host_memory: bool, ssd: bool) -> v1.HostGroup:
-    """The host's memory and SSDs for tables."""
+    """The host's memory and SSDs for tables. TorchRec has a ddr_cap and an ssd_cap a rank, the service one for all ranks of a host: the least."""
+
+    def caps(memory: str) -> Tuple[int, int]:
+        found = [getattr(reserved.devices[rank].storage, memory) for rank in ranks]
+        return sum(found), max(min(found), 1 if sum(found) else 0)  # 0 would be no limit
+
     host = v1.HostGroup()
     if host_memory:
-        host.max_host_memory_bytes_per_device = _cap(reserved, ranks, "ddr")
-        host.host_memory_bytes = len(ranks) * host.max_host_memory_bytes_per_device
+        host.host_memory_bytes, host.max_host_memory_bytes_per_device = caps("ddr")
     if ssd:
-        host.max_ssd_bytes_per_device = _cap(reserved, ranks, "ssd")
-        host.ssd_bytes = len(ranks) * host.max_ssd_bytes_per_device
+        host.ssd_bytes, host.max_ssd_bytes_per_device = caps("ssd")
     return host
 
 
-def _bandwidth_faults(topology: Topology, ssd: bool) -> List[str]:
-    own_memory = "ddr_mem_bw" if topology.compute_device == "cpu" else "hbm_mem_bw"
+def _links(topology: Topology) -> Tuple[float, float, List[str]]:
+    """(within a host, between hosts) in bytes per millisecond, and what these two do not say of a GeneralizedCommsBandwidth."""
+    bandwidths = topology.comms_bandwidths
+    if isinstance(bandwidths, BasicCommsBandwidths):
+        return topology.intra_host_bw, topology.inter_host_bw, []
+    slowest = []
+    for ranks in (topology.local_world_size, topology.world_size):
+        found = [
+            bandwidths.get_bw(world_size=ranks, local_world_size=topology.local_world_size, collective_type=kind)
+            for kind in CollectiveType
+            if kind != CollectiveType.ALL_REDUCE
+        ]
+        slowest.append(min(found))
+    within, between = slowest[0], slowest[1] if topology.world_size > topology.local_world_size else topology.inter_host_bw
+    said = f"generalized_comms_bandwidths: exchanges are priced at {within:.6g} bytes per millisecond in a host and {between:.6g} between hosts"
+    return within, between, [f"{said}, those of the slowest collective over all ranks; an all-reduce goes at that of all ranks of a host"]
+
+
+def _caps_told(reserved: Topology, memories: Sequence[str]) -> List[str]:
+    local = ranks_of_host(reserved)
     return [
-        f"{name} is {getattr(topology, name):.6g} bytes per millisecond, TorchRec's unit; {LEAST_BANDWIDTH:.6g} are the least (450 GB/s are 450e6)"
-        for name in (own_memory, "intra_host_bw", "inter_host_bw", *(["ssd_mem_bw"] if ssd else []))
-        if not getattr(topology, name) >= LEAST_BANDWIDTH
+        f"{memory}_cap of ranks of a host differs: the least is taken for each of them"
+        for memory in memories
+        if any(len({getattr(device.storage, memory) for device in reserved.devices[at : at + local]}) > 1 for at in range(0, reserved.world_size, local))
     ]
 
 
-def topology_message(topology: Topology, reserved: Topology, host_memory: bool, ssd: bool, device: str) -> Tuple[v1.Topology, int]:
-    """(the service's topology, bytes that are kept free on every device).
+def _bandwidth_faults(topology: Topology, links: Tuple[float, float], ssd: bool) -> List[str]:
+    own_memory = "ddr_mem_bw" if topology.compute_device == "cpu" else "hbm_mem_bw"
+    named = {own_memory: getattr(topology, own_memory), "intra_host_bw": links[0], "inter_host_bw": links[1]}
+    if ssd:
+        named["ssd_mem_bw"] = topology.ssd_mem_bw
+    return [
+        f"{name} is {value:.6g} bytes per millisecond, TorchRec's unit; {LEAST_BANDWIDTH:.6g} are the least (450 GB/s are 450e6)"
+        for name, value in named.items()
+        if not value >= LEAST_BANDWIDTH
+    ]
+
+
+def topology_message(topology: Topology, reserved: Topology, host_memory: bool, ssd: bool, device: str) -> Tuple[v1.Topology, int, List[str]]:
+    """(the service's topology, bytes that are kept free on every device, what that does not say).
 
     `reserved` is what TorchRec's StorageReservation left of `topology`. Hosts are TorchRec's intra groups (pod_size hosts, where it is given):
     the ranks that table_row_wise and its like stay within. `host_memory`, `ssd`: whether tables may be there. `device`:
     of all hosts, empty where it is not known.
     """
-    faults = []
-    local = topology.intra_group_size
-    if topology.world_size % local:
-        faults.append(f"world_size {topology.world_size} is not a multiple of the {local} ranks of a host")
+    local = ranks_of_host(topology)
     own = (
         ("bwd_compute_multiplier", topology.bwd_compute_multiplier, BWD_COMPUTE_MULTIPLIER),
         ("weighted_feature_bwd_compute_multiplier", topology.weighted_feature_bwd_compute_multiplier, WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER),
         ("uneven_sharding_perf_multiplier", topology.uneven_sharding_perf_multiplier, 1.0),
     )
-    faults += [f"{name} is {value}; the service's cost models have their own ({default} in TorchRec)" for name, value, default in own if value != default]
-    if not isinstance(topology.comms_bandwidths, BasicCommsBandwidths):
-        faults.append("generalized_comms_bandwidths cannot be told to the service; give intra_host_bw and inter_host_bw")
-    else:
-        faults += _bandwidth_faults(topology, ssd)
+    within, between, warnings = _links(topology)
+    warnings += [f"{name} is {value}, and priced as {default}, TorchRec's default: cost models have their own" for name, value, default in own if value != default]
+    warnings += _caps_told(reserved, ["ddr"] * host_memory + ["ssd"] * ssd)
+    if topology.compute_device not in COMPUTE_DEVICES:
+        warnings.append(f"compute_device {topology.compute_device!r} is priced as 'cuda' with the topology's figures")
+    faults = _bandwidth_faults(topology, (within, between), ssd)
     if faults:
         raise _refuse("topology: " + "; ".join(faults))
 
     full, left = _memory(topology), _memory(reserved)
-    least = min(range(len(left)), key=lambda rank: left[rank])
-    if left[least] <= 0:
+    most = max(range(len(left)), key=lambda rank: left[rank])
+    if left[most] <= 0:
         raise PlannerError(
-            f"rank {least}: the storage reservation leaves {left[least]} of {full[least]} bytes for tables", PlannerErrorType.INSUFFICIENT_STORAGE
+            f"rank {most}: the storage reservation leaves {left[most]} of {full[most]} bytes for tables, and others no more",
+            PlannerErrorType.INSUFFICIENT_STORAGE,
         )
     reserve = max(0, min(before - after for before, after in zip(full, left)))
-    message = v1.Topology(compute_device=topology.compute_device)
+    message = v1.Topology(compute_device=topology.compute_device if topology.compute_device in COMPUTE_DEVICES else "cuda")
     last = v1.HostGroup()
     for first in range(0, topology.world_size, local):
-        sizes = [after + reserve for after in left[first : first + local]]
-        host = _host(reserved, range(first, first + local), host_memory, ssd)
-        host.num_devices, host.device = local, device
+        sizes = [max(1, after + reserve) for after in left[first : first + local]]
+        host = _host(reserved, range(first, first + len(sizes)), host_memory, ssd)
+        host.num_devices, host.device = len(sizes), device
         if len(set(sizes)) > 1:
             host.device_memory_bytes.extend(sizes)
         else:
@@ -135,19 +161,24 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool, 
     own_memory = topology.ddr_mem_bw if topology.compute_device == "cpu" else topology.hbm_mem_bw
     message.bandwidths.device_memory_bytes_per_s = own_memory * MILLISECONDS
     # TorchRec's estimators send everything between the hosts of a pod as between pods.
-    within = topology.intra_host_bw if local == topology.local_world_size else topology.inter_host_bw
+    within = within if topology.intra_group_size == topology.local_world_size else between
     message.bandwidths.intra_host_bytes_per_s = within * MILLISECONDS
-    message.bandwidths.inter_host_bytes_per_s = topology.inter_host_bw * MILLISECONDS
+    message.bandwidths.inter_host_bytes_per_s = between * MILLISECONDS
     if host_memory:
         message.bandwidths.host_to_device_bytes_per_s = topology.hbm_to_ddr_mem_bw * MILLISECONDS
     if ssd:
         message.bandwidths.ssd_bytes_per_s = topology.ssd_mem_bw * MILLISECONDS
-    return message, reserve
+    return message, reserve, warnings
 
 
 def _l2_cache_bytes(table: ModuleTable) -> int:
     """TorchRec's size is of the cache of all tables that FBGEMM looks up together; no table needs more than it has itself."""
     return min((table.key_value_params.l2_cache_size or 0) * GIB, table.rows * table.cols * _BYTES.get(table.weight_dtype, 0))
+
+
+def _filled(values: Sequence[Any], count: int) -> List[Any]:
+    """At least `count` values; those that are missing are as large as the largest."""
+    return [*values, *[max(values)] * (count - len(values))] if values else []
 
 
 def _table_message(
@@ -161,13 +192,15 @@ def _table_message(
     unknown = [feature for feature in table.features if statistics is not None and feature not in statistics.features]
     if unknown:
         raise _refuse(f"{table.label}: the statistics have no feature {', '.join(unknown)}")
-    features = table.features or [table.key[1]]
     factors = table.pooling_factors
     poolings: Sequence[float] = (constraint and constraint.num_poolings) or []
     batches: Sequence[int] = (constraint and constraint.batch_sizes) or []
+    # TorchRec does not compare their number with the table's features.
+    features = list(dict.fromkeys(table.features)) or [table.key[1]]
+    features += [f"{table.key[1]}[{index}]" for index in range(len(features), len(factors))]
     for name, given in (("pooling_factors", factors), ("num_poolings", poolings), ("batch_sizes", batches)):
-        if given and len(given) != len(features):
-            raise _refuse(f"{table.label}: {len(given)} {name} for {len(features)} features ({', '.join(features)})")
+        if given and len(given) != len(factors):
+            raise _refuse(f"{table.label}: {len(given)} {name} for {len(factors)} pooling_factors")
         if not all(math.isfinite(each) and each >= 0 for each in given):
             raise _refuse(f"{table.label}: {name} {list(given)} must be finite and not negative")
     most = table.key_value_params.max_l1_cache_size
@@ -178,9 +211,9 @@ def _table_message(
         num_embeddings=table.rows,
         embedding_dim=table.cols,
         features=features,
-        pooling_factors=factors,
-        num_poolings=poolings,
-        feature_batch_sizes=[each * world_size for each in batches],
+        pooling_factors=_filled(factors, len(features)),
+        num_poolings=_filled(poolings, len(features)),
+        feature_batch_sizes=_filled([each * world_size for each in batches], len(features)),
         reuse_histogram=statistics.reuse_histogram(table.features) if statistics is not None and table.features else [],
         weight_dtype=table.weight_dtype,
         output_dtype=table.output_dtype,
@@ -193,45 +226,44 @@ def _table_message(
     )
 
 
-def _wire_dtypes(tables: Sequence[ModuleTable]) -> Tuple[str, str]:
-    faults = "; ".join(f"{table.label}: {table.wire_fault}" for table in tables if table.wire_fault)
-    if faults:
-        raise _refuse(f"{faults}; request.quantized_comms would decide")
-    found: Dict[Tuple[str, str], str] = {}
+def _exchanged(table: ModuleTable) -> float:
+    """Values of a sample on the wire."""
+    return table.cols * (len(table.features or [""]) if table.is_pooled else sum(table.pooling_factors))
+
+
+def _most(tables: Sequence[ModuleTable], of: Callable[[ModuleTable], Any], weight: Callable[[ModuleTable], float]) -> Any:
+    """What the tables have the most of by weight; of equal ones the first."""
+    weights: Dict[Any, float] = {}
     for table in tables:
-        found.setdefault(table.wire_dtypes, table.label)
-    if len(found) > 1:
-        listed = "; ".join(f"{forward or 'the type of the lookup'}/{backward or 'the same'} of {label}" for (forward, backward), label in found.items())
-        raise _refuse(f"sharders: the service plans one pair of types on the wire (forward/backward) for all tables: {listed}; request.quantized_comms would decide")
-    return next(iter(found))
+        weights[of(table)] = weights.get(of(table), 0.0) + weight(table)
+    return max(weights, key=lambda each: weights[each])
+
+
+def _estimator(enumerator: EmbeddingEnumerator) -> Optional[EmbeddingStorageEstimator]:
+    return next((each for each in enumerator._estimators if isinstance(each, EmbeddingStorageEstimator)), None)
 
 
 def _pipeline(enumerator: EmbeddingEnumerator, tables: Sequence[ModuleTable]) -> str:
     """What the enumerator's storage estimator counts for; where it counts for none, prefetched caches say which it is. Empty: none."""
-    for estimator in enumerator._estimators:
-        if isinstance(estimator, EmbeddingStorageEstimator):
-            given = estimator._pipeline_type
-            if estimator._is_inference:
-                raise _refuse("enumerator: its storage estimator is for inference (is_inference); the service plans training")
-            if estimator._run_embedding_at_peak_memory and given not in (PipelineType.NONE, PipelineType.TRAIN_BASE):
-                raise _refuse("enumerator: its storage estimator has run_embedding_at_peak_memory, which the service does not count")
-            if given in (PipelineType.TRAIN_SPARSE_DIST, PipelineType.TRAIN_PREFETCH_SPARSE_DIST):
-                return str(given.value)
+    estimator = _estimator(enumerator)
+    if estimator is not None and estimator._pipeline_type in PIPELINES:
+        return str(estimator._pipeline_type.value)
     return PipelineType.TRAIN_PREFETCH_SPARSE_DIST.value if any(table.prefetched for table in tables) else ""
 
 
-def _optimizer(given: Optional[str], tables: Sequence[ModuleTable]) -> str:
-    if given:
-        return given
-    found: Dict[str, List[ModuleTable]] = {}
-    for table in tables:
-        found.setdefault(table.optimizer or table.optimizer_name, []).append(table)
-    unknown = [name for name in found if any(table.optimizer is None for table in found[name])]
-    if unknown or len(found) > 1:
-        listed = "; ".join(f"{name} of {', '.join(table.label for table in users[:5])}{' ...' if len(users) > 5 else ''}" for name, users in found.items())
-        reason = f"the service does not know the optimizer {unknown[0]}" if unknown else "the service plans one optimizer for all tables"
-        raise _refuse(f"{reason}: {listed}. Give the planner the one whose memory comes closest: optimizer={' or '.join(map(repr, OPTIMIZERS))}")
-    return next(iter(found))
+def _memory_rule(enumerator: EmbeddingEnumerator) -> Tuple[str, List[str]]:
+    """(the one that counts what the enumerator's storage estimator is told to; what to know of it)."""
+    estimator = _estimator(enumerator)
+    if estimator is not None and estimator._is_inference:
+        return "weights_only", ["is_inference: memory is counted of weights alone, as TorchRec does; times are those of training"]
+    if estimator is not None and estimator._run_embedding_at_peak_memory and estimator._pipeline_type in PIPELINES:
+        return "full", ["run_embedding_at_peak_memory: memory is counted by the rule 'full', which has the vectors beside the pipeline's ids"]
+    return "torchrec", []
+
+
+def _state(table: ModuleTable) -> str:
+    """The optimizer whose state the table has, or one that has as much as any."""
+    return table.optimizer or "adam"
 
 
 def _kept_apart(table: ModuleTable, types: List[str], previous: Layout) -> List[str]:
@@ -257,9 +289,8 @@ def unpriced_options(base: v1.ShardPlanRequest, tables: Sequence[ModuleTable], s
         priced = "/".join(word or "fp32" for word in given)
         for table in tables:
             wire = "/".join(word or "fp32" for word in table.wire_dtypes)
-            if table.wire_fault or wire != priced:
-                has = table.wire_fault or f"its sharder has {wire}"
-                found.append((table.label, f"request.quantized_comms prices {priced} on the wire, and {has}"))
+            if wire != priced:
+                found.append((table.label, f"request.quantized_comms prices {priced} on the wire, and its sharder has {wire}"))
     if statistics is not None and statistics.has_weights:
         for table in tables:
             if not table.weighted:
@@ -270,6 +301,10 @@ def unpriced_options(base: v1.ShardPlanRequest, tables: Sequence[ModuleTable], s
         # Raw ids of managed collisions, which have memory beside their rows, may be any.
         if known and not table.extra_bytes_per_row and max(map(statistics.largest_id, known)) >= table.rows:
             found.append((table.label, "the statistics have ids beyond the table's rows: are they hashed before training, and were these?"))
+    for table in tables:
+        factors, features = len(table.pooling_factors), len(table.features or [""])
+        if factors != features:
+            found.append((table.label, f"constraints have {factors} pooling_factors for {features} features: features without one have the largest, and all are counted"))
     return by_text(found + _pooling_factors_of_1(tables, statistics))
 
 
@@ -330,21 +365,26 @@ class DraftRequest:
             set(HOST_KERNELS) & set(table.kernels) or table.key_value_params.l2_cache_size for table in tables
         )
         ssd = any(KEY_VALUE in table.kernels for table in tables)
-        message, reserve = topology_message(topology, reserved, host_memory, ssd, device)
+        message, reserve, topology_warnings = topology_message(topology, reserved, host_memory, ssd, device)
         self._request.topology.CopyFrom(message)
         self._request.memory.reserve_bytes += reserve
-        self._request.memory.rule = base.memory.rule or "torchrec"
+        rule, rule_warnings = _memory_rule(enumerator)
+        self._request.memory.rule = base.memory.rule or rule
         self._request.global_batch_size = batch_size * topology.world_size
-        self._request.optimizer = _optimizer(optimizer or base.optimizer, tables)
         self._request.pipeline_type = base.pipeline_type or _pipeline(enumerator, tables)
+        self.unpriced += topology_warnings + ([] if base.memory.rule else rule_warnings)
         if not base.HasField("quantized_comms"):
-            forward, backward = _wire_dtypes(tables)
+            forward, backward = _most(tables, lambda table: table.wire_dtypes, _exchanged)
             if forward:
                 self._request.quantized_comms.CopyFrom(v1.QuantizedComms(forward_dtype=forward, backward_dtype=backward))
+            priced = "/".join((forward or "the lookup's type", backward or "the same"))
+            others = [(table.label, f"on the wire in {'/'.join(table.wire_dtypes).strip('/') or 'the type of the lookup'} and priced in {priced}, as most are") for table in tables if table.wire_dtypes != (forward, backward)]
+            self.unpriced += by_text(others)
         self._request.tables.extend(
             _table_message(table, constraints.get(table.key[1]), statistics, hot_row_blocks, topology.world_size, host_memory) for table in tables
         )
 
+        self._add_optimizers(optimizer or base.optimizer)
         unconstrained = {FUSED, *HOST_KERNELS} if host_memory else {FUSED}  # what the service plans where nothing is said
         self._types: List[List[str]] = []
         self._rules: List[v1.TableRule] = []  # without names and types
@@ -361,7 +401,7 @@ class DraftRequest:
             if previous is not None and keep_optimizer_state:
                 types = _kept_apart(table, types, previous)
             self._types.append(types)
-            rule = v1.TableRule(min_column_width=(table.key[1] in constraints and constraints[table.key[1]].min_partition) or 0)
+            rule = v1.TableRule(row_multiple=table.rows // table.buckets if table.buckets else 0, min_column_width=(table.key[1] in constraints and constraints[table.key[1]].min_partition) or 0)
             kernels = [each for each in table.kernels if each in unconstrained or each == KEY_VALUE] or table.kernels
             if kernels and set(kernels) != unconstrained:
                 rule.compute_kernels.extend([*kernels, DENSE] if DATA_PARALLEL in types else kernels)
@@ -382,6 +422,19 @@ class DraftRequest:
         for members in towers.values():
             if len(members) > 1:
                 self._request.constraints.colocate.add(tables=[table.label for table in members], level="host")
+
+    def _add_optimizers(self, given: str) -> None:
+        """The caller's, else that of most weights, and by table where others have another one."""
+        self._request.optimizer = given or _most(self._tables, _state, lambda table: float(table.rows * table.cols))
+        found = []
+        for table, message in zip(self._tables, self._request.tables):
+            if given or _state(table) == self._request.optimizer and table.optimizer:
+                continue
+            if _state(table) != self._request.optimizer:
+                message.optimizer = _state(table)
+            known = "" if table.optimizer else ", which the service does not know: its state is counted as adam's"
+            found.append((table.label, f"optimizer {table.optimizer_name}{known}; times are those of {self._request.optimizer}, which most weights have"))
+        self.unpriced += by_text(found)
 
     @property
     def device(self) -> str:

@@ -4,7 +4,7 @@
 """
 
 import torch
-from planner_case import GIB, Case, Model, bag, bags, gpus, main, make, small_model
+from planner_case import GIB, Case, Model, bag, bags, gpus, main, make, relay, small_model
 from torch import nn
 from torchrec import EmbeddingCollection, EmbeddingConfig, KeyedJaggedTensor
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
@@ -13,7 +13,7 @@ from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation, HeuristicalStorageReservation
-from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, PlannerErrorType, Topology
+from torchrec.distributed.planner.types import CollectiveType, CustomTopologyData, GeneralizedCommsBandwidth, ParameterConstraints, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import CacheParams, DataType, KeyValueParams, PipelineType
 
@@ -22,6 +22,13 @@ from neuroshard.torchrec import RowPositions, statistics
 
 
 class RequestsTest(Case):
+    def told(self, model=None, sharders=None, **more):
+        """(warnings, request)"""
+        with relay() as (address, service):
+            planner = make(address, **more)
+            planner.plan(model or small_model(), sharders or get_default_sharders())
+        return "\n".join(planner.response.warnings), service.requests[-1]
+
     def test_bandwidths_are_per_second_and_memory_is_that_of_the_device(self):
         topology = gpus(8, 4, hbm_cap=10 * GIB, ddr_cap=7 * GIB, hbm_mem_bw=1e9, ddr_mem_bw=3e8, intra_host_bw=2e8, inter_host_bw=5e7)
         found = self.request(small_model(), topology=topology).topology
@@ -52,12 +59,49 @@ class RequestsTest(Case):
         with self.refused(PlannerErrorType.INSUFFICIENT_STORAGE, "rank 0"):
             make(topology=gpus(hbm_cap=0)).plan(model, get_default_sharders())
 
-    def test_topologies_that_the_service_cannot_be_told_are_refused_with_the_parameter(self):
-        for name in ("bwd_compute_multiplier", "weighted_feature_bwd_compute_multiplier", "uneven_sharding_perf_multiplier"):
-            with self.refused(PlannerErrorType.INPUT_VALIDATION, name):
-                make(topology=gpus(**{name: 7.0})).plan(small_model(), get_default_sharders())
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "world_size 4 is not a multiple of the 3"):
-            make(topology=gpus(4, 3)).plan(small_model(), get_default_sharders())
+    def test_what_topologies_say_beyond_the_services_is_told(self):
+        for name, default in (("bwd_compute_multiplier", 2), ("weighted_feature_bwd_compute_multiplier", 1), ("uneven_sharding_perf_multiplier", 1.0)):
+            self.assertIn(f"{name} is 7.0, and priced as {default}", self.told(topology=gpus(**{name: 7.0}))[0])
+        found, request = self.told(topology=Topology(world_size=4, compute_device="mtia"))
+        self.assertEqual((request.topology.compute_device, "'mtia' is priced as 'cuda'" in found), ("cuda", True))
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "intra_host_bw is 450 bytes per millisecond"):
+            make(topology=gpus(intra_host_bw=450)).plan(small_model(), get_default_sharders())
+
+    def test_hosts_need_not_come_out_even(self):
+        def hosts(*ranks):
+            request = self.request(small_model(), topology=gpus(*ranks), request={"cost_model": {"name": "analytic"}})
+            return [(group.count, group.num_devices) for group in request.topology.hosts], self.types(request)["a"]
+
+        every = {"data_parallel", "table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise"}
+        self.assertEqual(hosts(4, 8), ([(1, 4)], every))
+        self.assertEqual(hosts(4, 3), ([(1, 3), (1, 1)], every - {"table_column_wise", "table_row_wise"}))
+        uneven = gpus(custom_topology_data=CustomTopologyData({"hbm_cap": [GIB, 0, GIB, GIB]}, 4))
+        constraints = {name: ParameterConstraints(sharding_types=["table_wise"]) for name in "abc"}
+        plan = make(topology=uneven, constraints=constraints).plan(small_model(), get_default_sharders())
+        self.assertNotIn(1, {rank for table in plan.plan["ebc"].values() for rank in table.ranks})
+
+    def test_estimators_that_fail_leave_a_plan_without_estimates(self):
+        class Fails(EmbeddingPerfEstimator):
+            def estimate(self, sharding_options, sharder_data_map=None):
+                raise ValueError("no bandwidth of this kernel")
+
+        with self.assertLogs("neuroshard.torchrec.planner", "WARNING") as logs:
+            planner = make(enumerator=EmbeddingEnumerator(gpus(), 128, estimator=[Fails(gpus())]))
+            planner.plan(small_model(), get_default_sharders())
+        self.assertIn("the plan has no estimates, since TorchRec's estimators fail: no bandwidth of this kernel", "\n".join(logs.output))
+        self.assertEqual({option.total_perf for option in planner.get_selected_options()}, {0})
+
+    def test_bandwidths_by_collective_are_those_of_the_slowest(self):
+        class Links(GeneralizedCommsBandwidth):
+            intra_host_bw, inter_host_bw = 7.0, 7.0
+
+            def get_bw(self, local_world_size, world_size, collective_type):
+                within = world_size <= local_world_size
+                return {CollectiveType.ALL_TO_ALL: 4e8, CollectiveType.ALL_REDUCE: 1e3}.get(collective_type, 5e8) * (1 if within else 0.125)
+
+        found, request = self.told(topology=gpus(generalized_comms_bandwidths=Links()))
+        self.assertEqual((request.topology.bandwidths.intra_host_bytes_per_s, request.topology.bandwidths.inter_host_bytes_per_s), (4e11, 5e10))
+        self.assertIn("generalized_comms_bandwidths: exchanges are priced at 4e+08 bytes per millisecond in a host and 5e+07 between hosts", found)
 
     def test_pooling_factors_poolings_and_batch_sizes(self):
         model = Model(ebc=bags(bag("a", feature_names=["x", "y"]), bag("b", feature_names=["u", "v"])))
@@ -72,7 +116,7 @@ class RequestsTest(Case):
         self.assertEqual(list(b.feature_batch_sizes), [128 * 4, 32 * 4])
         plain = self.tables(self.request(model))["ebc", "a"]
         self.assertEqual((list(plain.pooling_factors), list(plain.num_poolings), list(plain.feature_batch_sizes)), ([1.0, 1.0], [], []))
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.b", "1 batch_sizes for 2 features"):
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.b", "1 batch_sizes for 2 pooling_factors"):
             self.request(model, constraints={"b": ParameterConstraints(pooling_factors=[3.0, 8.0], batch_sizes=[128])})
 
     def test_the_hosts_memory_is_told_where_a_kernel_may_use_it(self):
@@ -96,9 +140,13 @@ class RequestsTest(Case):
             self.assertFalse(request.topology.bandwidths.HasField("host_to_device_bytes_per_s"))
             self.assertEqual([rule.compute_kernels[:] for rule in request.constraints.tables if rule.compute_kernels], [])
         uneven = gpus(custom_topology_data=CustomTopologyData({"ddr_cap": [GIB, GIB, GIB, 2 * GIB]}, 4))
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ddr_cap of ranks 2 to 3"):
-            make(topology=uneven).plan(small_model(), get_default_sharders())
+        found, request = self.told(topology=uneven)
+        self.assertEqual([(host.host_memory_bytes, host.max_host_memory_bytes_per_device) for host in request.topology.hosts], [(2 * GIB, GIB), (3 * GIB, GIB)])
+        self.assertIn("ddr_cap of ranks of a host differs: the least is taken for each of them", found)
         self.request(small_model(), topology=uneven, constraints=fused)
+        some = gpus(custom_topology_data=CustomTopologyData({"ddr_cap": [0, 0, 0, GIB]}, 4))  # 0 would be no limit
+        hosts = self.request(small_model(), topology=some).topology.hosts
+        self.assertEqual([(host.host_memory_bytes, host.max_host_memory_bytes_per_device) for host in hosts], [(0, 0), (GIB, 1)])
 
     def test_kernels_and_load_factors_are_those_of_constraints_and_fused_params(self):
         def rules(**more):
@@ -141,8 +189,7 @@ class RequestsTest(Case):
         self.assertFalse(b.HasField("max_l1_cache_bytes") or b.l2_cache_bytes or c.HasField("max_l1_cache_bytes") or c.l2_cache_bytes)
 
         uneven = gpus(custom_topology_data=CustomTopologyData({"ssd_cap": [GIB, GIB, GIB, 2 * GIB]}, 4))
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ssd_cap of ranks 2 to 3"):
-            make(topology=uneven, constraints=constraints).plan(small_model(), get_default_sharders())
+        self.assertIn("ssd_cap of ranks of a host differs", self.told(topology=uneven, constraints=constraints)[0])
         self.request(small_model(), topology=uneven)
 
     def test_types_of_weights_and_outputs(self):
@@ -169,8 +216,9 @@ class RequestsTest(Case):
             for backward in (CommType.FP32, CommType.BF16):
                 config = {"forward_precision": forward, "backward_precision": backward}
                 if forward == CommType.MX4:
-                    with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.a", "POOLED_EMBEDDINGS_ALL_TO_ALL in mx4"):
-                        make().plan(small_model(), sharders(**config))
+                    found, request = self.told(sharders=sharders(**config))
+                    self.assertEqual((request.quantized_comms.forward_dtype, request.quantized_comms.backward_dtype), ("fp8", backward.value))
+                    self.assertIn(f"POOLED_EMBEDDINGS_ALL_TO_ALL is in mx4/{backward.value} and priced in fp8/{backward.value}: ebc.a, ebc.b, ebc.c", found)
                 elif forward == backward == CommType.FP32:
                     self.assertFalse(self.request(small_model(), sharders(**config)).HasField("quantized_comms"))
                 else:
@@ -180,11 +228,13 @@ class RequestsTest(Case):
         halves = get_qcomm_codecs_registry(QCommsConfig(forward_precision=CommType.FP16, backward_precision=CommType.FP16))
         bytes_ = get_qcomm_codecs_registry(QCommsConfig(forward_precision=CommType.INT8, backward_precision=CommType.FP16))
         mixed = {**halves, "POOLED_EMBEDDINGS_REDUCE_SCATTER": bytes_["POOLED_EMBEDDINGS_REDUCE_SCATTER"]}
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "POOLED_EMBEDDINGS_ALL_TO_ALL in fp16/fp16 and POOLED_EMBEDDINGS_REDUCE_SCATTER in int8/fp16"):
-            make().plan(small_model(), [EmbeddingBagCollectionSharder(qcomm_codecs_registry=mixed)])
+        found, request = self.told(sharders=[EmbeddingBagCollectionSharder(qcomm_codecs_registry=mixed)])
+        self.assertEqual((request.quantized_comms.forward_dtype, request.quantized_comms.backward_dtype), ("fp16", "fp16"))
+        self.assertIn("POOLED_EMBEDDINGS_REDUCE_SCATTER is in int8/fp16 and priced in fp16/fp16", found)
         both = Model(ebc=bags(bag("a")), ec=EmbeddingCollection(tables=[EmbeddingConfig(name="s", num_embeddings=40, embedding_dim=8, feature_names=["z"])]))
-        with self.refused(PlannerErrorType.INPUT_VALIDATION, "fp16/fp16 of ebc.a", "the type of the lookup/the same of ec.s"):
-            make().plan(both, [EmbeddingBagCollectionSharder(qcomm_codecs_registry=halves), EmbeddingCollectionSharder()])
+        found, request = self.told(both, [EmbeddingBagCollectionSharder(qcomm_codecs_registry=halves), EmbeddingCollectionSharder()])
+        self.assertEqual(request.quantized_comms.forward_dtype, "fp16")
+        self.assertIn("on the wire in the type of the lookup and priced in fp16/fp16, as most are: ec.s", found)
         unpooled = [EmbeddingBagCollectionSharder(qcomm_codecs_registry=halves), EmbeddingCollectionSharder(qcomm_codecs_registry=halves)]
         self.assertEqual(self.request(both, unpooled).quantized_comms.forward_dtype, "fp16")
         for model, owns in ((small_model(), mixed), (both, halves)):  # what is stated decides where sharders disagree
@@ -207,10 +257,27 @@ class RequestsTest(Case):
         self.assertEqual(pipeline(prefetch=True), "train_prefetch_sparse_dist")
         self.assertEqual(pipeline(prefetch=True, pipeline_type=PipelineType.TRAIN_SPARSE_DIST), "train_sparse_dist")
         self.assertEqual(self.request(small_model(), request={"pipeline_type": "train_sparse_dist"}).pipeline_type, "train_sparse_dist")
-        for part, more in (("is_inference", {"is_inference": True}),
-                           ("run_embedding_at_peak_memory", {"run_embedding_at_peak_memory": True, "pipeline_type": PipelineType.TRAIN_SPARSE_DIST})):  # fmt: skip
-            with self.refused(PlannerErrorType.INPUT_VALIDATION, part):
-                make(enumerator=enumerator(**more)).plan(small_model(), get_default_sharders())
+        peak = {"run_embedding_at_peak_memory": True}
+        for part, rule, more in (("is_inference", "weights_only", {"is_inference": True}),
+                                 ("run_embedding_at_peak_memory", "full", {**peak, "pipeline_type": PipelineType.TRAIN_SPARSE_DIST}),
+                                 ("", "torchrec", peak)):  # fmt: skip
+            found, request = self.told(enumerator=enumerator(**more))
+            self.assertEqual((request.memory.rule, part in found), (rule, True))
+        found, request = self.told(enumerator=enumerator(is_inference=True), request={"memory": {"rule": "full"}})
+        self.assertEqual((request.memory.rule, "is_inference" in found), ("full", False))
+
+    def test_memory_covers_what_torchrec_counts_at_the_peak_and_in_inference(self):
+        for more in ({"is_inference": True}, *({"run_embedding_at_peak_memory": True, "pipeline_type": kind} for kind in (PipelineType.TRAIN_SPARSE_DIST, PipelineType.TRAIN_PREFETCH_SPARSE_DIST))):
+            for kind, kernel in (("table_wise", "fused"), ("row_wise", "fused"), ("column_wise", "fused"), ("table_row_wise", "fused"), ("table_wise", "fused_uvm"), ("table_wise", "fused_uvm_caching")):
+                constraints = {"a": ParameterConstraints(sharding_types=[kind], compute_kernels=[kernel], pooling_factors=[20.0], min_partition=32)}
+                estimators = [EmbeddingPerfEstimator(gpus(), constraints), EmbeddingStorageEstimator(gpus(), constraints, **more)]
+                planner = make(constraints=constraints, enumerator=EmbeddingEnumerator(gpus(), 128, constraints, estimators))
+                planner.plan(Model(ebc=bags(bag("a", 50_000))), get_default_sharders())
+                (option,) = planner.get_selected_options()
+                theirs = [sum(shard.storage.hbm for shard in option.shards if shard.rank == rank) for rank in range(4)]
+                ours = {each.rank: each.memory.total_bytes - each.memory.reserve_bytes for each in planner.response.cost.ranks}
+                for rank, least in enumerate(theirs):
+                    self.assertGreaterEqual(ours[rank], least, (more, kind, kernel))
 
     def test_what_is_read_from_the_module_must_not_be_in_the_callers_request(self):
         with self.refused(PlannerErrorType.INPUT_VALIDATION, "tables, global_batch_size"):

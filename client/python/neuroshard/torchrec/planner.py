@@ -11,16 +11,19 @@ import grpc
 import torch
 import torch.distributed as dist
 from torch import nn
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingPlannerBase, to_sharding_plan
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
+    Perf,
     PlanDebugStats,
     PlannerError,
     PlannerErrorType,
     ShardingOption,
     Stats,
+    Storage,
     StorageReservation,
     Topology,
 )
@@ -30,10 +33,10 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan, ShardingPlan
 import neuroshard
 from neuroshard import v1
 from neuroshard.mapping import as_message
-from neuroshard.torchrec.arguments import check_plan, check_planner_arguments
+from neuroshard.torchrec.arguments import check_kernels, check_plan, check_planner_arguments
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, to_message, with_modules
-from neuroshard.torchrec.module_tables import HOST_KERNELS, ModuleTable, TableEnumerator, label
+from neuroshard.torchrec.module_tables import HOST_KERNELS, STAND_INS, ModuleTable, TableEnumerator, label
 from neuroshard.torchrec.other_planner import check_other_planner, told_pooling_factors, with_pooling_factors
 from neuroshard.torchrec.plan_cache import PlanCache
 from neuroshard.torchrec.plan_comparison import PlanComparison, costs_of
@@ -67,7 +70,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     address       "HOST:PORT" of the service. None: as in neuroshard.PlannerClient, the planner of this package if NEUROSHARD_PLANNER says nothing.
     topology, batch_size, constraints, storage_reservation, stats, debug, callbacks
                   as in EmbeddingShardingPlanner, with its defaults and units (bandwidths in bytes per MILLISECOND; batch_size of one rank). Constraints of
-                  tables that the module does not have are an error. Feature by feature, ParameterConstraints.pooling_factors say more than `statistics`.
+                  tables that the module does not have are a warning. Feature by feature, ParameterConstraints.pooling_factors say more than `statistics`.
     device        what the topology's devices are, a name that `neuroshard devices` lists: "h100-sxm". It decides which cost model answers, one measured on such
                   devices, if the service has one; memory and bandwidths stay the topology's. None: the topology's compute_device decides alone.
     optimizer     "sgd", "lars_sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam" or "lamb". None: what apply_optimizer_in_backward or the sharders' fused_params say.
@@ -101,6 +104,9 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     enumerator    an EmbeddingEnumerator, as EmbeddingShardingPlanner takes: its estimators make the plan's estimates, and its EmbeddingStorageEstimator's
                   pipeline_type is the request's. None: TorchRec's own, which count for no pipeline.
 
+    kernels       of compute kernels that the service does not know, which of its kernels prices and counts them: {"customized_kernel": "fused_uvm_caching"}
+                  for one whose rows are in host memory behind a cache. "fused" where it is not said: rows in device memory.
+
     Tables whose constraints name no sharding types get those that both their sharder and the cost model know.
     """
 
@@ -131,10 +137,12 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         device: Optional[str] = None,
         guard: Optional[ShardingPlanner] = None,
         tls_server_name: Optional[str] = None,
+        kernels: Optional[Mapping[str, str]] = None,
     ) -> None:
         self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "tls_server_name": tls_server_name, "retries": retries}
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
             pass  # arguments that are none are told here, not in the first plan
+        check_kernels(kernels)
         check_planner_arguments(topology, batch_size, constraints, statistics, previous, cache_dir, device, optimizer)
         super().__init__(
             topology=topology,
@@ -148,6 +156,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         estimators = None if enumerator is None else enumerator._estimators
         self._enumerator: TableEnumerator = TableEnumerator(self._topology, self._batch_size, constraints, estimators)
         self._enumerator.statistics = statistics
+        self._enumerator.stand_ins = {**STAND_INS, **(kernels or {})}
         for argument, planner in (("fallback", fallback), ("guard", guard)):
             if planner is not None:
                 check_other_planner(argument, planner, self._topology, self._batch_size)
@@ -258,6 +267,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _priced(self, plans: Sequence[Tuple[str, Layout]], module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]) -> PlanComparison:
         tables = self._enumerator.tables(module, sharders, self._topology)
+        if not tables:
+            raise PlannerError("; ".join(self._enumerator.warnings), PlannerErrorType.INPUT_VALIDATION)
         shapes = {table.key: (table.rows, table.cols) for table in tables}
         plans = [(name, with_modules(layout, tables)) for name, layout in plans]
         request = self._draft(module, sharders, tables).complete(())
@@ -336,6 +347,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         started = time.perf_counter()
         self._options, self._groups, self._request, self._response, self._summary = [], [], None, None, ""
         tables = self._enumerator.tables(module, sharders, self._topology)
+        for warning in self._enumerator.warnings:
+            logger.warning("%s", warning)
+        if not tables:
+            return ShardingPlan({})
         draft = self._draft(module, sharders, tables)
         self._request = draft.complete(())
         for warning in draft.unpriced:
@@ -348,8 +363,13 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         options = chosen_options(layout, tables, self._topology, self._batch_size)
         for callback in self._callbacks:
             options = callback(options)
-        self._enumerator.populate_estimates(options)
-        self._warn_of_other_estimates(options)
+        try:
+            self._estimate(options, tables)
+            self._warn_of_other_estimates(options)
+        except (AssertionError, ValueError) as fault:  # of options that TorchRec's own planner fails at
+            logger.warning("the plan has no estimates, since TorchRec's estimators fail: %s", fault)
+            for shard in (shard for option in options for shard in option.shards):
+                shard.perf, shard.storage = Perf(0, 0, 0, 0), shard.storage or Storage(0, 0)
         plan = to_sharding_plan(options, self._topology)
         self._options, self._groups = options, table_groups(plan, tables)
         for fault in cache_faults(self._groups):
@@ -377,11 +397,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             sharders=list(sharders),
             constraints=with_pooling_factors(self._constraints, tables),
         )
-        previous = self._previous
-        if previous is not None and not isinstance(previous, ShardingPlan):
-            previous_layout: Optional[Layout] = read_layout(previous)
-        else:
-            previous_layout = None if previous is None else from_sharding_plan(previous)
+        previous = None if self._previous is None else with_modules(self._layout_of(self._previous), tables)
         return DraftRequest(
             self._base,
             tables,
@@ -394,7 +410,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             self._statistics,
             self._hot_row_blocks,
             self._row_proportion,
-            previous_layout,
+            previous,
             self._keep_optimizer_state,
             self._device,
         )
@@ -435,7 +451,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         source += f"; {response.price_basis.text.partition(';')[0]}, from the service"
         if response.cost_model.digest:
             model += f"@{response.cost_model.digest}"
-        response.warnings.extend(draft.unpriced)
+        response.warnings.extend([*self._enumerator.warnings, *draft.unpriced])
         self._response = response
         if self._guard is not None:
             cheaper = self._cheaper_plan(self._guard, layout, tables, module, sharders)
@@ -484,10 +500,20 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                 estimate_ms,
             )
 
+    def _estimate(self, options: Sequence[ShardingOption], tables: Sequence[ModuleTable]) -> None:
+        """By TorchRec's estimators, which know no customized_kernel: a table that has one as what stands for it."""
+        words = {table.key: {own: word for word, own in table.own_kernels.items()} for table in tables}
+        own = [(option, option.compute_kernel) for option in options if option.compute_kernel == EmbeddingComputeKernel.CUSTOMIZED_KERNEL.value]
+        for option, kernel in own:
+            option.compute_kernel = words[option.module[0], option.name][kernel]
+        self._enumerator.populate_estimates(options)  # type: ignore[arg-type]
+        for option, kernel in own:
+            option.compute_kernel = kernel
+
     def _estimate_ms(self, layout: Layout, tables: Sequence[ModuleTable]) -> float:
         """What TorchRec's planner compares: the costliest rank of a plan."""
         options = chosen_options(layout, tables, self._topology, self._batch_size)
-        self._enumerator.populate_estimates(options)
+        self._estimate(options, tables)
         return float(NoopPerfModel(self._topology).rate(options))
 
     def _ask(self, draft: DraftRequest, timeout_s: float) -> v1.ShardPlanResponse:

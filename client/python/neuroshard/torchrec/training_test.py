@@ -460,9 +460,8 @@ def refused(part, address=None, pg=None, local_world_size=None, world_size=None,
 
 
 def errors_reach_all_ranks():
-    kinds = ParameterConstraints(sharding_types=["table_wise"])
     refused("beam_width", request={"search": {"beam_width": 1000}})
-    refused("constraints for nope", constraints={"nope": kinds})
+    refused("constraints for a", constraints={"a": ParameterConstraints(sharding_types=["tabel_wise"])})
     refused("ranks and the process group", world_size=2 * dist.get_world_size())
     refused("LOCAL_WORLD_SIZE is 2", local_world_size=1)
     with socket.socket() as listener:  # takes connections and answers nothing; in every process another one

@@ -39,10 +39,11 @@ def of_sharder(sharder: ModuleSharder[Any], is_pooled: bool) -> List[str]:
     return found
 
 
-def of_constraint(constraint: Optional[ParameterConstraints]) -> List[str]:
+def of_constraint(constraint: Optional[ParameterConstraints], is_pooled: bool) -> List[str]:
     named = (("cache_params", _CACHE_OPTIONS), ("key_value_params", _KEY_VALUE_OPTIONS))
     given = [(field, name) for field, names in named for name in names if getattr(getattr(constraint, field, None), name, None) not in (None, False)]
-    return [f"{field}.{name}: what it costs or saves is not priced" for field, name in given]
+    weights = ["is_weighted: the weights of ids of an unpooled table are not priced"] if constraint and constraint.is_weighted and not is_pooled else []
+    return [f"{field}.{name}: what it costs or saves is not priced" for field, name in given] + weights
 
 
 def of_prefetching(cache: CacheParams, fused_params: Dict[str, Any]) -> List[str]:

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""HiGHS, the open solver of mixed-integer programs, and ours plan the same requests under TorchRec's cost (model "analytic").
+
+    python3 -m venv build/solvers && build/solvers/bin/pip install highspy==1.16.0
+    build/solvers/bin/python bench/solvers/compare.py --bin build/release/bin [--sizes 26x8,100x8,26x16,100x32] [--seeds 1,2] [--limit-s 60]
+
+Requests are those of bench/torchrec/make_requests.py. The program that HiGHS gets has, for each table, the layouts table_wise, row_wise, table_row_wise and
+column_wise in 2, 4 and 8 equal blocks; whole numbers say how many blocks are on which rank; the costliest rank is minimised within the memory of every rank.
+What a shard costs and takes is asked of EvaluatePlan, a table and layout at a time: under this cost shares of a rank add up. HiGHS has one thread, no start and
+--limit-s seconds; its plan is priced by EvaluatePlan, and the comparison ends with an error where that is not its own figure. Its lower bound is of this program,
+which has fewer layouts than plans may have. Ours plans once by default and once with --effort thorough. Exits 1 where HiGHS's plan is cheaper than our default.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+import highspy
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent.parent / "torchrec")]
+import make_requests  # noqa: E402
+from server_process import PlannerProcess  # noqa: E402
+
+BLOCKS = (2, 4, 8)
+GRANULE = 4  # columns
+TOLERANCE = 1e-5  # relative; our costs are floats
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of one table. Shards are alike but for the last row blocks, which count as the largest."""
+
+    kind: str
+    blocks: int  # units that are placed on their own
+    ranks_a_unit: int  # 1, those of a host, or all
+    cost_ms: float  # of a shard
+    bytes: int
+
+
+def shards_of(table, kind, blocks, ranks):
+    """On the first ranks."""
+    rows, cols = table["num_embeddings"], table["embedding_dim"]
+    if kind in ("row_wise", "table_row_wise"):
+        block = -(-rows // ranks)
+        return [dict(row_offset=min(rows, r * block), rows=max(0, min(block, rows - r * block)), col_offset=0, cols=cols, rank=r) for r in range(ranks)]
+    width = cols // blocks
+    return [dict(row_offset=0, rows=rows, col_offset=b * width, cols=width, rank=b % ranks) for b in range(blocks)]
+
+
+def entry(table, kind, shards):
+    return {"name": table["name"], "sharding_type": kind, "compute_kernel": "fused", "shards": shards}
+
+
+class Planner:
+    def __init__(self, binaries, address, folder):
+        self.binaries, self.address, self.folder = binaries, address, folder
+
+    def _run(self, *arguments):
+        done = subprocess.run([self.binaries / "neuroshard", *arguments, "--planner", self.address, "--format", "json"], capture_output=True, text=True)
+        if not done.stdout:
+            raise SystemExit(done.stderr)
+        return json.loads(done.stdout)
+
+    def _file(self, name, content):
+        (self.folder / name).write_text(json.dumps(content))
+        return self.folder / name
+
+    def evaluate(self, request, entries):
+        topology = request["topology"]["hosts"][0]
+        plan = {"world_size": topology["count"] * topology["num_devices"], "local_world_size": topology["num_devices"], "tables": entries}
+        return self._run("evaluate", self._file("request.json", request), self._file("plan.json", plan))
+
+    def plan(self, request, effort):
+        answer = self._run("plan", self._file("request.json", request), "--effort", effort)
+        return answer["cost"]["embedding_cost_ms"], answer["search"]["search_ms"] / 1000, answer.get("lower_bound", {}).get("cost_ms")
+
+
+def layouts_of(planner, request, table, ranks, local):
+    kinds = [("table_wise", 1, 1), ("row_wise", 1, ranks)] + ([("table_row_wise", 1, local)] if ranks > local else [])
+    kinds += [("column_wise", b, 1) for b in BLOCKS if b <= ranks and table["embedding_dim"] % (GRANULE * b) == 0]
+    for kind, blocks, ranks_a_unit in kinds:
+        shards = shards_of(table, kind, blocks, max(blocks, ranks_a_unit))
+        answer = planner.evaluate({**request, "tables": [table]}, [entry(table, kind, shards)])
+        first = answer["cost"]["ranks"][0]
+        if first["memory"]["total_bytes"] > first["memory"]["capacity_bytes"]:
+            continue
+        yield Layout(kind, blocks, ranks_a_unit, first["total_ms"], first["memory"]["total_bytes"] - first["memory"]["reserve_bytes"])
+
+
+def solve(layouts, capacities, local, limit_s):
+    """(entries by table as (layout, places), objective, bound, seconds); places: of each unit, its rank or host."""
+    ranks = len(capacities)
+    h = highspy.Highs()
+    for name, value in (("output_flag", False), ("threads", 1), ("time_limit", float(limit_s)), ("mip_rel_gap", 1e-5)):
+        h.setOptionValue(name, value)
+    longest = h.addVariable(lb=0)
+    cost, memory = [[] for _ in range(ranks)], [[] for _ in range(ranks)]
+    variables = []
+    for of_table in layouts:
+        chosen = []
+        for layout in of_table:
+            use = h.addBinary()
+            if layout.ranks_a_unit == ranks:
+                units = [(use, range(ranks))]
+            else:
+                places = range(ranks) if layout.ranks_a_unit == 1 else range(ranks // local)
+                units = []
+                for place in places:
+                    count = h.addIntegral(lb=0, ub=layout.blocks)
+                    units.append((count, range(place * layout.ranks_a_unit, (place + 1) * layout.ranks_a_unit)))
+                h.addConstr(h.qsum([count for count, _ in units]) == layout.blocks * use)
+            for count, on in units:
+                for rank in on:
+                    cost[rank].append(layout.cost_ms * count)
+                    memory[rank].append(layout.bytes / 2**30 * count)
+            chosen.append((layout, use, [count for count, _ in units]))
+        h.addConstr(h.qsum([use for _, use, _ in chosen]) == 1)
+        variables.append(chosen)
+    for rank in range(ranks):
+        h.addConstr(h.qsum(cost[rank]) <= longest)
+        h.addConstr(h.qsum(memory[rank]) <= capacities[rank] / 2**30)
+    began = time.monotonic()
+    h.minimize(longest)
+    seconds, info = time.monotonic() - began, h.getInfo()
+    if info.primal_solution_status != 2:
+        return None, math.inf, info.mip_dual_bound, seconds
+    entries = []
+    for chosen in variables:
+        layout, _, counts = max(chosen, key=lambda of: h.val(of[1]))
+        entries.append((layout, [place for place, count in enumerate(counts) for _ in range(round(h.val(count)))]))
+    return entries, info.objective_function_value, info.mip_dual_bound, seconds
+
+
+def plan_of(request, found, ranks, local):
+    entries = []
+    for table, (layout, places) in zip(request["tables"], found):
+        shards = shards_of(table, layout.kind, layout.blocks, max(layout.blocks, layout.ranks_a_unit))
+        for i, shard in enumerate(shards):
+            shard["rank"] = i if layout.ranks_a_unit == ranks else i + places[0] * local if layout.ranks_a_unit > 1 else places[i]
+        entries.append(entry(table, layout.kind, shards))
+    return entries
+
+
+def compare(planner, tables, ranks, seed, limit_s):
+    request = make_requests.request(tables, ranks, seed)
+    local = request["topology"]["hosts"][0]["num_devices"]
+    layouts = [list(layouts_of(planner, request, table, ranks, local)) for table in request["tables"]]
+    capacity = int(make_requests.DEVICE_BYTES * (1 - make_requests.RESERVED_SHARE))
+    found, objective, bound, seconds = solve(layouts, [capacity] * ranks, local, limit_s)
+    theirs = math.inf
+    if found:
+        answer = planner.evaluate(request, plan_of(request, found, ranks, local))
+        if not answer["legal"]:
+            raise SystemExit(f"{tables}x{ranks}, seed {seed}: HiGHS's plan breaks rules: {answer['violations'][:3]}")
+        theirs = answer["cost"]["embedding_cost_ms"]
+        if not math.isclose(theirs, objective, rel_tol=1e-3):
+            raise SystemExit(f"{tables}x{ranks}, seed {seed}: EvaluatePlan says {theirs} of HiGHS's plan, HiGHS {objective}")
+    ours, ours_s, ours_bound = planner.plan(request, "default")
+    thorough, thorough_s, _ = planner.plan(request, "thorough")
+    print(f"| {tables}x{ranks} | {seed} | {theirs:.3f} | {seconds:.0f} | {bound:.3f} | {ours:.3f} | {ours_s:.2f} | {thorough:.3f} | {thorough_s:.1f} | {ours_bound:.3f} "
+          f"| {ours / theirs:.4f} |", flush=True)
+    return ours <= theirs * (1 + TOLERANCE)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of neuroshard and neuroshard-planner")
+    parser.add_argument("--sizes", default="26x8,100x8,26x16,100x32", help="TABLESxRANKS,...")
+    parser.add_argument("--seeds", default="1,2")
+    parser.add_argument("--limit-s", type=int, default=60, help="HiGHS's limit of time for each plan")
+    options = parser.parse_args()
+    print("| tables x ranks | seed | HiGHS, ms | s | its bound | ours, ms | s | thorough, ms | s | our bound | ours / HiGHS |\n|---|---|---|---|---|---|---|---|---|---|---|")
+    never_dearer = True
+    with tempfile.TemporaryDirectory() as name, PlannerProcess(options.bin, pathlib.Path(name)) as server:
+        planner = Planner(options.bin, server.address, pathlib.Path(name))
+        for size in options.sizes.split(","):
+            for seed in options.seeds.split(","):
+                never_dearer &= compare(planner, *map(int, size.split("x")), int(seed), options.limit_s)
+    return 0 if never_dearer else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
