@@ -76,6 +76,8 @@ function(neuroshard_precompiled_headers)
       continue()
     endif()
     add_library(${name} STATIC ${PROJECT_BINARY_DIR}/precompiled.cc)
+    # ccache has been seen to give one of another state of the generated headers.
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
     target_link_libraries(${name} PRIVATE absl::flat_hash_map absl::statusor fmt::fmt)
     target_precompile_headers(${name} PRIVATE ${headers})
     if(kind MATCHES test)
