@@ -134,7 +134,6 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       },
       [](PlanRequest& r) { r.tables[1].hot_row_blocks = true; },
       [](PlanRequest& r) { r.search.objective = PlanObjective::kMeanOfMax; },
-      [](PlanRequest& r) { r.search.effort = SearchEffort::kThorough; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kNone; },
       [](PlanRequest& r) { r.pipeline_type = PipelineType::kTrainPrefetchSparseDist; },
       [](PlanRequest& r) { r.tables.pop_back(); },
@@ -239,6 +238,7 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       Previous([](Migration& m) { m.previous.tables[0].compute_kernel = ComputeKernel::kDense; }),
       [](PlanRequest& r) { r.tables[0].optimizer = Optimizer::kSgd; },
       [](PlanRequest& r) { r.tables[1].optimizer = Optimizer::kAdam; },
+      [](PlanRequest& r) { r.search.effort = SearchEffort::kThorough; },
   };
   std::set<std::string> seen = {Fingerprint(SomeRequest()),
                                 RequestFingerprint(SomeRequest(), "model2", 3),
@@ -472,9 +472,9 @@ TEST(FingerprintTest, EveryFieldOfARequestCounts) {
                   "migration.previous.tables.cache_load_factor", "migration.previous.tables.kind",
                   "migration.previous.tables.module", "migration.previous.tables.sharding_type",
                   "migration.previous.tables.shards.col_offset",
-                  "migration.previous.tables.shards.row_offset", "search.objective",
-                  "tables.feature_batch_sizes", "tables.name", "tables.num_poolings",
-                  "tables.pooling_factors", "tables.reuse_histogram",
+                  "migration.previous.tables.shards.row_offset", "search.effort",
+                  "search.objective", "tables.feature_batch_sizes", "tables.name",
+                  "tables.num_poolings", "tables.pooling_factors", "tables.reuse_histogram",
                   "topology.bandwidths.nic_bytes_per_s", "topology.bandwidths.ranks_per_nic",
                   "topology.hosts.device_memory_bytes", "topology.pod_size"));
   EXPECT_GT(tried, 90);
