@@ -74,6 +74,7 @@ TEST(ShardMemoryTest, OptimizerStateFollowsTheOptimizer) {
 
 TEST(ShardMemoryTest, ATableMayHaveAnOptimizerOfItsOwn) {
   PlanRequest request = Request(Optimizer::kAdam);
+  request.topology.devices.resize(2);
   Table table = SmallTable();
   for (const MemoryRule rule : {MemoryRule::kFull, MemoryRule::kTorchRec}) {
     request.memory.rule = rule;
