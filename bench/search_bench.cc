@@ -4,7 +4,7 @@
 // rate beside that of the matrix products alone by the installed BLAS (the same shapes in floats,
 // measured just before).
 // BM_GreedyPass/devices: the inner search, 11 dim caps, on the uncut tables of each task.
-// BM_Search/strategy/devices: whole searches; `refine` does its default amount of work. With
+// BM_Search/strategy/devices: whole searches; `refine` with the default effort. With
 // _universal the model is the shipped universal one, else all has networks as in the paper. The
 // last two run NeuroShard's 100 tasks of max dim 128 and count memory requests by search step: what
 // falls between two levels of the beam is part of a step, too.

@@ -34,7 +34,7 @@ enum class Work {
 struct SearchStage {
   MemoryTier slowest = kWords<MemoryTier>.back().value;  // slowest memory that tables may be in
   // Its plan is the answer. The last stage goes on until the request's time budget is used up,
-  // where there is one; other stages end after the default amount of work, as if there were no
+  // where there is one; other stages end after the work of the effort, as if there were no
   // budget.
   bool is_last = true;
 };

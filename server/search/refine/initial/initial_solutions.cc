@@ -321,11 +321,10 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
 std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fill,
                                                                        const Solution& solution) {
   const PricedLayouts& layouts = AllLayouts();
+  const Construction::Choice cheapest = Choose(layouts, {}, fill, solution, nullptr);
   double limit_ms = 0;
   if (rules_.has_off_device()) {
-    for (const PricedLayout& p : Choose(layouts, {}, fill, solution, nullptr)) {
-      limit_ms = std::max(limit_ms, p.peak_ms);
-    }
+    for (const PricedLayout& p : cheapest) limit_ms = std::max(limit_ms, p.peak_ms);
   } else {
     for (const auto& of_table : layouts) {
       double least = kNoLimit;
@@ -338,7 +337,6 @@ std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fi
   std::vector<LimitedChoice> choices;
   // Where one of the tables on every rank takes more than an even spread leaves for all others, no
   // limit on both makes sense.
-  const Construction::Choice cheapest = Choose(layouts, {}, fill, solution, nullptr);
   const OnEveryRank everywhere = TablesOnEveryRank(cheapest);
   double room_ms = -everywhere.sum_ms;
   for (const PricedLayout& p : cheapest) room_ms += p.price_ms / rules_.num_ranks();
