@@ -384,7 +384,7 @@ class TableEnumerator(EmbeddingEnumerator):
         tables = []
         for owner in owners:
             if runnable_types(owner.module, self._compute_device) is None:
-                warnings.append(f"{owner.path}: whether TorchRec runs what it is planned as was not tried of {type(owner.module).__name__}")
+                warnings.append(f"{owner.path}: modules of type {type(owner.module).__name__} were not tried; TorchRec may not run them as they are planned")
             faults += [f"{label((owner.path, name))}: two tables of the module have this name" for name in owner.doubles]
             for name, tensor in owner.parameters.items():
                 constraint = (self._constraints or {}).get(name)

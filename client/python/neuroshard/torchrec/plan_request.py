@@ -231,7 +231,7 @@ def _exchanged(table: ModuleTable) -> float:
     return table.cols * (len(table.features or [""]) if table.is_pooled else sum(table.pooling_factors))
 
 
-def _most(tables: Sequence[ModuleTable], of: Callable[[ModuleTable], Any], weight: Callable[[ModuleTable], float]) -> Any:
+def _dominant(tables: Sequence[ModuleTable], of: Callable[[ModuleTable], Any], weight: Callable[[ModuleTable], float]) -> Any:
     """What the tables have the most of by weight; of equal ones the first."""
     weights: Dict[Any, float] = {}
     for table in tables:
@@ -374,7 +374,7 @@ class DraftRequest:
         self._request.pipeline_type = base.pipeline_type or _pipeline(enumerator, tables)
         self.unpriced += topology_warnings + ([] if base.memory.rule else rule_warnings)
         if not base.HasField("quantized_comms"):
-            forward, backward = _most(tables, lambda table: table.wire_dtypes, _exchanged)
+            forward, backward = _dominant(tables, lambda table: table.wire_dtypes, _exchanged)
             if forward:
                 self._request.quantized_comms.CopyFrom(v1.QuantizedComms(forward_dtype=forward, backward_dtype=backward))
             priced = "/".join((forward or "the lookup's type", backward or "the same"))
@@ -425,7 +425,7 @@ class DraftRequest:
 
     def _add_optimizers(self, given: str) -> None:
         """The caller's, else that of most weights, and by table where others have another one."""
-        self._request.optimizer = given or _most(self._tables, _state, lambda table: float(table.rows * table.cols))
+        self._request.optimizer = given or _dominant(self._tables, _state, lambda table: float(table.rows * table.cols))
         found = []
         for table, message in zip(self._tables, self._request.tables):
             if given or _state(table) == self._request.optimizer and table.optimizer:
