@@ -3,41 +3,49 @@
 
     bench/pytorch/dmp_steps.py REQUEST.json PLAN.json      PLAN: neuroshard plan --format json
 
-An EmbeddingBagCollection with the request's tables trains under DistributedModelParallel over Gloo, a process a rank on this machine, sharded
-as the plan says, on ids with the tables' pooling factors and reuse histograms. Of a step two parts are timed, each after a barrier, to this
-rank's own completion: lookups with the exchange of pooled vectors, once the ids are where they are looked up; and backward, with the exchange
-of gradients and the fused update. The exchange of ids, the dense model and the optimizer of dense parameters are not: no prediction is about them.
-A rank's time is the median of the steps of the sum; the plan's is the slowest rank's, as its predicted cost is. Caches are as the steps leave them.
+A model with the request's modules (an EmbeddingBagCollection each) and a dense layer trains under DistributedModelParallel over Gloo, a process
+a rank on this machine, sharded as the plan says, on ids with the tables' pooling factors and reuse histograms. neuroshard.torchrec.StepRecorder
+times lookups, exchanges and the distribution of ids while the steps follow each other as in training, without barriers. A rank's time is the
+median of its steps; the plan's is the slowest rank's, as its predicted cost is. The distribution of ids counts with --pipeline none alone.
 """
 
 import argparse
+import itertools
 import json
+import logging
 import multiprocessing
 import os
 import pathlib
 import socket
-import statistics
 import sys
+import tempfile
 import time
+import warnings
 
 os.environ["OMP_NUM_THREADS"] = "1"
 try:
     import numpy
     import torch
     import torch.distributed as dist
+    from google.protobuf import json_format
     from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+    from torchrec.datasets.utils import Batch
     from torchrec.distributed import DistributedModelParallel
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-    from torchrec.distributed.sharding_plan import column_wise, construct_module_sharding_plan, row_wise, table_wise
-    from torchrec.distributed.types import ShardingPlan, ShardingType
+    from torchrec.distributed.planner.types import Topology
+    from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
+    from torchrec.distributed.types import ShardingType
     from torchrec.optim import RowWiseAdagrad
     from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 except ImportError as fault:
     sys.exit(f"{fault}; run bench/pytorch/setup_environment.sh and the Python that it names")
+from neuroshard import v1
+from neuroshard.torchrec import StepRecord, StepRecorder, load_plan
 from neuroshard.worker.lookups import make_lookups
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rowwise_adagrad": RowWiseAdagrad}
-WARMUP, BATCHES = 3, 4
+WARMUP, BATCHES = 5, 4
+PIPELINES = ("none", "train_sparse_dist")
 
 
 class AnyTypeSharder(EmbeddingBagCollectionSharder):
@@ -47,84 +55,109 @@ class AnyTypeSharder(EmbeddingBagCollectionSharder):
         return [each.value for each in ShardingType]
 
 
-def sharding_of(table):
-    ranks = [shard["rank"] for shard in table["shards"]]
-    if table["sharding_type"] == "table_wise":
-        return table_wise(rank=ranks[0])
-    if table["sharding_type"] == "column_wise":
-        return column_wise(ranks=ranks)
-    if table["sharding_type"] == "row_wise":
-        return row_wise()
-    raise SystemExit(f"{table['name']}: {table['sharding_type']} is not run here")
+class Model(torch.nn.Module):
+    def __init__(self, tables):
+        super().__init__()
+        self.sparse = torch.nn.ModuleDict()
+        for module in sorted({table.get("module", "") for table in tables}):
+            self.sparse[module.rpartition(".")[2]] = EmbeddingBagCollection(
+                device=torch.device("meta"),
+                tables=[EmbeddingBagConfig(name=t["name"], num_embeddings=int(t["num_embeddings"]), embedding_dim=int(t["embedding_dim"]),
+                                           feature_names=[t["name"]], pooling=PoolingType.SUM) for t in tables if t.get("module", "") == module])
+        self.over = torch.nn.Linear(sum(int(table["embedding_dim"]) for table in tables), 1)
+
+    def forward(self, batch):
+        vectors = [collection(batch.sparse_features).values() for collection in self.sparse.values()]
+        loss = self.over(torch.cat(vectors, dim=1)).square().mean()
+        return loss, loss.detach()
+
+
+def modules_renamed(message):
+    """The request or plan with modules by the names that they have in Model."""
+    names = {name: f"m{number}" for number, name in enumerate(sorted({table.get("module", "") for table in message["tables"]}))}
+    return {**message, "tables": [{**table, "module": f"sparse.{names[table.get('module', '')]}"} for table in message["tables"]]}
+
+
+def torchrec_plan(plan):
+    """What `neuroshard plan --format torchrec` prints."""
+    modules = {}
+    for table in plan["tables"]:
+        modules.setdefault(table["module"], {})[table["name"]] = {
+            "sharding_type": table["sharding_type"], "compute_kernel": table["compute_kernel"], "ranks": [shard.get("rank", 0) for shard in table["shards"]],
+            "shards": [{"shard_offsets": [int(s.get("row_offset", 0)), int(s.get("col_offset", 0))], "shard_sizes": [int(s.get("rows", 0)), int(s["cols"])],
+                        "placement": f"rank:{s.get('rank', 0)}/cpu"} for s in table["shards"]]}
+    return {"plan": modules}
 
 
 def batch_of(tables, samples, rank, number):
     """This rank's share of the batch: ids of samples drawn as the whole batch's are."""
-    features = [make_lookups(int(t["num_embeddings"]), samples, t["pooling_factor"], False, 1000 * number + 10 * i + rank, t["reuse_histogram"])
-                for i, t in enumerate(tables)]
-    return KeyedJaggedTensor(
+    features = [make_lookups(int(t["num_embeddings"]), samples, t.get("pooling_factor", 0), False, 1000 * number + 10 * i + rank,
+                             t.get("reuse_histogram") or [1.0] + 16 * [0.0]) for i, t in enumerate(tables)]
+    ids = KeyedJaggedTensor(
         keys=[t["name"] for t in tables],
         values=torch.from_numpy(numpy.concatenate([feature.ids for feature in features])),
         lengths=torch.from_numpy(numpy.concatenate([numpy.diff(feature.offsets) for feature in features])),
     )
+    return Batch(torch.empty(0), ids, torch.empty(0))
 
 
-def run_rank(rank, ranks, port, request, plan, steps, results):
+def run_rank(rank, ranks, port, request, plan_file, plan, steps, pipeline, results):
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo")
     tables = request["tables"]
-    module = EmbeddingBagCollection(
-        device=torch.device("meta"),
-        tables=[EmbeddingBagConfig(name=t["name"], num_embeddings=int(t["num_embeddings"]), embedding_dim=int(t["embedding_dim"]), feature_names=[t["name"]],
-                                   pooling=PoolingType.SUM) for t in tables])
-    apply_optimizer_in_backward(OPTIMIZERS[request.get("optimizer", "sgd")], module.parameters(), {"lr": 0.01})
-    sharding = construct_module_sharding_plan(module, {t["name"]: sharding_of(t) for t in plan["tables"]}, AnyTypeSharder(), local_size=ranks,
-                                              world_size=ranks, device_type="cpu")
-    model = DistributedModelParallel(module, device=torch.device("cpu"), plan=ShardingPlan({"": sharding}), sharders=[AnyTypeSharder()])
-    sharded = model.module
-
-    batches = [batch_of(tables, int(request["global_batch_size"]) // ranks, rank, number) for number in range(BATCHES)]
-    gradient, times = None, []
-    for step in range(WARMUP + steps):
-        context = sharded.create_context()
-        ids = sharded.input_dist(context, batches[step % BATCHES]).wait().wait()
-        dist.barrier()
-        begin = time.perf_counter()
-        pooled = sharded.compute_and_output_dist(context, ids).wait().values()
-        forward_ms = 1e3 * (time.perf_counter() - begin)
-        if gradient is None:
-            gradient = torch.rand_like(pooled) * 1e-3
-        dist.barrier()
-        begin = time.perf_counter()
-        pooled.backward(gradient)
-        if step >= WARMUP:
-            times.append((forward_ms, 1e3 * (time.perf_counter() - begin)))
-    results.put((rank, times))
+    model = Model(tables)
+    apply_optimizer_in_backward(OPTIMIZERS[request.get("optimizer", "sgd")], model.sparse.parameters(), {"lr": 0.01})
+    sharding = load_plan(plan_file, model, Topology(world_size=ranks, local_world_size=ranks, compute_device="cpu"), [AnyTypeSharder()])
+    model = DistributedModelParallel(model, device=torch.device("cpu"), plan=sharding, sharders=[AnyTypeSharder()])
+    recorder = StepRecorder(model, warmup_steps=WARMUP)
+    dense = torch.optim.SGD(model.module.over.parameters(), lr=1e-6)
+    batches = itertools.cycle([batch_of(tables, int(request["global_batch_size"]) // ranks, rank, number) for number in range(BATCHES)])
+    train = TrainPipelineSparseDist(model, dense, torch.device("cpu")) if pipeline == "train_sparse_dist" else None
+    for _ in range(WARMUP + steps):
+        if train is not None:
+            train.progress(batches)
+        else:
+            dense.zero_grad()
+            model(next(batches))[0].backward()
+            dense.step()
+        recorder.step()
+    record = recorder.record(json_format.ParseDict(request, v1.ShardPlanRequest()), json_format.ParseDict(plan, v1.Plan()))
+    if rank == 0:
+        results.put(record.to_json())
     dist.barrier()
     dist.destroy_process_group()
 
 
-def measure(request, plan, steps):
-    """By rank: (forward_ms, backward_ms) of each step."""
+def measure(request, plan, steps, pipeline="none"):
+    """The StepRecord of a run of this plan. Both are mappings with the fields of the .proto."""
+    request, plan = {**modules_renamed(request), "pipeline_type": pipeline}, modules_renamed(plan)
+    ranks = plan["world_size"]
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    ranks = max(shard["rank"] for table in plan["tables"] for shard in table["shards"]) + 1
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    processes = [context.Process(target=run_rank, args=(rank, ranks, port, request, plan, steps, results), daemon=True) for rank in range(ranks)]
-    for process in processes:
-        process.start()
-    times = {}
-    while len(times) < ranks:
-        if any(process.exitcode not in (None, 0) for process in processes):
-            sys.exit("a rank ended early; it says why above")
-        while not results.empty():
-            times.update([results.get()])
-        time.sleep(0.05)
-    for process in processes:
-        process.join()
-    return [times[rank] for rank in range(ranks)]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as plan_file:
+        json.dump(torchrec_plan(plan), plan_file)
+        plan_file.flush()
+        processes = [context.Process(target=run_rank, args=(rank, ranks, port, request, plan_file.name, plan, steps, pipeline, results), daemon=True)
+                     for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        while results.empty():
+            if any(process.exitcode not in (None, 0) for process in processes):
+                for process in processes:
+                    process.kill()
+                raise SystemExit("a rank ended early; it says why above")
+            time.sleep(0.05)
+        record = StepRecord.from_json(results.get())
+        for process in processes:
+            process.join()
+    return record
 
 
 def main():
@@ -132,26 +165,25 @@ def main():
     parser.add_argument("request", type=pathlib.Path)
     parser.add_argument("plan", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--pipeline", choices=PIPELINES, default="train_sparse_dist")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
     request, answer = json.loads(options.request.read_text()), json.loads(options.plan.read_text())
-    times = measure(request, answer["plan"], options.steps)
+    record = measure(request, answer["plan"], options.steps, options.pipeline)
 
-    costs = answer["cost"]["ranks"]
+    stages = ("forward", "backward") if options.pipeline != "none" else ("forward", "backward", "input_dist")
     ranks = []
-    for cost, of_rank in zip(costs, times):
-        measured = {part: statistics.median(column) for part, column in zip(("forward", "backward"), zip(*of_rank))}
-        measured["total"] = statistics.median(map(sum, of_rank))
+    for cost, ms in zip(answer["cost"]["ranks"], record.ranks):
         predicted = {stage: cost[f"{stage}_ms"] for stage in ("compute", "forward_comm", "backward_comm", "total")}
-        ranks.append({"predicted_ms": predicted, "measured_ms": measured})
+        ranks.append({"predicted_ms": predicted, "measured_ms": {**{stage: ms[stage] for stage in stages}, "total": sum(ms[stage] for stage in stages)}})
     predicted_ms, measured_ms = (max(rank[which]["total"] for rank in ranks) for which in ("predicted_ms", "measured_ms"))
     result = {"ranks": ranks, "predicted_ms": predicted_ms, "measured_ms": measured_ms, "relative_error": (predicted_ms - measured_ms) / measured_ms,
-              "steps": options.steps, "torch": torch.__version__, "measured_with": answer["cost"].get("measured_with")}
+              "steps": options.steps, "pipeline": options.pipeline, "torch": torch.__version__, "measured_with": answer["cost"].get("measured_with")}
     if options.format == "json":
         print(json.dumps(result))
         return
-    print("| rank | predicted: compute | forward exchange | backward exchange | total | measured: forward | backward | total | error |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(f"| rank | predicted: compute | forward exchange | backward exchange | total | measured: {' | '.join(stages)} | total | error |")
+    print("|---" * (7 + len(stages)) + "|")
     for number, rank in enumerate(ranks):
         predicted, measured = rank["predicted_ms"], rank["measured_ms"]
         cells = [f"{ms:.2f}" for ms in (*predicted.values(), *measured.values())]

@@ -16,6 +16,7 @@ and in a trainer, DistributedModelParallel over Gloo (dmp_steps.py), --runs time
 import argparse
 import contextlib
 import csv
+import itertools
 import json
 import os
 import pathlib
@@ -35,12 +36,13 @@ TYPES = ["table_wise", "column_wise", "row_wise"]  # what dmp_steps.py runs
 
 
 @contextlib.contextmanager
-def two_workers(backend, binaries, folder):
-    """The --workers of a command; each has a core of its own."""
+def workers(backend, binaries, folder, count=2):
+    """The --workers of a command; each has a core, of its own while there are as many."""
     program = [sys.executable, "-m", "neuroshard.worker"] if backend == "fbgemm" else [binaries / "neuroshard-worker"]
     with contextlib.ExitStack() as servers:
-        yield ",".join(servers.enter_context(ServerProcess(["taskset", "--cpu-list", str(core), *program], folder, "--cpu-devices", "1")).address
-                       for core in sorted(os.sched_getaffinity(0))[:2])
+        cores = itertools.islice(itertools.cycle(sorted(os.sched_getaffinity(0))), count)
+        yield ",".join([servers.enter_context(ServerProcess(["taskset", "--cpu-list", str(core), *program], folder, "--cpu-devices", "1")).address
+                        for core in cores])
 
 
 def run(*command, env=None):
@@ -104,9 +106,9 @@ def trained(backend, options, folder):
     """The model of a backend's measurements; what is there already is kept."""
     cli, store, model = options.bin / "neuroshard", folder / f"{backend}.db", folder / "models" / backend / "1"
     if not model.exists():
-        with two_workers(backend, options.bin, folder) as workers:
+        with workers(backend, options.bin, folder) as addresses:
             for kind in ("compute", "comm"):
-                run(cli, "sweep", kind, ROOT / f"configs/sweeps/forecast_{kind}.yaml", "--workers", workers, "--store", store)
+                run(cli, "sweep", kind, ROOT / f"configs/sweeps/forecast_{kind}.yaml", "--workers", addresses, "--store", store)
         (folder / "train.yaml").write_text(TRAINING)
         run(options.bin / "neuroshard-pretrain", "train", "--store", store, "--config", folder / "train.yaml", "--out", model)
     return {"held_out_mape": held_out_error(model)}
@@ -126,8 +128,8 @@ def forecast(seed, options, folder, planner):
         result["predicted_ms"][backend] = priced["cost"]["embedding_cost_ms"]
     interval = answer["cost"].get("interval")
     result["interval_ms"] = [interval["low_ms"], interval["high_ms"]] if interval else None
-    with two_workers("fbgemm", options.bin, folder) as workers:
-        validated = json.loads(run(cli, "validate", request_file, plan_file, "--workers", workers, "--format", "json"))
+    with workers("fbgemm", options.bin, folder) as addresses:
+        validated = json.loads(run(cli, "validate", request_file, plan_file, "--workers", addresses, "--format", "json"))
     result["validated_ms"] = validated["embedding_cost"]["measured_ms"]
     steps = [sys.executable, ROOT / "bench/pytorch/dmp_steps.py", request_file, plan_file, "--steps", options.steps, "--format", "json"]
     result["trainer_ms"] = [json.loads(run(*steps))["measured_ms"] for _ in range(options.runs)]

@@ -1,6 +1,7 @@
 // The communication half of a cost model, bound to the conditions of one request.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -10,13 +11,17 @@
 
 namespace neuroshard {
 
-// Kinds of shards, by the collectives that they need.
+// Kinds of shards, by the collectives that they need and the exchanges that they are part of.
 struct ShardKinds {
   bool whole_rows = false;  // all-to-all in both stages
   bool cut_rows = false;    // reduce-scatter forward, all-gather backward
   bool replicas = false;    // data_parallel: all-reduce backward
+  // A bit for each module and sharding type, which a trainer exchanges apart; 0 where the model does
+  // not price that (step_comm.h).
+  std::uint64_t exchanges = 0;
 
   ShardKinds& operator|=(const ShardKinds& other) {
+    exchanges |= other.exchanges;
     whole_rows = whole_rows || other.whole_rows;
     cut_rows = cut_rows || other.cut_rows;
     replicas = replicas || other.replicas;

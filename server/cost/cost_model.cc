@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "server/cost/input_dist_compute.h"
+#include "server/cost/step_comm.h"
 
 namespace neuroshard {
 
@@ -67,10 +68,20 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
       properties_(std::move(properties)),
       sharding_types_(std::move(sharding_types)),
       comm_(std::move(comm)) {
-  const auto input_dist = InputDist::Of(
+  auto input_dist = InputDist::Of(
       conditions_,
       properties_.torchrec_input_dist ? InputDistRule::kTorchRec : InputDistRule::kOurs,
       properties_.measured_input_dist, properties_.input_dist_interval);
+  if (properties_.measured_steps && conditions_.num_ranks > 1) {
+    const StepRates& rates = properties_.measured_steps->At(conditions_.num_ranks);
+    comm_ = WithSteps(std::move(comm_), rates, conditions_);
+    conditions_.compute_scales.resize(static_cast<std::size_t>(conditions_.num_ranks), 1.0F);
+    for (float& scale : conditions_.compute_scales) {
+      scale *= static_cast<float>(rates.compute_scale);
+    }
+    // The distribution of ids is scaled as the rank's compute is.
+    if (input_dist) input_dist->Scale(rates.input_dist_scale / rates.compute_scale);
+  }
   if (input_dist && input_dist->exposed()) {
     compute = WithInputDist(std::move(compute), *input_dist);
   }

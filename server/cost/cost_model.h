@@ -60,6 +60,11 @@ class BoundCostModel {
     return kinds_[static_cast<std::size_t>(kind)].input_dist;
   }
 
+  // Whether a plan pays for each exchange that it has (ShardKinds::exchanges).
+  bool prices_exchanges() const {
+    return properties_.measured_steps.has_value() && num_ranks() > 1;
+  }
+
   // Fixed time of the exposed distribution of ids on every rank, whatever the plan, in ms: the
   // largest of all kinds, since ranks wait for each other in the exchange. It is 0 where the
   // distribution is not exposed.

@@ -77,7 +77,7 @@ float InputDist::Ms(const ShardFeatures& given) const {
   const double ranks = topology_.num_ranks;
   const double per_host = topology_.ranks_per_host;
   if (ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return 0;
-  if (rates_) return static_cast<float>(rates_->Ms(InputDistBytesOf(shard, conditions_)));
+  if (rates_) return static_cast<float>(scale_ * rates_->Ms(InputDistBytesOf(shard, conditions_)));
   const double link = CommBandwidth(topology_, Collective::kAllToAll, ranks, per_host);
   if (rule_ == InputDistRule::kTorchRec) {
     const double ids = shard.pooling_factor * static_cast<double>(conditions_.global_batch_size);
@@ -89,7 +89,8 @@ float InputDist::Ms(const ShardFeatures& given) const {
   const double exchange_ms =
       std::max((per_pod - 1) * from_each / host_link, (ranks - per_pod) * from_each / link);
   const double passes = CutsRows(shard.layout.type) ? kPassesOfCutRows : kPassesOfWholeRows;
-  return static_cast<float>(exchange_ms + passes * from_each * ranks / memory_bytes_per_ms_);
+  return static_cast<float>(scale_ *
+                            (exchange_ms + passes * from_each * ranks / memory_bytes_per_ms_));
 }
 
 }  // namespace neuroshard

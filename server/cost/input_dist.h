@@ -63,6 +63,9 @@ class InputDist {
                                      const std::optional<MeasuredInputDist>& measured = {},
                                      const std::optional<IntervalManifest>& interval = {});
 
+  // From now on a shard takes `factor` times as long.
+  void Scale(double factor) { scale_ *= factor; }
+
   // True if the distribution is part of a rank's cost; otherwise it overlaps with the batch before.
   bool exposed() const { return exposed_; }
 
@@ -89,6 +92,7 @@ class InputDist {
   std::optional<InputDistRates> rates_;   // measured
   std::optional<IntervalRule> interval_;  // of rates_, at the conditions' ranks
   double memory_bytes_per_ms_;
+  double scale_ = 1;
   CommTopology topology_;
 };
 

@@ -14,6 +14,7 @@
 #include "server/cost/interval_rule.h"
 #include "server/cost/measured_casts.h"
 #include "server/cost/measured_input_dist.h"
+#include "server/cost/measured_steps.h"
 
 namespace neuroshard {
 
@@ -94,6 +95,8 @@ struct ModelProperties {
   std::optional<IntervalManifest> input_dist_interval = {};
   // Measured casts; a formula prices types without a rate.
   MeasuredCasts measured_casts = {};
+  // What steps of a trainer take beside kernels and collectives; none: not known.
+  std::optional<MeasuredSteps> measured_steps = {};
   // The probability that an interval of the model holds the measurement; 0: it gives none.
   double interval_coverage = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/cost/shard_features.h"
+
 namespace neuroshard {
 namespace {
 
@@ -38,6 +40,10 @@ PricingConditions ConditionsOf(const PlanRequest& request, const Plan& plan) {
       std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
         return TierOf(table.compute_kernel) != MemoryTier::kDevice;
       });
+  for (const Table& table : request.tables) conditions.modules.push_back(ModuleKey(table));
+  std::sort(conditions.modules.begin(), conditions.modules.end());
+  conditions.modules.erase(std::unique(conditions.modules.begin(), conditions.modules.end()),
+                           conditions.modules.end());
   conditions.has_plain_tables = std::all_of(request.tables.begin(), request.tables.end(), IsPlain);
   return conditions;
 }

@@ -31,6 +31,7 @@ struct PricingConditions {
   // Every table is as workers measure it, but for its dtype: a sample has one bag with an fp32
   // vector, of rows in fp32, fp16 or bf16.
   bool has_plain_tables = true;
+  std::vector<std::uint64_t> modules = {};  // ModuleKey of each, ascending
 };
 
 // Returns whether a value has one byte. Networks learn two and four bytes as a feature.

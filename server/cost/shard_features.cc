@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "common/base/hash.h"
 #include "common/domain/hottest_row_block.h"
 #include "common/domain/memory_use.h"
 
 namespace neuroshard {
+
+std::uint64_t ModuleKey(const Table& table) { return Fnv1a(table.module); }
 
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,
                          std::int64_t cols) {
@@ -28,6 +31,7 @@ ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int
   features.states_bags = !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
   features.bags = CountBags(table);
   features.output_dtype = table.output_dtype;
+  features.module = ModuleKey(table);
   return features;
 }
 

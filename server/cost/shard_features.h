@@ -31,7 +31,11 @@ struct ShardFeatures {
   bool states_bags = false;  // num_poolings or feature_batch_sizes are given
   VectorCount bags = {};     // of the table, empty ones included; one per sample unless given
   std::optional<DataType> output_dtype = {};  // the table's
+  std::uint64_t module = 0;                   // ModuleKey of the table's module
 };
+
+// Returns what tells a table's module from others of the request.
+std::uint64_t ModuleKey(const Table& table);
 
 // Returns the features of a shard of `rows` x `cols` with this layout (0 <= rows <= num_embeddings,
 // 1 <= cols <= embedding_dim). A cut of columns keeps rows, pooling and reuse, since every id is

@@ -33,6 +33,8 @@ constexpr IntegerRange kAtLeastTwoRanks{2, kMaxRanks};
 constexpr RealRange kCostMs{1e-12, 1e12};
 constexpr RealRange kFactor{1e-6, 1e6};
 constexpr RealRange kNsPerUnit{0, 1e6};
+constexpr RealRange kMsOfExchange{0, 1e4};
+constexpr RealRange kScale{1e-3, 1e3};  // of recorded steps to what was measured alone
 
 // Names of all collectives, in the order of the letters.
 std::vector<std::string_view> CollectiveNames() {
@@ -261,6 +263,38 @@ void Describe(ManifestFields& fields, InputDistManifest& input_dist) {
   fields.Section("interval", &input_dist.interval, Describe);
 }
 
+void Describe(ManifestFields& fields, ExchangeTimes& times) {
+  fields.Number("whole_rows", &times.whole_rows_ms, kMsOfExchange);
+  fields.Number("cut_rows", &times.cut_rows_ms, kMsOfExchange);
+  fields.Number("replicas", &times.replicas_ms, kMsOfExchange);
+}
+
+void Describe(ManifestFields& fields, MeasuredSteps& steps) {
+  if (fields.reads()) fields.reader().Require({"rates"});
+  int before = 0;
+  fields.Sections<StepRates>(
+      "rates", &steps.rates, [&](ManifestFields& of_ranks, StepRates& rates) {
+        of_ranks.Number("num_ranks", &rates.num_ranks, kAtLeastTwoRanks);
+        of_ranks.Number("compute_scale", &rates.compute_scale, kScale);
+        of_ranks.Number("comm_scale", &rates.comm_scale, kScale);
+        of_ranks.FlowSection("exchange_ms",
+                             [&](ManifestFields& times) { Describe(times, rates.exchange); });
+        of_ranks.Number("forward_share", &rates.forward_share, {0, 1});
+        of_ranks.Number("input_dist_scale", &rates.input_dist_scale, kScale);
+        of_ranks.FlowSection("input_dist_ms",
+                             [&](ManifestFields& times) { Describe(times, rates.input_dist); });
+        if (of_ranks.reads() && rates.num_ranks <= before) {
+          of_ranks.reader().AddViolation(
+              "num_ranks", fmt::format("must rise from entry to entry, got {} after {}",
+                                       rates.num_ranks, before));
+        }
+        before = rates.num_ranks;
+      });
+  if (fields.reads() && steps.rates.empty()) {
+    fields.reader().AddViolation("rates", "must have at least one entry");
+  }
+}
+
 void Describe(ManifestFields& fields, CastRates& rates) {
   fields.Number("ns_per_value", &rates.ns_per_value, kNsPerUnit);
   fields.Number("cached_values", &rates.cached_values, {0, 1e15});
@@ -379,6 +413,7 @@ void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
     root.Section("casts", [&](ManifestFields& fields) { Describe(fields, manifest.casts); });
   });
   if (!root.reads()) root.Section("comm", &manifest.fabric, DescribeFabric);
+  of_universal("steps", [&] { root.Section("steps", &manifest.steps, Describe); });
   for (const char* key : {"forward_comm", "backward_comm"}) {
     if (!root.reads() || !root.reader().Has(key)) continue;
     if (manifest.universal) {

@@ -17,6 +17,7 @@
 #include "server/cost/interval_rule.h"
 #include "server/cost/measured_casts.h"
 #include "server/cost/measured_input_dist.h"
+#include "server/cost/measured_steps.h"
 
 namespace neuroshard {
 
@@ -136,6 +137,7 @@ struct ModelManifest {
   std::optional<UniversalComputeManifest> universal;
   std::optional<UniversalCommManifest> comm;
   std::optional<TrainedOnManifest> trained_on;
+  std::optional<MeasuredSteps> steps;           // with `universal`; none: not recorded
   std::optional<InputDistManifest> input_dist;  // with `universal`; none: a formula prices it
   MeasuredCasts casts;  // with `universal`; a type that it does not have: a formula prices it
   // Section comm of kind fabric, with any kind of compute: communication was not measured; then

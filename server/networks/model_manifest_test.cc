@@ -337,6 +337,13 @@ TEST(UniversalManifestTest, IsReadAsItIsWritten) {
         manifest.input_dist = InputDistManifest{{{{2, 0.5, 1, 2.25, 0}, {8, 1.0 / 3, 0, 3, 4}}, 2},
                                                 manifest.universal->interval};
         manifest.casts.bf16 = CastRates{1.0 / 3, 1e6, 0.5};
+        manifest.steps = MeasuredSteps{{{.num_ranks = 2, .exchange = {1.0 / 3, 2, 0.25}},
+                                        {.num_ranks = 16,
+                                         .compute_scale = 1.5,
+                                         .comm_scale = 0.75,
+                                         .forward_share = 0.375,
+                                         .input_dist_scale = 2,
+                                         .input_dist = {1, 2, 0}}}};
       }
       const auto text = FormatModelManifest(manifest);
       ASSERT_TRUE(text.ok()) << text.status();
@@ -460,12 +467,32 @@ TEST(UniversalManifestTest, CastsHaveATypeAndRatesThatRise) {
                                               "casts.bf16.ns_per_value_beyond"));
 }
 
+TEST(UniversalManifestTest, FaultsOfStepsHaveTheirPaths) {
+  const std::string text = *FormatModelManifest(MakeUniversalFixture({}).manifest);
+  const std::string of_steps =
+      "steps:\n  rates:\n"
+      "    - {num_ranks: 4, compute_scale: 0, comm_scale: 1, exchange_ms: {whole_rows: -1,"
+      " cut_rows: 1}, forward_share: 1.5, input_dist_scale: 1, input_dist_ms: {whole_rows: 1,"
+      " cut_rows: 1, replicas: .inf}}\n"
+      "    - {num_ranks: 2}\n";
+  EXPECT_THAT(FaultyFields(ParseModelManifest(text + of_steps).status()),
+              ::testing::IsSupersetOf(
+                  {"steps.rates[0].compute_scale", "steps.rates[0].exchange_ms.whole_rows",
+                   "steps.rates[0].exchange_ms.replicas", "steps.rates[0].forward_share",
+                   "steps.rates[0].input_dist_ms.replicas", "steps.rates[1].num_ranks",
+                   "steps.rates[1].exchange_ms"}));
+  EXPECT_THAT(FaultyFields(ParseModelManifest(text + "steps: {rates: []}\n").status()),
+              ElementsAre("steps.rates"));
+}
+
 TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {
   const auto manifest = ParseModelManifest(std::string(kWhole) +
-                                           "trained_on: {}\ncomm: {}\ninput_dist: {}\ncasts: {}\n");
+                                           "trained_on: {}\ncomm: {}\ninput_dist: {}\ncasts: {}\n"
+                                           "steps: {rates: []}\n");
   EXPECT_THAT(Message(manifest.status()),
               AllOf(HasSubstr("trained_on: goes with"), HasSubstr("input_dist: goes with"),
-                    HasSubstr("casts: goes with"), HasSubstr("comm: goes with")));
+                    HasSubstr("casts: goes with"), HasSubstr("comm: goes with"),
+                    HasSubstr("steps: goes with")));
 }
 
 }  // namespace

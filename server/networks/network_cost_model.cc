@@ -64,6 +64,7 @@ CostModelInfo UniversalInfo(const ModelManifest& manifest) {
     info.properties.measured_input_dist = manifest.input_dist->measured;
     info.properties.input_dist_interval = manifest.input_dist->interval;
   }
+  info.properties.measured_steps = manifest.steps;
   info.properties.measured_casts = manifest.casts;
   info.properties.convex_compute = true;  // no negative weight behind the head's relu
   return info;

@@ -244,6 +244,16 @@ void AddInputDist(const PlanRequest& request, const CostModelInfo& model, GapLis
             .kind = BasisKind::kPublished});
 }
 
+// Steps of a trainer, recorded at other numbers of ranks.
+void AddSteps(const PlanRequest& request, const CostModelInfo& model, GapList& gaps) {
+  const auto& steps = model.properties.measured_steps;
+  const int num_ranks = request.topology.num_ranks();
+  if (!steps || num_ranks == 1 || steps->Covers(num_ranks)) return;
+  gaps.Add({.difference = fmt::format("what a trainer's steps take beside lookups and collectives "
+                                      "was recorded at {} ranks",
+                                      steps->At(num_ranks).num_ranks)});
+}
+
 // Numbers of ranks and hosts, and links. Of one rank there is nothing to measure.
 void AddLinks(const PlanRequest& request, const ModelCoverage& coverage, GapList& gaps) {
   const ConditionRanges& ranges = coverage.ranges;
@@ -343,6 +353,7 @@ std::vector<Gap> GapsOf(const PlanRequest& request, const CostModelInfo& model, 
                     kInComm);
   }
   AddLinks(request, model.coverage, gaps);
+  AddSteps(request, model, gaps);
   if (const auto foreign = gaps.Foreign(UnusedTypes(request.constraints, types));
       !foreign.empty()) {
     gaps.Add({.warning = fmt::format(" was not made for {}: priced by volume equivalence, not "

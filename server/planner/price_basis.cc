@@ -73,6 +73,11 @@ PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool
     if (basis.collective_cadence == ToText(Cadence::kBackToBack)) {
       basis.text += ", collectives issued back to back";
     }
+    if (model.properties.measured_steps) {
+      basis.text +=
+          ", and on recorded steps of a trainer for each exchange that it issues (one for "
+          "each module and sharding type)";
+    }
     return basis;
   }
   basis.text = fmt::format(

@@ -114,6 +114,15 @@ class ConcaveComm final : public CommModel {
   const PricingConditions conditions_;
 };
 
+// Rates of steps with which exchanges are dear beside what else ConcaveCostModel charges.
+inline MeasuredSteps ConcaveSteps() {
+  return {{{.num_ranks = 4,
+            .compute_scale = 1.25,
+            .comm_scale = 1.5,
+            .exchange = {.whole_rows_ms = 0.5, .cut_rows_ms = 0.75, .replicas_ms = 0.25},
+            .input_dist = {.whole_rows_ms = 0.25, .cut_rows_ms = 0.5}}}};
+}
+
 class ConcaveCostModel final : public FakeCostModel {
  public:
   explicit ConcaveCostModel(std::uint64_t seed = 0, ModelProperties properties = {},

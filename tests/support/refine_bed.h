@@ -19,11 +19,12 @@ namespace neuroshard::testing {
 // Up to 8 tables on up to 8 ranks, all sharding types; every second request has constraints.
 class RefineBed {
  public:
-  // `additive`: the model says that its compute adds up, which makes RankCosts add.
+  // `additive`: the model says that its compute adds up, which makes RankCosts add. Every third
+  // model prices exchanges.
   explicit RefineBed(std::uint64_t seed, bool additive = false)
       : random_(seed),
         request(MakeRequest(random_)),
-        model(BoundTo(request, ConcaveCostModel(seed, {.additive_compute = additive}))),
+        model(BoundTo(request, ConcaveCostModel(seed, Properties(seed, additive)))),
         context(request, model, never_, nullptr),
         rules(request, TypeSet::All()),
         layouts(request, rules),
@@ -88,6 +89,12 @@ class RefineBed {
   Random& random() { return random_; }
 
  private:
+  static ModelProperties Properties(std::uint64_t seed, bool additive) {
+    ModelProperties properties{.additive_compute = additive};
+    if (seed % 3 == 2) properties.measured_steps = ConcaveSteps();
+    return properties;
+  }
+
   static PlanRequest MakeRequest(Random& random) {
     PlanRequest request = RandomPlanRequest(random, {.max_tables = 8,
                                                      .max_ranks = 8,

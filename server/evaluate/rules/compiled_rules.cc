@@ -198,7 +198,8 @@ RankSet::RankSet(const std::vector<HostRanks>& hosts, std::vector<bool> has)
   SortUnique(whole_host_sizes_);
 }
 
-CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types, MemoryTier slowest)
+CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types, MemoryTier slowest,
+                             TypeSet within)
     : tables_(request.tables.size()),
       row_cuts_(request),
       separate_groups_(request.constraints.separate),
@@ -225,6 +226,7 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types, 
         of.types.Remove(word.value);
       }
     }
+    if (const TypeSet some = of.types & within; !some.empty()) of.types = some;
     of.device_types = of.device_types & of.types;
   }
 }

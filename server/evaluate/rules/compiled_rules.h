@@ -132,9 +132,11 @@ struct OffDevice {
 // The constraints of a request by table and by group. Immutable.
 class CompiledRules {
  public:
-  // Of a decoded request (indices exist), as if no memory were slower than `slowest`. O(its size).
+  // Of a decoded request (indices exist), as if no memory were slower than `slowest`, and as if
+  // tables that may have one of the types `within` had no others. O(its size).
   CompiledRules(const PlanRequest& request, TypeSet default_types,
-                MemoryTier slowest = kWords<MemoryTier>.back().value);
+                MemoryTier slowest = kWords<MemoryTier>.back().value,
+                TypeSet within = TypeSet::All());
 
   const TableRules& of(int table) const { return tables_[static_cast<std::size_t>(table)]; }
   const std::vector<TableRules>& tables() const { return tables_; }

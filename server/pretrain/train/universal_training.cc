@@ -164,6 +164,7 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
   outcome.manifest.casts = before.casts;
   TrainCasts(Merge(CastsAlone(records.comm), CastsAlone(replay.comm), config.cost_of_series).all,
              config, outcome);
+  if (keeps_compute && keeps_comm) outcome.manifest.steps = before.steps;
   outcome.manifest.input_dist = before.input_dist;
   if (!records.input_dist.empty()) {
     const auto all = Merge(records.input_dist, replay.input_dist, config.cost_of_series).all;

@@ -399,6 +399,31 @@ class RefineSearch {
   FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
 };
 
+// Where a plan pays for each exchange that it has (ShardKinds::exchanges): the cheapest plan of one
+// sharding type is where the search in all types begins. Local search alone moves table by table,
+// and giving up a type saves nothing before its last table moves. Where a plan is in place, its
+// tables have their types.
+Status SearchInOneType(SearchContext& context, TypeSet types) {
+  const PlanRequest& request = context.request();
+  if (!context.model().prices_exchanges() || request.migration.has_value()) return absl::OkStatus();
+  const double work_ns = context.work_ns();
+  for (const ShardingType type :
+       {ShardingType::kTableWise, ShardingType::kColumnWise, ShardingType::kRowWise,
+        ShardingType::kTableRowWise, ShardingType::kDataParallel}) {
+    if (context.ShouldStop()) break;
+    const CompiledRules rules(request, types, kWords<MemoryTier>.back().value, {type});
+    const bool all_may =
+        std::all_of(rules.tables().begin(), rules.tables().end(),
+                    [&](const TableRules& of) { return of.types == TypeSet{type}; });
+    if (!all_may) continue;
+    context.Begin({.is_last = false});
+    const Status status = RefineSearch(context, rules, RefineSearch::IfNoneIsFound::kGiveUp).Run();
+    if (!status.ok() && !absl::IsFailedPrecondition(status)) return status;
+    context.StartWithWork(work_ns);
+  }
+  return absl::OkStatus();
+}
+
 // The plan in fewer memories is where the search in more of them begins, so that leave to use a
 // memory makes no plan dearer. `is_last`: whether the plan of all stages is the answer.
 Status SearchByStages(SearchContext& context, bool is_last) {
@@ -413,6 +438,8 @@ Status SearchByStages(SearchContext& context, bool is_last) {
     const Status status = RefineSearch(context, fewer, if_none).Run();
     return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
   };
+  NS_RETURN_IF_ERROR(SearchInOneType(context, types));
+  if (context.ShouldStop()) return absl::OkStatus();
   if (HasPlentyOfDeviceMemory(request, rules)) {
     NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}, kTryFew));
     if (context.has_plan() || context.ShouldStop()) return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,7 +52,9 @@ TEST(RefineStrategyTest, ImprovesOnNeuroShardAndNeverLoses) {
   double neuroshard_ms = 0;
   double refine_ms = 0;
   for (int i = 0; i < testing::Trials(60); ++i) {
-    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 5));
+    ModelProperties properties;
+    if (i % 3 == 1) properties.measured_steps = testing::ConcaveSteps();
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 5), properties);
     PlanRequest request = RandomPlanRequest(random, {.max_tables = 15});
     request.search.max_length = 3;
     request.search.refine_steps = 100;
@@ -70,6 +73,39 @@ TEST(RefineStrategyTest, ImprovesOnNeuroShardAndNeverLoses) {
     refine_ms += refine->cost.embedding_cost_ms;
   }
   EXPECT_LT(refine_ms, 0.99 * neuroshard_ms);
+}
+
+// Local search alone would keep a type until its last table moves, which pays for nothing before.
+TEST(RefineStrategyTest, GivesUpATypeWhoseExchangeCostsMoreThanItSaves) {
+  Random random(34);
+  const auto types_of = [](const Plan& plan) {
+    std::set<ShardingType> types;
+    for (const TablePlan& table : plan.tables) types.insert(table.sharding_type);
+    return types.size();
+  };
+  std::size_t with_prices = 0;
+  std::size_t without = 0;
+  for (int i = 0; i < testing::Trials(20); ++i) {
+    MeasuredSteps steps = testing::ConcaveSteps();
+    steps.rates[0].exchange = {.whole_rows_ms = 1000, .cut_rows_ms = 1000, .replicas_ms = 1000};
+    PlanRequest request = RandomPlanRequest(random, {.max_tables = 15, .min_slack = 2});
+    request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kRowWise,
+                                          ShardingType::kDataParallel};
+    request.search.strategy = "refine";
+    for (Table& table : request.tables) table.module.clear();
+    for (const bool prices : {false, true}) {
+      ModelProperties properties;
+      if (prices) properties.measured_steps = steps;
+      const ConcaveCostModel model(3, properties, request.constraints.sharding_types);
+      const auto plan = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+      if (!plan.ok()) break;
+      (prices ? with_prices : without) += types_of(plan->plan);
+      if (prices && request.topology.num_ranks() > 1) {
+        EXPECT_EQ(types_of(plan->plan), 1U) << i;
+      }
+    }
+  }
+  EXPECT_LT(with_prices, without);
 }
 
 // Two shards of a table side by side on a rank are there because one would cost more.

@@ -13,6 +13,8 @@ from neuroshard.torchrec.plan_file import load_plan, save_plan
 from neuroshard.torchrec.planner import NeuroShardPlanner
 from neuroshard.torchrec.resharding import reshard_delta
 from neuroshard.torchrec.row_positions import RowPositions
+from neuroshard.torchrec.step_recorder import StepRecorder
+from neuroshard.torchrec.step_records import StepRecord
 from neuroshard.torchrec.two_dimensional import dmp_collection_arguments
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "MeasuredReservation",
     "NeuroShardPlanner",
     "RowPositions",
+    "StepRecord",
+    "StepRecorder",
     "dmp_collection_arguments",
     "load_plan",
     "reserve_from",

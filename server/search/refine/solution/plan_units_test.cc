@@ -11,7 +11,8 @@
 namespace neuroshard {
 namespace {
 
-// Columns change places and types that cost the same become one; the cost stays.
+// Columns change places and types that cost the same become one; the cost stays, or falls where
+// the plan paid for the exchange of a type that became another.
 TEST(PlanUnitsTest, ThereAndBackAPlanCostsTheSame) {
   int plans = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -26,7 +27,10 @@ TEST(PlanUnitsTest, ThereAndBackAPlanCostsTheSame) {
     }
     NS_ASSERT_OK_AND_ASSIGN(const PlanCost before, PricePlan(bed.request, plan, bed.model));
     NS_ASSERT_OK_AND_ASSIGN(const PlanCost after, PricePlan(bed.request, back, bed.model));
-    EXPECT_NEAR(before.embedding_cost_ms, after.embedding_cost_ms, 1e-4) << seed;
+    EXPECT_LE(after.embedding_cost_ms, before.embedding_cost_ms + 1e-4) << seed;
+    if (!bed.model.prices_exchanges()) {
+      EXPECT_NEAR(before.embedding_cost_ms, after.embedding_cost_ms, 1e-4) << seed;
+    }
     EXPECT_NEAR(bed.bench.pricer.objective().cost_ms(), after.embedding_cost_ms, 1e-4) << seed;
     bed.bench.Load(back);
     EXPECT_EQ(bed.PlanOf(bed.bench.solution.Units()), back);

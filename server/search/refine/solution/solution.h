@@ -2,6 +2,8 @@
 // in a few ranks.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -142,18 +144,26 @@ class Solution {
   }
 
  private:
-  // Units by the kinds of their shards.
+  // Units by the kinds of their shards and by the exchanges that these are part of.
   struct KindCounts {
     int whole_rows = 0;
     int cut_rows = 0;
     int replicas = 0;
+    std::uint64_t exchanges = 0;
+    std::array<int, 64> of_exchange{};
 
     void Add(const ShardKinds& kinds, int sign) {
       whole_rows += kinds.whole_rows ? sign : 0;
       cut_rows += kinds.cut_rows ? sign : 0;
       replicas += kinds.replicas ? sign : 0;
+      for (std::uint64_t left = kinds.exchanges; left != 0; left &= left - 1) {
+        int& count = of_exchange[static_cast<std::size_t>(std::countr_zero(left))];
+        count += sign;
+        const std::uint64_t bit = left & -left;
+        exchanges = count > 0 ? exchanges | bit : exchanges & ~bit;
+      }
     }
-    ShardKinds Present() const { return {whole_rows > 0, cut_rows > 0, replicas > 0}; }
+    ShardKinds Present() const { return {whole_rows > 0, cut_rows > 0, replicas > 0, exchanges}; }
   };
 
   const ShardKinds& KindsOf(const Unit& unit) const {

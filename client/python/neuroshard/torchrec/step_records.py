@@ -1,0 +1,278 @@
+"""Records of a trainer's steps, and what a cost model learns from them: rates of steps (`steps` of model.yaml, server/networks/README.md).
+
+    python -m neuroshard.torchrec.step_records RECORDS.jsonl --planner HOST:PORT --model configs/models/NAME/VERSION --out ROOT/NAME/VERSION
+
+writes a new version of a model with the rates that its own forecasts of the records lack; the planner serves the old one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import statistics
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy
+from google.protobuf import json_format
+
+from neuroshard import PlannerClient, PlannerError, v1
+from neuroshard.checkpoints import model_directory
+
+STAGES = ("input_dist", "forward", "backward", "lookup_forward", "lookup_backward")
+KINDS = ("whole_rows", "cut_rows", "replicas")
+CUT_ROWS = ("row_wise", "table_row_wise", "grid_shard", "row_wise_subset")
+LEAST_RECORDS = 5  # of a number of ranks
+_LEAST_SCALE = 1e-3  # 0 would make what has no price free
+_FITS = 4
+
+
+@dataclasses.dataclass
+class StepRecord:
+    """Medians of the stages of a job's steps, by rank, in ms, and the plan that ran."""
+
+    request: v1.ShardPlanRequest
+    plan: v1.Plan
+    ranks: List[Dict[str, float]]
+
+    def to_json(self) -> str:
+        def of(message: Any) -> Any:
+            return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+        return json.dumps({"request": of(self.request), "plan": of(self.plan), "ranks": self.ranks})
+
+    @staticmethod
+    def from_json(text: str) -> StepRecord:
+        """ValueError with every fault."""
+        try:
+            content = json.loads(text)
+            record = StepRecord(json_format.ParseDict(content["request"], v1.ShardPlanRequest()), json_format.ParseDict(content["plan"], v1.Plan()), content["ranks"])
+        except (ValueError, KeyError, TypeError, json_format.ParseError) as fault:
+            raise ValueError(f"is no record of steps: {fault!r}") from None
+        record.check()
+        return record
+
+    def check(self) -> None:
+        """ValueError with every fault: of no plan, another number of ranks than the plan's, stages that are missing, negative or no numbers."""
+        faults = [] if self.plan.tables else ["plan: has no tables"]
+        if not isinstance(self.ranks, list) or len(self.ranks) != self.plan.world_size:
+            faults.append(f"ranks: must be {self.plan.world_size} as in the plan, got {len(self.ranks) if isinstance(self.ranks, list) else self.ranks!r}")
+        else:
+            for number, rank in enumerate(self.ranks):
+                for stage in STAGES:
+                    ms = rank.get(stage) if isinstance(rank, dict) else None
+                    if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not math.isfinite(ms) or ms < 0:
+                        faults.append(f"ranks[{number}].{stage}: must be ms of 0 and more, got {ms!r}")
+            if not faults and self.step_ms <= 0:
+                faults.append("ranks: no rank has a step of more than 0 ms")
+        if faults:
+            raise ValueError("; ".join(faults))
+
+    @property
+    def step_ms(self) -> float:
+        """Forward and backward of the slowest rank."""
+        return max(rank["forward"] + rank["backward"] for rank in self.ranks)
+
+    @property
+    def input_dist_ms(self) -> float:
+        return max(rank["input_dist"] for rank in self.ranks)
+
+    def exchanges(self) -> List[int]:
+        """By KINDS, the pairs of module and sharding type."""
+        pairs = {(table.module, table.sharding_type) for table in self.plan.tables}
+        cut = sum(sharding_type in CUT_ROWS for _, sharding_type in pairs)
+        replicas = sum(sharding_type == "data_parallel" for _, sharding_type in pairs)
+        return [len(pairs) - cut - replicas, cut, replicas]
+
+
+def read_records(path: pathlib.Path) -> List[StepRecord]:
+    """A record a line. ValueError names every faulty line."""
+    records, faults = [], []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            records.append(StepRecord.from_json(line))
+        except ValueError as fault:
+            faults.append(f"{path}, line {number}: {fault}")
+    if faults:
+        raise ValueError("\n".join(faults))
+    return records
+
+
+def fit_non_negative(rows: Sequence[Sequence[float]], times: Sequence[float]) -> List[float]:
+    """The coefficients, none negative, with the least squares of predicted / measured - 1: the best of all subsets of columns whose own fit has no
+    negative one, so exact. For few columns."""
+    matrix = numpy.array(rows, dtype=float) / numpy.array(times, dtype=float)[:, None]
+    columns = matrix.shape[1]
+    best, least = numpy.zeros(columns), math.inf
+    for count in range(1, columns + 1):
+        for subset in itertools.combinations(range(columns), count):
+            part = matrix[:, subset]
+            found, _, rank, _ = numpy.linalg.lstsq(part, numpy.ones(len(part)), rcond=None)
+            if rank < count or (found < 0).any():
+                continue
+            error = float(((part @ found - 1) ** 2).sum())
+            if error < least - 1e-12:
+                best, least = numpy.zeros(columns), error
+                best[list(subset)] = found
+    return [float(value) for value in best]
+
+
+@dataclasses.dataclass
+class StepRates:
+    """Rates at one number of ranks, as server/cost/measured_steps.h has them."""
+
+    num_ranks: int
+    compute_scale: float
+    comm_scale: float
+    exchange_ms: List[float]  # by KINDS
+    forward_share: float
+    input_dist_scale: float
+    input_dist_ms: List[float]
+
+    def rank_ms(self, forecast: StepForecast, rank: int) -> float:
+        return self.compute_scale * forecast.compute_ms[rank] + self.comm_scale * forecast.comm_ms[rank] + _dot(self.exchange_ms, forecast.exchanges)
+
+    def slowest_rank(self, forecast: StepForecast) -> int:
+        return max(range(self.num_ranks), key=lambda rank: self.rank_ms(forecast, rank))
+
+    def step_ms(self, forecast: StepForecast) -> float:
+        return self.rank_ms(forecast, self.slowest_rank(forecast))
+
+
+@dataclasses.dataclass
+class StepForecast:
+    """By a model without rates of steps."""
+
+    compute_ms: List[float]  # by rank
+    comm_ms: List[float]
+    input_dist_ms: float  # of the slowest rank
+    exchanges: List[int]  # StepRecord.exchanges
+
+
+def _dot(values: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(value * weight for value, weight in zip(values, weights))
+
+
+def forecast_of(record: StepRecord, cost: v1.PlanCost) -> StepForecast:
+    return StepForecast([rank.compute_ms for rank in cost.ranks], [rank.forward_comm_ms + rank.backward_comm_ms for rank in cost.ranks],
+                        max(rank.input_dist_ms for rank in cost.ranks), record.exchanges())
+
+
+def fit_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> StepRates:
+    """Of records at one number of ranks."""
+    forward = sum(rank["forward"] - rank["lookup_forward"] for record in records for rank in record.ranks)
+    backward = sum(rank["backward"] - rank["lookup_backward"] for record in records for rank in record.ranks)
+    ids = [(record.input_dist_ms, each) for record, each in zip(records, forecasts) if record.input_dist_ms > 0]
+    rows = [[each.input_dist_ms, *each.exchanges[:2]] for _, each in ids]
+    scale, *input_dist = fit_non_negative(rows, [ms for ms, _ in ids]) if ids else [1.0, 0.0, 0.0]
+    rates = StepRates(len(records[0].ranks), 1.0, 1.0, [0.0, 0.0, 0.0], forward / max(1e-9, forward + backward), max(scale, _LEAST_SCALE), [*input_dist, 0.0])
+    # Which rank of a plan is the slowest depends on the rates.
+    for _ in range(_FITS):
+        slowest = [rates.slowest_rank(each) for each in forecasts]
+        rows = [[each.compute_ms[rank], each.comm_ms[rank], *each.exchanges] for each, rank in zip(forecasts, slowest)]
+        compute, comm, *exchange = fit_non_negative(rows, [record.step_ms for record in records])
+        rates = dataclasses.replace(rates, compute_scale=max(compute, _LEAST_SCALE), comm_scale=max(comm, _LEAST_SCALE), exchange_ms=exchange)
+    return rates
+
+
+def errors_left_out(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> List[float]:
+    """Relative errors of step_ms of each record, by rates that were fitted to the others."""
+    errors = []
+    for i, record in enumerate(records):
+        others = [j for j in range(len(records)) if j != i]
+        rates = fit_rates([records[j] for j in others], [forecasts[j] for j in others])
+        errors.append(rates.step_ms(forecasts[i]) / record.step_ms - 1)
+    return errors
+
+
+def section_of(rates: Sequence[StepRates]) -> str:
+    """The section `steps` of model.yaml."""
+    def times(values: Sequence[float]) -> str:
+        return "{" + ", ".join(f"{kind}: {ms:.6g}" for kind, ms in zip(KINDS, values)) + "}"
+
+    lines = ["steps:", "  rates:"]
+    for of in sorted(rates, key=lambda each: each.num_ranks):
+        lines += [
+            f"    - num_ranks: {of.num_ranks}",
+            f"      compute_scale: {of.compute_scale:.6g}",
+            f"      comm_scale: {of.comm_scale:.6g}",
+            f"      exchange_ms: {times(of.exchange_ms)}",
+            f"      forward_share: {of.forward_share:.6g}",
+            f"      input_dist_scale: {of.input_dist_scale:.6g}",
+            f"      input_dist_ms: {times(of.input_dist_ms)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write_model(old: pathlib.Path, new: str, section: str) -> None:
+    """A copy of the version `old` with the section, as the directory `new` (ROOT/NAME/VERSION), which appears complete or not at all.
+
+    ModelDirectoryError where `new` is there or no such place, ValueError where `old` has rates of steps already.
+    """
+    _, name, version = model_directory.parse_place(new)
+    manifest = (old / "model.yaml").read_text(encoding="utf-8")
+    if "\nsteps:" in manifest:
+        raise ValueError(f"{old}: has rates of steps already; give the version that it was made from")
+    lines = [f"version: {version}" if line.startswith("version: ") else f"name: {name}" if line.startswith("name: ") else line for line in manifest.split("\n")]
+    files = {file.name: file.read_bytes() for file in old.iterdir() if file.is_file() and file.name not in ("files.sha256", "drift.yaml", "model.yaml")}
+    at = next((i for i, line in enumerate(lines) if line in ("provenance:", "metrics:")), len(lines) - 1)  # where the planner's own writer has it
+    files["model.yaml"] = "\n".join([*lines[:at], section.rstrip("\n"), *lines[at:]]).encode()
+    files["files.sha256"] = model_directory.file_list(files)
+    model_directory.publish(new, files)
+
+
+def evaluate(record: StepRecord, client: PlannerClient, cost_model: Mapping[str, Any]) -> StepForecast:
+    request = v1.ShardPlanRequest()
+    request.CopyFrom(record.request)
+    request.pipeline_type = "none"  # so that the distribution of ids has a price
+    request.cost_model.CopyFrom(v1.CostModelRef(**cost_model))
+    return forecast_of(record, client.evaluate(request, record.plan).cost)
+
+
+def learn_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> List[StepRates]:
+    """Rates at each number of ranks that has records; prints how far forecasts are off. ValueError names every number of ranks with too few records."""
+    by_ranks: Dict[int, List[Tuple[StepRecord, StepForecast]]] = {}
+    for record, forecast in zip(records, forecasts):
+        by_ranks.setdefault(len(record.ranks), []).append((record, forecast))
+    few = [f"{len(pairs)} records at {ranks} ranks" for ranks, pairs in sorted(by_ranks.items()) if len(pairs) < LEAST_RECORDS]
+    if few:
+        raise ValueError(f"{', '.join(few)} are too few to learn from, at least {LEAST_RECORDS} are needed")
+    rates = []
+    for ranks, pairs in sorted(by_ranks.items()):
+        of_ranks, forecasts_of_ranks = [list(part) for part in zip(*pairs)]
+        before = [abs(max(map(sum, zip(each.compute_ms, each.comm_ms))) / record.step_ms - 1) for record, each in pairs]
+        after = [abs(error) for error in errors_left_out(of_ranks, forecasts_of_ranks)]
+        print(f"{ranks} ranks, {len(pairs)} records: forecasts of steps are off by {statistics.mean(before):.1%} without rates of steps, "
+              f"by {statistics.mean(after):.1%} with those of the other records")
+        rates.append(fit_rates(of_ranks, forecasts_of_ranks))
+    return rates
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m neuroshard.torchrec.step_records", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=pathlib.Path, help="a file of records, one a line (StepRecorder.record)")
+    parser.add_argument("--planner", required=True, metavar="HOST:PORT", help="serves the model")
+    parser.add_argument("--model", type=pathlib.Path, required=True, metavar="ROOT/NAME/VERSION", help="the model without rates of steps")
+    parser.add_argument("--out", metavar="ROOT/NAME/VERSION", help="the version to write; none: only how far the model's forecasts are off")
+    options = parser.parse_args(arguments)
+    try:
+        records = read_records(options.records)
+        _, name, version = model_directory.parse_place(str(options.model))
+        with PlannerClient(options.planner) as client:
+            forecasts = [evaluate(record, client, {"name": name, "version": version}) for record in records]
+        rates = learn_rates(records, forecasts)
+        if options.out:
+            write_model(options.model, options.out, section_of(rates))
+            print(f"written: {options.out}")
+    except (OSError, ValueError, model_directory.ModelDirectoryError, PlannerError) as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

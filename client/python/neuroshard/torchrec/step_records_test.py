@@ -1,0 +1,210 @@
+"""Steps are recorded as they run, and what is learned from records is what a planner then forecasts.
+
+  step_records_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
+"""
+
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import torch.distributed as dist
+from torchrec.distributed.planner.types import ParameterConstraints, Topology
+
+import training
+from planner_process import MODELS, PlannerProcess
+from ranks import run_on_ranks
+from training import Model, ShardedTraining, bags, copies, local_batches
+
+from neuroshard import PlannerClient, v1
+from neuroshard.torchrec import NeuroShardPlanner, StepRecord, StepRecorder
+from neuroshard.torchrec.step_records import STAGES, StepForecast, errors_left_out, fit_non_negative, fit_rates, main
+
+ADDRESS = None
+KINDS = {"a": "table_wise", "b": "row_wise", "c": "data_parallel", "d": "column_wise"}
+
+
+def two_modules():
+    return Model(left=bags(("a", 5000, 16), ("b", 4000, 16)), right=bags(("c", 50, 16), ("d", 6000, 16)))
+
+
+def recorder_of_a_sharded_model(kinds):
+    whole, model = copies(two_modules)
+    planner = NeuroShardPlanner(ADDRESS, Topology(world_size=dist.get_world_size(), local_world_size=dist.get_world_size(), compute_device="cpu"),
+                                training.LOCAL_BATCH, debug=False, stats=[],
+                                constraints={name: ParameterConstraints(sharding_types=[kind]) for name, kind in kinds.items()})
+    plan = planner.collective_plan(model, training.SHARDERS)
+    weights = {key: value.clone() for key, value in whole.state_dict().items()}
+    return planner, ShardedTraining(model, plan, "sgd", weights)
+
+
+def every_stage_is_timed():
+    planner, sharded = recorder_of_a_sharded_model(KINDS)
+    recorder = StepRecorder(sharded.model, warmup_steps=2)
+    assert recorder.num_lookups >= 3, recorder.num_lookups
+    for step in range(6):
+        sharded.step(local_batches(two_modules(), step)[dist.get_rank()])
+        recorder.step()
+    assert len(recorder.steps) == 4, recorder.steps
+    for step in recorder.steps:
+        assert set(step) == set(STAGES) and all(step[stage] > 0 for stage in STAGES), step
+        assert step["lookup_forward"] < step["forward"] and step["lookup_backward"] < step["backward"], step
+    response = planner.response
+    record = recorder.record(planner.request, response.plan if response is not None else None)
+    assert len(record.ranks) == dist.get_world_size() and record.exchanges() == [2, 1, 1], (record.exchanges(), record.plan)
+    assert StepRecord.from_json(record.to_json()) == record
+    # The plan is rank 0's; without it no rank goes on.
+    try:
+        recorder.record(None, None)
+    except ValueError as error:
+        assert "rank 0: there is no request or no plan" in str(error), error
+    else:
+        raise AssertionError("a record of no plan")
+
+
+def nothing_recorded():
+    _, sharded = recorder_of_a_sharded_model(KINDS)
+    recorder = StepRecorder(sharded.model)
+    for call in (recorder.median_ms, lambda: recorder.record(v1.ShardPlanRequest(), v1.Plan())):
+        try:
+            call()
+        except ValueError as error:
+            assert "no step was recorded" in str(error), error
+        else:
+            raise AssertionError("figures of no step")
+    try:
+        StepRecorder(two_modules())
+    except ValueError as error:
+        assert "no sharded embedding modules" in str(error), error
+    else:
+        raise AssertionError("a model that is not sharded is timed")
+
+
+def request_of(job, ranks):
+    """Tables in one to three modules, of sizes that differ from job to job."""
+    tables = [{"name": f"t{i}", "module": f"m{i % (1 + job % 3)}", "num_embeddings": 1000 * (1 + (7 * job + i) % 9), "embedding_dim": 16 * (1 + (job + i) % 4),
+               "pooling_factor": 1 + (3 * job + i) % 20, "reuse_histogram": [1.0] + 16 * [0.0]} for i in range(8)]
+    types = ("table_wise", "row_wise", "column_wise", "data_parallel")
+    rules = [{"tables": [f"t{i}"], "sharding_types": [types[(i + job) % (1 + job % 4)]]} for i in range(8)]
+    return {"tables": tables, "global_batch_size": 1024, "optimizer": "sgd", "pipeline_type": "none", "cost_model": {"name": "cpu-amd-epyc", "version": 7},
+            "constraints": {"sharding_types": list(types), "min_column_width": 16, "tables": rules}, "search": {"strategy": "refine", "refine_steps": 20},
+            "topology": {"compute_device": "cpu", "hosts": [{"num_devices": ranks, "memory_bytes": 1 << 30}]}}
+
+
+def made_up_records(client, jobs, ranks):
+    """What steps of a trainer would be that takes 1.5 times the compute, twice the exchange, 3 ms an exchange of whole rows, 4 of cut rows, 1 of replicas."""
+    from google.protobuf import json_format
+
+    for job in jobs:
+        request = request_of(job, ranks)
+        answer = client.plan(request)
+        record = StepRecord(json_format.ParseDict(request, v1.ShardPlanRequest()), answer.plan, [])
+        whole, cut, replicas = record.exchanges()
+        for rank in answer.cost.ranks:
+            exchanges = 2 * (rank.forward_comm_ms + rank.backward_comm_ms) + 3 * whole + 4 * cut + replicas
+            record.ranks.append({"forward": 1.5 * rank.compute_ms, "backward": exchanges, "lookup_forward": 1.5 * rank.compute_ms, "lookup_backward": 0.0,
+                                 "input_dist": 2 * rank.input_dist_ms + 0.5 * whole + 0.75 * cut})
+        yield record
+
+
+class FitTest(unittest.TestCase):
+    def test_coefficients_are_not_negative(self):
+        self.assertEqual([round(c, 6) for c in fit_non_negative([[1, 2], [2, 1], [3, 5]], [2, 4, 6])], [2, 0])
+        # The best fit of all has a negative coefficient: 3 x - 1 y.
+        self.assertEqual(fit_non_negative([[1, 1], [1, 2], [2, 1]], [2, 1, 5])[1], 0)
+
+    def test_what_is_left_out_is_forecast_by_the_others(self):
+        records, forecasts = [], []
+        for job in range(12):
+            # The rank with more compute is the slower one, not the one with more in sum.
+            forecast = StepForecast([2.0 + job % 3, 1.0], [2.0 + job % 5, 3.5 + job % 3 + job % 5], 1.0, [1 + job % 2, job % 3, job % 4 // 3])
+            step = max(4 * compute + comm for compute, comm in zip(forecast.compute_ms, forecast.comm_ms)) + 3 * forecast.exchanges[0] + forecast.exchanges[1]
+            rank = {"forward": step / 4, "backward": 3 * step / 4, "lookup_forward": 0.0, "lookup_backward": 0.0, "input_dist": 1.0}
+            records.append(StepRecord(v1.ShardPlanRequest(), v1.Plan(world_size=2), [rank, rank]))
+            forecasts.append(forecast)
+        self.assertLess(max(map(abs, errors_left_out(records, forecasts))), 1e-6)
+        rates = fit_rates(records, forecasts)
+        self.assertAlmostEqual(rates.compute_scale, 4)
+        self.assertAlmostEqual(rates.forward_share, 0.25)
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.model = pathlib.Path(MODELS, "cpu-amd-epyc", "7").resolve()
+
+    def run_main(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main([*map(str, arguments)])
+        return status, out.getvalue(), err.getvalue()
+
+    def test_a_planner_forecasts_what_was_recorded(self):
+        path, out = self.folder / "records.jsonl", self.folder / "models" / "mine" / "3"
+        with PlannerClient(ADDRESS) as client:
+            learnt = list(made_up_records(client, range(24), 2))
+            others = list(made_up_records(client, range(24, 34), 2))
+        path.write_text("".join(record.to_json() + "\n" for record in learnt))
+        status, text, fault = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
+        self.assertEqual(status, 0, fault)
+        self.assertRegex(text, r"2 ranks, 24 records: forecasts of steps are off by \d+\.\d% without rates of steps, by 0\.\d% with")
+        with PlannerProcess(sys.argv[1], models=str(out.parent.parent)) as planner, PlannerClient(planner.address) as client:
+            for record in others:
+                request = v1.ShardPlanRequest()
+                request.CopyFrom(record.request)
+                request.cost_model.CopyFrom(v1.CostModelRef(name="mine"))
+                cost = client.evaluate(request, record.plan).cost
+                expected = max(rank["forward"] + rank["backward"] + rank["input_dist"] for rank in record.ranks)
+                # Steps and ids are fitted apart, so a rank that is the slowest in one need not be in both.
+                self.assertLess(abs(cost.embedding_cost_ms / expected - 1), 0.01)
+                self.assertIn("recorded steps of a trainer", cost.basis.text)
+        again = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
+        self.assertEqual(again[0], 1)
+        self.assertIn("exists already", again[2])
+
+    def test_without_a_place_nothing_is_written(self):
+        path = self.folder / "records.jsonl"
+        with PlannerClient(ADDRESS) as client:
+            path.write_text("".join(record.to_json() + "\n" for record in made_up_records(client, range(6), 4)))
+        status, text, _ = self.run_main(path, "--planner", ADDRESS, "--model", self.model)
+        self.assertEqual((status, [entry.name for entry in self.folder.iterdir()]), (0, ["records.jsonl"]))
+        self.assertIn("4 ranks, 6 records", text)
+
+    def test_every_faulty_line_is_named(self):
+        path = self.folder / "records.jsonl"
+        with PlannerClient(ADDRESS) as client:
+            good = json.loads(next(made_up_records(client, [1], 2)).to_json())
+        bad_time = {**good, "ranks": [{**good["ranks"][0], "forward": -1}, {**good["ranks"][1], "backward": float("nan"), "input_dist": True}]}
+        path.write_text("\n".join(["{", json.dumps({**good, "ranks": good["ranks"][:1]}), json.dumps(bad_time), json.dumps({**good, "plan": {}}), json.dumps(good)]))
+        out = self.folder / "models" / "mine" / "1"
+        status, _, fault = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
+        self.assertEqual(status, 1)
+        for part in ("line 1: is no record of steps", "line 2: ranks: must be 2 as in the plan, got 1", "line 3: ranks[0].forward: must be ms of 0 and more, got -1",
+                     "ranks[1].backward: must be ms of 0 and more, got nan", "ranks[1].input_dist: must be", "line 4: plan: has no tables"):
+            self.assertIn(part, fault)
+        self.assertNotIn("line 5", fault)
+        path.write_text(json.dumps(good))
+        for model, place, part in ((self.model, out, "1 records at 2 ranks are too few to learn from, at least 5"), (self.model, self.folder / "x", "must end in a version"),
+                                   (self.folder / "none" / "1", out, "none")):
+            path.write_text((json.dumps(good) + "\n") * (1 if part.startswith("1 ") else 5))
+            status, _, fault = self.run_main(path, "--planner", ADDRESS, "--model", model, "--out", place)
+            self.assertEqual(status, 1, part)
+            self.assertIn(part, fault)
+        self.assertFalse(out.exists())
+
+
+class RecorderTest(unittest.TestCase):
+    def test_on_ranks(self):
+        faults = run_on_ranks({"every stage is timed": every_stage_is_timed, "nothing recorded": nothing_recorded}, 2, 2)
+        self.assertEqual({name: found for name, found in faults.items() if found}, {})
+
+
+if __name__ == "__main__":
+    with PlannerProcess(sys.argv[1]) as planner:
+        ADDRESS = planner.address
+        unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -1,0 +1,20 @@
+// Communication as the steps of a trainer have it.
+#pragma once
+
+#include <memory>
+
+#include "server/cost/comm_model.h"
+#include "server/cost/measured_steps.h"
+#include "server/cost/pricing_conditions.h"
+
+namespace neuroshard {
+
+// Returns `comm` with the scale and the time of each exchange of `rates`. Loads name the exchange
+// that their shards are part of (ShardKinds::exchanges), so a placement pays once for each module
+// and sharding type that it has. Where the distribution of ids is exposed its exchanges are counted
+// in the forward stage. Immutable, so thread-safe.
+std::shared_ptr<const CommModel> WithSteps(std::shared_ptr<const CommModel> comm,
+                                           const StepRates& rates,
+                                           const PricingConditions& conditions);
+
+}  // namespace neuroshard
