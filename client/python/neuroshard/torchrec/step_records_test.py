@@ -158,11 +158,11 @@ class CommandTest(unittest.TestCase):
                 request = v1.ShardPlanRequest()
                 request.CopyFrom(record.request)
                 request.cost_model.CopyFrom(v1.CostModelRef(name="mine"))
-                cost = client.evaluate(request, record.plan).cost
+                answer = client.evaluate(request, record.plan)
                 expected = max(rank["forward"] + rank["backward"] + rank["input_dist"] for rank in record.ranks)
                 # Steps and ids are fitted apart, so a rank that is the slowest in one need not be in both.
-                self.assertLess(abs(cost.embedding_cost_ms / expected - 1), 0.01)
-                self.assertIn("recorded steps of a trainer", cost.basis.text)
+                self.assertLess(abs(answer.cost.embedding_cost_ms / expected - 1), 0.01)
+                self.assertIn("recorded steps of a trainer", answer.price_basis.text)
         again = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
         self.assertEqual(again[0], 1)
         self.assertIn("exists already", again[2])
