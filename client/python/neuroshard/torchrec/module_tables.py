@@ -247,7 +247,7 @@ class _Owner:
         self.configs: Dict[str, Any] = {}
         self.doubles: List[str] = []  # names of several tables, of which TorchRec knows one
         for part in collections_in_it:
-            for config in _configs(part):
+            for config in configs_of(part):
                 if config.name in self.configs and config is not self.configs[config.name]:
                     self.doubles.append(config.name)
                 self.configs[config.name] = config
@@ -335,7 +335,7 @@ def _one_wire(types: Dict[str, Tuple[Any, Any]]) -> Tuple[Tuple[str, str], List[
     return (chosen[0], chosen[1]), notes
 
 
-def _configs(module: nn.Module) -> List[Any]:
+def configs_of(module: nn.Module) -> List[Any]:
     for accessor in ("embedding_bag_configs", "embedding_configs"):
         if callable(getattr(module, accessor, None)):
             return list(getattr(module, accessor)())
@@ -445,7 +445,7 @@ class TableEnumerator(EmbeddingEnumerator):
             if sharder:
                 owners.append(_Owner(path, part, sharder))
                 continue
-            if _configs(part):
+            if configs_of(part):
                 without.append(path or type(part).__name__)
             stack.extend((f"{path}.{name}" if path else name, child) for name, child in part.named_children())
         return owners, without

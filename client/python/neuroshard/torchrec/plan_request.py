@@ -27,6 +27,7 @@ from torchrec.distributed.types import PipelineType
 from neuroshard import v1
 from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
+from neuroshard.torchrec.hardware_perf_config import DeviceFigures, device_figures
 from neuroshard.torchrec.layout import Layout, to_message
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, ROW_WISE, ModuleTable, ranks_of_host
 from neuroshard.torchrec.unpriced import by_text
@@ -99,9 +100,9 @@ def _caps_told(reserved: Topology, memories: Sequence[str]) -> List[str]:
     ]
 
 
-def _bandwidth_faults(topology: Topology, links: Tuple[float, float], ssd: bool) -> List[str]:
+def _bandwidth_faults(topology: Topology, figures: DeviceFigures, links: Tuple[float, float], ssd: bool) -> List[str]:
     own_memory = "ddr_mem_bw" if topology.compute_device == "cpu" else "hbm_mem_bw"
-    named = {own_memory: getattr(topology, own_memory), "intra_host_bw": links[0], "inter_host_bw": links[1]}
+    named = {own_memory: figures.memory_bw, "intra_host_bw": links[0], "inter_host_bw": links[1]}
     if ssd:
         named["ssd_mem_bw"] = topology.ssd_mem_bw
     return [
@@ -111,25 +112,27 @@ def _bandwidth_faults(topology: Topology, links: Tuple[float, float], ssd: bool)
     ]
 
 
-def topology_message(topology: Topology, reserved: Topology, host_memory: bool, ssd: bool, device: str) -> Tuple[v1.Topology, int, List[str]]:
+def topology_message(
+    topology: Topology, reserved: Topology, figures: DeviceFigures, host_memory: bool, ssd: bool, device: str
+) -> Tuple[v1.Topology, int, List[str]]:
     """(the service's topology, bytes that are kept free on every device, what that does not say).
 
     `reserved` is what TorchRec's StorageReservation left of `topology`. Hosts are TorchRec's intra groups (pod_size hosts, where it is given):
-    the ranks that table_row_wise and its like stay within. `host_memory`, `ssd`: whether tables may be there. `device`:
+    the ranks that table_row_wise and its like stay within. `figures`: of the devices. `host_memory`, `ssd`: whether tables may be there. `device`:
     of all hosts, empty where it is not known.
     """
     local = ranks_of_host(topology)
     own = (
-        ("bwd_compute_multiplier", topology.bwd_compute_multiplier, BWD_COMPUTE_MULTIPLIER),
-        ("weighted_feature_bwd_compute_multiplier", topology.weighted_feature_bwd_compute_multiplier, WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER),
+        ("bwd_compute_multiplier", figures.bwd_compute_multiplier, BWD_COMPUTE_MULTIPLIER),
+        ("weighted_feature_bwd_compute_multiplier", figures.weighted_feature_bwd_compute_multiplier, WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER),
         ("uneven_sharding_perf_multiplier", topology.uneven_sharding_perf_multiplier, 1.0),
     )
     within, between, warnings = _links(topology)
-    warnings += [f"{name} is {value}, and priced as {default}, TorchRec's default: cost models have their own" for name, value, default in own if value != default]
+    warnings += figures.unsaid + [f"{name} is {value}, and priced as {default}, TorchRec's default: cost models have their own" for name, value, default in own if value != default]
     warnings += _caps_told(reserved, ["ddr"] * host_memory + ["ssd"] * ssd)
     if topology.compute_device not in COMPUTE_DEVICES:
         warnings.append(f"compute_device {topology.compute_device!r} is priced as 'cuda' with the topology's figures")
-    faults = _bandwidth_faults(topology, (within, between), ssd)
+    faults = _bandwidth_faults(topology, figures, (within, between), ssd)
     if faults:
         raise _refuse("topology: " + "; ".join(faults))
 
@@ -158,14 +161,13 @@ def topology_message(topology: Topology, reserved: Topology, host_memory: bool, 
             if host.memory_bytes:
                 message.hosts[-1].count = 1
         last = host
-    own_memory = topology.ddr_mem_bw if topology.compute_device == "cpu" else topology.hbm_mem_bw
-    message.bandwidths.device_memory_bytes_per_s = own_memory * MILLISECONDS
+    message.bandwidths.device_memory_bytes_per_s = figures.memory_bw * MILLISECONDS
     # TorchRec's estimators send everything between the hosts of a pod as between pods.
     within = within if topology.intra_group_size == topology.local_world_size else between
     message.bandwidths.intra_host_bytes_per_s = within * MILLISECONDS
     message.bandwidths.inter_host_bytes_per_s = between * MILLISECONDS
     if host_memory:
-        message.bandwidths.host_to_device_bytes_per_s = topology.hbm_to_ddr_mem_bw * MILLISECONDS
+        message.bandwidths.host_to_device_bytes_per_s = figures.host_to_device_bw * MILLISECONDS
     if ssd:
         message.bandwidths.ssd_bytes_per_s = topology.ssd_mem_bw * MILLISECONDS
     return message, reserve, warnings
@@ -365,7 +367,7 @@ class DraftRequest:
             set(HOST_KERNELS) & set(table.kernels) or table.key_value_params.l2_cache_size for table in tables
         )
         ssd = any(KEY_VALUE in table.kernels for table in tables)
-        message, reserve, topology_warnings = topology_message(topology, reserved, host_memory, ssd, device)
+        message, reserve, topology_warnings = topology_message(topology, reserved, device_figures(topology, enumerator), host_memory, ssd, device)
         self._request.topology.CopyFrom(message)
         self._request.memory.reserve_bytes += reserve
         rule, rule_warnings = _memory_rule(enumerator)
