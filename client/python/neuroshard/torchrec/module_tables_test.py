@@ -22,7 +22,7 @@ from torchrec.distributed.mc_embeddingbag import ManagedCollisionEmbeddingBagCol
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner, validate_compute_kernels
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, CacheStatistics, DataType, KeyValueParams
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, DataType, KeyValueParams
 from torchrec.modules.embedding_tower import EmbeddingTower
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
@@ -137,15 +137,10 @@ class ModulesTest(Case):
         found = told(small_model(), [EmbeddingBagCollectionSharder(fused_params={**plain, "uvm_host_mapped": True, "a_later_option": 1})])
         self.assertRegex(found, "'uvm_host_mapped': .* not priced: ebc.a, ebc.b, ebc.c")
         self.assertRegex(found, "'a_later_option'")
-        class Stats(CacheStatistics):
-            expected_lookups, cacheability = 10, 0.5
 
-            def expected_miss_rate(self, clf):
-                return 1 - clf
-
-        given = {"a": ParameterConstraints(cache_params=CacheParams(stats=Stats())), "c": ParameterConstraints(key_value_params=KeyValueParams(ps_hosts=(("host", 1),), enable_async_update=False))}
+        given = {"a": ParameterConstraints(cache_params=CacheParams(reserved_memory=1.0)), "c": ParameterConstraints(key_value_params=KeyValueParams(ps_hosts=(("host", 1),), enable_async_update=False))}
         found = told(small_model(), [EmbeddingBagCollectionSharder()], constraints=given)
-        self.assertRegex(found, "cache_params.stats: .* not priced: ebc.a\\b")
+        self.assertRegex(found, "cache_params.reserved_memory: .* not priced: ebc.a\\b")
         self.assertRegex(found, "key_value_params.ps_hosts: .* not priced: ebc.c\\b")
         self.assertNotIn("enable_async_update", found)
         written = bag("written")

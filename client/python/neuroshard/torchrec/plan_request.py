@@ -29,6 +29,7 @@ from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.hardware_perf_config import DeviceFigures, device_figures
 from neuroshard.torchrec.layout import Layout, to_message
+from neuroshard.torchrec.miss_ratio_curve import zipf_fit
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, ROW_WISE, ModuleTable, ranks_of_host
 from neuroshard.torchrec.unpriced import by_text
 
@@ -386,6 +387,7 @@ class DraftRequest:
             _table_message(table, constraints.get(table.key[1]), statistics, hot_row_blocks, topology.world_size, host_memory) for table in tables
         )
 
+        self._add_cache_statistics(constraints)
         self._add_optimizers(optimizer or base.optimizer)
         unconstrained = {FUSED, *HOST_KERNELS} if host_memory else {FUSED}  # what the service plans where nothing is said
         self._types: List[List[str]] = []
@@ -424,6 +426,28 @@ class DraftRequest:
         for members in towers.values():
             if len(members) > 1:
                 self._request.constraints.colocate.add(tables=[table.label for table in members], level="host")
+
+    def _add_cache_statistics(self, constraints: Constraints) -> None:
+        """Zipf's law as a table's CacheStatistics let expect it, where no statistics of batches say more."""
+        found = []
+        for table, message in zip(self._tables, self._request.tables):
+            stats = getattr(getattr(constraints.get(table.key[1]), "cache_params", None), "stats", None)
+            count = len(message.pooling_factors)
+            samples = list(message.feature_batch_sizes) or [self._request.global_batch_size] * count
+            ids = sum(factor * bags * batch for factor, bags, batch in zip(message.pooling_factors, list(message.num_poolings) or [1.0] * count, samples))
+            if stats is None or ids <= 0:
+                continue
+            if message.reuse_histogram:
+                found.append((table.label, "cache_params.stats: not read, since statistics= say how often ids occur"))
+                continue
+            try:
+                fit = zipf_fit(stats, table.rows, ids)
+            except ValueError as fault:
+                raise _refuse(f"{table.label}: cache_params.stats: {fault}") from None
+            message.zipf_exponent = fit.exponent
+            text = f"cache_params.stats: read as ids by Zipf's law with exponent {fit.exponent:.3g}, whose misses are off by up to {fit.difference:.0%} of a batch's rows"
+            found.append((table.label, text))
+        self.unpriced += by_text(found)
 
     def _add_optimizers(self, given: str) -> None:
         """The caller's, else that of most weights, and by table where others have another one."""

@@ -16,7 +16,7 @@ _KNOWN = frozenset(
     " cache_algorithm record_cache_metrics gather_uvm_cache_stats stats_reporter_config table_names".split()
 )
 # Of CacheParams and KeyValueParams.
-_CACHE_OPTIONS = ("reserved_memory", "precision", "multipass_prefetch_config", "stats")
+_CACHE_OPTIONS = ("reserved_memory", "precision", "multipass_prefetch_config")  # stats are read (miss_ratio_curve)
 _KEY_VALUE_OPTIONS = ("enable_async_update", "enable_raw_embedding_streaming", "kvzch_tbe_config", "ps_hosts")
 
 
