@@ -8,7 +8,7 @@
 """
 
 from neuroshard.torchrec.feature_statistics import FeatureStatistics, statistics
-from neuroshard.torchrec.hardware_perf_config import MeasuredPerfConfig, MeasuredPerfEstimator
+from neuroshard.torchrec.hardware_perf_config import FittedPerfConfig, MeasuredPerfConfig, MeasuredPerfEstimator
 from neuroshard.torchrec.measured_reservation import MeasuredReservation, reserve_from
 from neuroshard.torchrec.plan_file import load_plan, save_plan
 from neuroshard.torchrec.planner import NeuroShardPlanner
@@ -20,6 +20,7 @@ from neuroshard.torchrec.two_dimensional import dmp_collection_arguments
 
 __all__ = [
     "FeatureStatistics",
+    "FittedPerfConfig",
     "MeasuredPerfConfig",
     "MeasuredPerfEstimator",
     "MeasuredReservation",

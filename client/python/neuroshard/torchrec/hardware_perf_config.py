@@ -6,9 +6,18 @@ import logging
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import grpc
+import torch
 from torchrec.distributed.planner.constants import UVM_CACHING_RATIO
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.estimator import EmbeddingPerfEstimatorConfig, EmbeddingPerfEstimatorV2, HardwarePerfConfig, ShardPerfContext
+from torchrec.distributed.planner.estimator import (
+    EmbeddingPerfEstimatorConfig,
+    EmbeddingPerfEstimatorV2,
+    EstimatorPerfCoefficients,
+    HardwarePerfConfig,
+    PerfCoefficient,
+    PerfCoefficientConfig,
+    ShardPerfContext,
+)
 from torchrec.distributed.planner.estimator.annotations import (
     backward_compute,
     forward_compute,
@@ -59,9 +68,52 @@ class PredictedShard(NamedTuple):
     batch_size: int
 
 
+class Sizes(NamedTuple):
+    """What the coefficients of a FittedPerfConfig multiply: 1, and the milliseconds that ids, rows read, vectors and rows of the table take at the
+    bandwidth of the kernel."""
+
+    forward: List[float]
+    backward: List[float]
+
+
+class FitError(NamedTuple):
+    """How far compute of shards by fitted coefficients is from the prediction, relative to it, of `shards` shards that were not fitted."""
+
+    median: float
+    p90: float
+    worst: float
+    shards: int
+
+
+class FittedPerfConfig(EmbeddingPerfEstimatorConfig):
+    """TorchRec's coefficients by sharding type and kernel, and a fixed time of each, which TorchRec's own do not have: for any shard, without a service.
+    `error` says how far off they are. What was not fitted costs what TorchRec's default formulas say."""
+
+    name = "neuroshard-fitted"
+    _use_block_usage_penalty = False
+    _use_min_dim_for_lookup = False
+    _weighted_feature_bwd_compute_multiplier = 1.0
+
+    def __init__(self, coefficients: PerfCoefficientConfig, fixed_ms: Dict[Tuple[str, str], Tuple[float, float]], error: FitError) -> None:
+        self.coefficients = coefficients
+        self.fixed_ms = fixed_ms
+        """(forward, backward) by sharding type and kernel."""
+        self.error = error
+
+    @forward_compute
+    def fitted_forward(self, ctx: ShardPerfContext) -> float:
+        fixed = self.fixed_ms.get((ctx.sharding_type, ctx.compute_kernel), (0.0, 0.0))[0]
+        return fixed + get_embedding_perf_sharding_evaluator(ctx.sharding_type)._default_fwd_comp(ctx, self)
+
+    @backward_compute
+    def fitted_backward(self, ctx: ShardPerfContext) -> float:
+        fixed = self.fixed_ms.get((ctx.sharding_type, ctx.compute_kernel), (0.0, 0.0))[1]
+        return fixed + get_embedding_perf_sharding_evaluator(ctx.sharding_type)._default_bwd_comp(ctx, self)
+
+
 class MeasuredPerfConfig(EmbeddingPerfEstimatorConfig):
     """Forward and backward compute of shards in milliseconds as a cost model predicts them; exchanges, and shards that no model predicts (SSD, virtual
-    tables), by TorchRec's default formulas. Knows the shards that a MeasuredPerfEstimator asked for; others are a KeyError. Can be pickled."""
+    tables), by TorchRec's default formulas. Knows the shards that a MeasuredPerfEstimator asked for; others are a ValueError. Can be pickled."""
 
     name = "neuroshard"
 
@@ -70,6 +122,8 @@ class MeasuredPerfConfig(EmbeddingPerfEstimatorConfig):
         """(forward, backward) by shard; None: not asked yet."""
         self.reuse: Dict[str, Tuple[float, ...]] = {}
         """Reuse histograms by table; of others DEFAULT_REUSE."""
+        self.sizes: Dict[Tuple[str, str], Dict[PredictedShard, Sizes]] = {}
+        """What TorchRec's coefficients multiply, by sharding type and kernel."""
         self._noting = False
 
     def shard(self, ctx: ShardPerfContext) -> Optional[PredictedShard]:
@@ -99,8 +153,12 @@ class MeasuredPerfConfig(EmbeddingPerfEstimatorConfig):
             return (0.0, 0.0) if ctx.hash_size < 1 else None
         if self._noting:
             self.predictions.setdefault(shard, None)
+            self.sizes.setdefault((ctx.sharding_type, ctx.compute_kernel), {})[shard] = _sizes(ctx, self)
             return 0.0, 0.0
-        return self.predictions[shard]
+        known = self.predictions.get(shard)
+        if known is None:
+            raise ValueError(f"a MeasuredPerfEstimator has to ask for it first: {shard}")
+        return known
 
     @forward_compute
     def predicted_forward(self, ctx: ShardPerfContext) -> float:
@@ -181,6 +239,25 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
         self._ask([shard for shard, known in self._measured.predictions.items() if known is None])
         super().estimate(sharding_options, sharder_data_map)
 
+    def fitted(self) -> FittedPerfConfig:
+        """Coefficients nearest to the predictions of the shards that were asked for so far, by relative error and none below 0; fitted to half of them, drawn
+        at random, `error` is of the rest. They go with the topology's bandwidths. ValueError before any `estimate`."""
+        coefficients, fixed_ms, errors = PerfCoefficientConfig(weighted_kernel_multiplier=0.0), {}, []
+        for key, sizes in self._measured.sizes.items():
+            terms = [torch.tensor(part, dtype=torch.float64) for part in zip(*sizes.values())]
+            known = torch.tensor([self._measured.predictions[shard] for shard in sizes], dtype=torch.float64)
+            drawn = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(0))
+            half, rest = drawn[::2], drawn[1::2]
+            forward, backward = (_nearest(each[half], known[half, at]) for at, each in enumerate(terms))
+            coefficients.by_kernel[key] = EstimatorPerfCoefficients(PerfCoefficient(*forward[1:].tolist()), PerfCoefficient(*backward[1:].tolist()))
+            fixed_ms[key] = (float(forward[0]), float(backward[0]))
+            errors.append(((terms[0] @ forward + terms[1] @ backward) / known.sum(1) - 1).abs()[rest])
+        if not errors:
+            raise ValueError("nothing was estimated yet: there are no shards to fit to")
+        found = torch.cat(errors).sort().values
+        median, p90, worst = (float(found[int(share * (len(found) - 1))]) if len(found) else 0.0 for share in (0.5, 0.9, 1.0))
+        return FittedPerfConfig(coefficients, fixed_ms, FitError(median, p90, worst, len(found)))
+
     def _reuse(self, options: Sequence[ShardingOption]) -> Dict[str, Tuple[float, ...]]:
         """By table; of tables with the same name in several modules, that of all their features."""
         if self._statistics is None:
@@ -214,6 +291,28 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
             return prediction.forward_ms, prediction.backward_ms
         forward = prediction.total_ms / (1 + self._topology.bwd_compute_multiplier)
         return forward, prediction.total_ms - forward
+
+
+def _sizes(ctx: ShardPerfContext, config: HardwarePerfConfig) -> Sizes:
+    evaluator = get_embedding_perf_sharding_evaluator(ctx.sharding_type)
+    read = [evaluator._get_input_read_size(ctx, config), evaluator._get_embedding_lookup_size(ctx)]
+    vectors = [evaluator._get_output_write_size(ctx, evaluator._get_comm_data_type_size(ctx, is_fwd=is_forward)) for is_forward in (True, False)]
+    return Sizes(*([1.0, *(each / ctx.device_bw for each in (*read, written, ctx.hash_size))] for written in vectors))
+
+
+def _nearest(terms: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+    """Coefficients that are not negative, of least squares of the relative errors; those that would be are left out one by one."""
+    relative = terms / times[:, None]
+    scale = relative.norm(dim=0).clamp(min=1e-300)
+    kept = list(range(terms.shape[1]))
+    found = torch.zeros(terms.shape[1], dtype=torch.float64)
+    while kept:
+        solution = torch.linalg.lstsq(relative[:, kept] / scale[kept], torch.ones_like(times)[:, None], driver="gelsd").solution[:, 0]
+        if bool((solution >= 0).all()):
+            found[kept] = solution / scale[kept]
+            break
+        kept.pop(int(solution.argmin()))
+    return found
 
 
 class DeviceFigures(NamedTuple):

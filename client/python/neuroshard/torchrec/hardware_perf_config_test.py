@@ -3,6 +3,8 @@
 hardware_perf_config_test.py PLANNER CLIENT     paths of neuroshard-planner and neuroshard
 """
 
+import dataclasses
+import operator
 import pickle
 import random
 
@@ -28,9 +30,9 @@ TOPOLOGY = gpus(RANKS, RANKS // 2)
 KINDS = {"data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise"}
 
 
-def many_tables():
+def many_tables(widest=128, **more):
     drawn = random.Random(34)
-    return Model(ebc=bags(*(bag(f"t{index}", int(10 ** drawn.uniform(2, 6)), 4 * drawn.randint(1, 32)) for index in range(TABLES))))
+    return Model(ebc=bags(*(bag(f"t{index}", int(10 ** drawn.uniform(2, 6)), 4 * drawn.randint(1, widest // 4)) for index in range(TABLES)), **more))
 
 
 def pooling_factors():
@@ -60,8 +62,9 @@ class MeasuredPerfEstimatorTest(Case):
                 self.assertEqual((shard.perf.fwd_compute, shard.perf.bwd_compute), (0.0, 0.0))
                 continue
             cached = {"cache_load_factor": option.cache_load_factor or 0.2} if option.compute_kernel == "fused_uvm_caching" else {}
-            message = {"rows": rows, "cols": cols, "pooling_factor": option.input_lengths[0] * rows / option.tensor.shape[0], "reuse_histogram": list(reuse),
-                       "weight_dtype": "fp32", "pooling_mode": "sum", "compute_kernel": option.compute_kernel.replace("dense", "fused"), **cached, **more}  # fmt: skip
+            message = {"rows": rows, "cols": cols, "pooling_factor": option.input_lengths[0] * rows / option.tensor.shape[0]}
+            message |= {"weight_dtype": "fp32", "pooling_mode": "sum", "compute_kernel": option.compute_kernel.replace("dense", "fused")}
+            message |= {"reuse_histogram": list(reuse), **cached, **more}
             sets.append({"shards": [message], "batch_size": BATCH if option.sharding_type == "data_parallel" else BATCH * RANKS, "optimizer": optimizer})
             perfs.append(shard.perf)
         with neuroshard.PlannerClient(Programs.address) as client:
@@ -103,8 +106,41 @@ class MeasuredPerfEstimatorTest(Case):
         self.assertEqual(len(plan.plan["ebc"]), TABLES)
         known = pickle.loads(pickle.dumps(perf.config))  # knows the same shards without a service
         self.agree(options(many_tables(), EmbeddingPerfEstimatorV2(TOPOLOGY, constraints, config=known), constraints))
-        with self.assertRaises(KeyError):
+        with self.assertRaisesRegex(ValueError, "a MeasuredPerfEstimator has to ask for it first: PredictedShard.rows=1000"):
             options(small_model(), EmbeddingPerfEstimatorV2(TOPOLOGY, config=known))
+
+    def test_coefficients_say_how_far_off_they_are(self):
+        for model, module, most in (
+            ({"name": "h100-sxm"}, many_tables(), 0.05),
+            ({"name": "h100-sxm"}, many_tables(weighted=True), 0.05),
+            (MODEL, many_tables(), 0.5),
+            (MODEL, many_tables(28), 0.5),  # narrow rows, which TorchRec prices as 32 columns
+        ):
+            constraints = pooling_factors()
+            perf = measured(constraints, cost_model=model)
+            found = options(module, perf, constraints)
+            fitted = pickle.loads(pickle.dumps(perf.fitted()))
+            errors = []
+            priced = options(module, EmbeddingPerfEstimatorV2(TOPOLOGY, constraints, config=fitted), constraints)
+            for own, other in zip(found, priced):
+                compute = [[shard.perf.fwd_compute + shard.perf.bwd_compute for shard in option.shards] for option in (own, other)]
+                errors += [abs(estimate / exact - 1) for exact, estimate in zip(*compute) if exact]
+            errors.sort()
+            self.assertGreater(len(errors), 1000)
+            self.assertLess(errors[len(errors) * 95 // 100], most)
+            self.assertAlmostEqual(fitted.error.p90, errors[len(errors) * 9 // 10], delta=0.2 * fitted.error.p90)
+            for figure in fitted.error[:3]:  # each is of a shard
+                self.assertLess(min(abs(error - figure) for error in errors), 1e-7)
+            # What was fitted is what TorchRec computes of the coefficients.
+            for (kind, kernel), sizes in perf.config.sizes.items():
+                factors = fitted.coefficients.by_kernel[kind, kernel]
+                times = [
+                    shard.perf.fwd_compute for option in priced if (option.sharding_type, option.compute_kernel) == (kind, kernel) for shard in option.shards
+                ]
+                for size in sizes.values():
+                    time = fitted.fixed_ms[kind, kernel][0] + sum(map(operator.mul, dataclasses.astuple(factors.fwd), size.forward[1:]))
+                    self.assertLess(min(abs(each / time - 1) for each in times), 1e-9)
+            print(f"{model['name']}: coefficients of TorchRec and a fixed time are off by {fitted.error}")
 
     def test_conditions_of_lookups(self):
         self.agree(options(small_model(), measured(optimizer="adagrad")), optimizer="adagrad")
@@ -144,6 +180,8 @@ class MeasuredPerfEstimatorTest(Case):
         ):
             with self.assertRaisesRegex(kind, text):
                 measured(**more)
+        with self.assertRaisesRegex(ValueError, "nothing was estimated yet"):
+            measured().fitted()
         with self.assertRaisesRegex(neuroshard.PlannerError, "no-such-model"):
             options(small_model(), measured(cost_model={"name": "no-such-model"}))
         with nobody() as address, self.assertRaises(neuroshard.Unavailable):
