@@ -87,7 +87,7 @@ class FitError(NamedTuple):
 
 class FittedPerfConfig(EmbeddingPerfEstimatorConfig):
     """TorchRec's coefficients by sharding type and kernel, and a fixed time of each, which TorchRec's own do not have: for any shard, without a service.
-    `error` says how far off they are. What was not fitted costs what TorchRec's default formulas say."""
+    `error` says how far off they are. What was not fitted costs what coefficients of 1 say."""
 
     name = "neuroshard-fitted"
     _use_block_usage_penalty = False
@@ -243,7 +243,10 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
         """Coefficients nearest to the predictions of the shards that were asked for so far, by relative error and none below 0; fitted to half of them, drawn
         at random, `error` is of the rest. They go with the topology's bandwidths. ValueError before any `estimate`."""
         coefficients, fixed_ms, errors = PerfCoefficientConfig(weighted_kernel_multiplier=0.0), {}, []
-        for key, sizes in self._measured.sizes.items():
+        for key, all_sizes in self._measured.sizes.items():
+            sizes = {shard: size for shard, size in all_sizes.items() if min(self._measured.predictions[shard] or (0.0,)) > 0}
+            if not sizes:
+                continue
             terms = [torch.tensor(part, dtype=torch.float64) for part in zip(*sizes.values())]
             known = torch.tensor([self._measured.predictions[shard] for shard in sizes], dtype=torch.float64)
             drawn = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(0))

@@ -4,6 +4,7 @@ hardware_perf_config_test.py PLANNER CLIENT     paths of neuroshard-planner and 
 """
 
 import dataclasses
+import math
 import operator
 import pickle
 import random
@@ -141,6 +142,12 @@ class MeasuredPerfEstimatorTest(Case):
                     time = fitted.fixed_ms[kind, kernel][0] + sum(map(operator.mul, dataclasses.astuple(factors.fwd), size.forward[1:]))
                     self.assertLess(min(abs(each / time - 1) for each in times), 1e-9)
             print(f"{model['name']}: coefficients of TorchRec and a fixed time are off by {fitted.error}")
+
+    def test_tables_that_nobody_looks_up_are_not_fitted(self):
+        constraints = {name: ParameterConstraints(pooling_factors=[0.0]) for name in "ab"}
+        perf = measured(constraints, cost_model={"name": "analytic"})
+        options(small_model(), perf, constraints)
+        self.assertTrue(all(math.isfinite(figure) for figure in perf.fitted().error))
 
     def test_conditions_of_lookups(self):
         self.agree(options(small_model(), measured(optimizer="adagrad")), optimizer="adagrad")
