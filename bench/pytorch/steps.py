@@ -64,7 +64,7 @@ def job(seed, ranks):
     request = request_of(seed, ranks, draw.randint(1, 3))
     types = draw.sample(TYPES, draw.randint(1, len(TYPES)))
     request["constraints"]["tables"] = [{"tables": [table["name"]], "sharding_types": [draw.choice(types)]} for table in request["tables"]]
-    request["search"] = {"strategy": "neuroshard"}
+    request["search"] = {"strategy": "refine", "refine_steps": 10}
     return request
 
 
@@ -137,7 +137,8 @@ def choices(client, options, folder):
     for seed in range(len(done), options.choices):
         ranks = RANKS[seed % len(RANKS)]
         request = {**request_of(FIRST_OF_CHOICES + seed, ranks, 1 + seed // 2 % 3), "pipeline_type": "train_sparse_dist"}
-        plans = {"neuroshard": planned(client, {**request, "search": {"strategy": "neuroshard"}}, WITHOUT),
+        # NeuroShard's search has table_wise and column_wise alone, and obeys no constraints.
+        plans = {"neuroshard": planned(client, {**request, "constraints": {}, "search": {"strategy": "neuroshard"}}, WITHOUT),
                  "refine": planned(client, {**request, "search": {"strategy": "refine"}}, WITHOUT),
                  "refine, rates of steps": planned(client, {**request, "search": {"strategy": "refine"}}, WITH)}
         runs = {name: [] for name in plans}

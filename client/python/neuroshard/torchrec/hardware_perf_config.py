@@ -40,6 +40,7 @@ from neuroshard.mapping import as_message
 from neuroshard.torchrec.arguments import check_constraints, check_type
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, FUSED_UVM_CACHING, HOST_KERNELS, STAND_INS, configs_of
+from neuroshard.torchrec.non_negative_fit import fit_non_negative
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -251,7 +252,7 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
             known = torch.tensor([self._measured.predictions[shard] for shard in sizes], dtype=torch.float64)
             drawn = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(0))
             half, rest = drawn[::2], drawn[1::2]
-            forward, backward = (_nearest(each[half], known[half, at]) for at, each in enumerate(terms))
+            forward, backward = (torch.tensor(fit_non_negative(each[half].tolist(), known[half, at].tolist()), dtype=torch.float64) for at, each in enumerate(terms))
             coefficients.by_kernel[key] = EstimatorPerfCoefficients(PerfCoefficient(*forward[1:].tolist()), PerfCoefficient(*backward[1:].tolist()))
             fixed_ms[key] = (float(forward[0]), float(backward[0]))
             errors.append(((terms[0] @ forward + terms[1] @ backward) / known.sum(1) - 1).abs()[rest])
@@ -301,21 +302,6 @@ def _sizes(ctx: ShardPerfContext, config: HardwarePerfConfig) -> Sizes:
     read = [evaluator._get_input_read_size(ctx, config), evaluator._get_embedding_lookup_size(ctx)]
     vectors = [evaluator._get_output_write_size(ctx, evaluator._get_comm_data_type_size(ctx, is_fwd=is_forward)) for is_forward in (True, False)]
     return Sizes(*([1.0, *(each / ctx.device_bw for each in (*read, written, ctx.hash_size))] for written in vectors))
-
-
-def _nearest(terms: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
-    """Coefficients that are not negative, of least squares of the relative errors; those that would be are left out one by one."""
-    relative = terms / times[:, None]
-    scale = relative.norm(dim=0).clamp(min=1e-300)
-    kept = list(range(terms.shape[1]))
-    found = torch.zeros(terms.shape[1], dtype=torch.float64)
-    while kept:
-        solution = torch.linalg.lstsq(relative[:, kept] / scale[kept], torch.ones_like(times)[:, None], driver="gelsd").solution[:, 0]
-        if bool((solution >= 0).all()):
-            found[kept] = solution / scale[kept]
-            break
-        kept.pop(int(solution.argmin()))
-    return found
 
 
 class DeviceFigures(NamedTuple):

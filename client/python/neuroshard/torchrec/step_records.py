@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import math
 import pathlib
@@ -17,11 +16,11 @@ import statistics
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-import numpy
 from google.protobuf import json_format
 
 from neuroshard import PlannerClient, PlannerError, v1
 from neuroshard.checkpoints import model_directory
+from neuroshard.torchrec.non_negative_fit import fit_non_negative
 
 STAGES = ("input_dist", "forward", "backward", "lookup_forward", "lookup_backward")
 KINDS = ("whole_rows", "cut_rows", "replicas")
@@ -100,25 +99,6 @@ def read_records(path: pathlib.Path) -> List[StepRecord]:
     if faults:
         raise ValueError("\n".join(faults))
     return records
-
-
-def fit_non_negative(rows: Sequence[Sequence[float]], times: Sequence[float]) -> List[float]:
-    """The coefficients, none negative, with the least squares of predicted / measured - 1: the best of all subsets of columns whose own fit has no
-    negative one, so exact. For few columns."""
-    matrix = numpy.array(rows, dtype=float) / numpy.array(times, dtype=float)[:, None]
-    columns = matrix.shape[1]
-    best, least = numpy.zeros(columns), math.inf
-    for count in range(1, columns + 1):
-        for subset in itertools.combinations(range(columns), count):
-            part = matrix[:, subset]
-            found, _, rank, _ = numpy.linalg.lstsq(part, numpy.ones(len(part)), rcond=None)
-            if rank < count or (found < 0).any():
-                continue
-            error = float(((part @ found - 1) ** 2).sum())
-            if error < least - 1e-12:
-                best, least = numpy.zeros(columns), error
-                best[list(subset)] = found
-    return [float(value) for value in best]
 
 
 @dataclasses.dataclass

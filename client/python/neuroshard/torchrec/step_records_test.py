@@ -21,7 +21,8 @@ from training import Model, ShardedTraining, bags, copies, local_batches
 
 from neuroshard import PlannerClient, v1
 from neuroshard.torchrec import NeuroShardPlanner, StepRecord, StepRecorder
-from neuroshard.torchrec.step_records import STAGES, StepForecast, errors_left_out, fit_non_negative, fit_rates, main
+from neuroshard.torchrec.non_negative_fit import fit_non_negative
+from neuroshard.torchrec.step_records import STAGES, StepForecast, errors_left_out, fit_rates, main
 
 ADDRESS = None
 KINDS = {"a": "table_wise", "b": "row_wise", "c": "data_parallel", "d": "column_wise"}
