@@ -37,6 +37,7 @@ from neuroshard import PlannerClient  # noqa: E402
 from neuroshard.torchrec.step_records import read_records  # noqa: E402
 
 RANKS = (2, 4)
+MOST_REPLICATED = 20_000  # rows
 TYPES = ("table_wise", "column_wise", "row_wise", "data_parallel", "table_row_wise")
 WITHOUT, WITH = "fbgemm-samples", "cpu-fbgemm"  # models
 FIRST_OF_OTHER_JOBS, FIRST_OF_CHOICES = 1000, 2000  # seeds
@@ -63,7 +64,9 @@ def job(seed, ranks):
     draw = random.Random(-seed)
     request = request_of(seed, ranks, draw.randint(1, 3))
     types = draw.sample(TYPES, draw.randint(1, len(TYPES)))
-    request["constraints"]["tables"] = [{"tables": [table["name"]], "sharding_types": [draw.choice(types)]} for table in request["tables"]]
+    of_large = [kind for kind in types if kind != "data_parallel"] or ["table_wise"]  # gradients of replicas are as large as the table
+    request["constraints"]["tables"] = [{"tables": [table["name"]], "sharding_types": [draw.choice(types if table["num_embeddings"] < MOST_REPLICATED else of_large)]}
+                                        for table in request["tables"]]
     request["search"] = {"strategy": "refine", "refine_steps": 10}
     return request
 
@@ -178,7 +181,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=lambda p: pathlib.Path(p).resolve(), required=True)
     parser.add_argument("--folder", type=lambda p: pathlib.Path(p).resolve(), help="keeps stores, models and records; default: a temporary one")
-    parser.add_argument("--jobs", type=int, default=20, help="to learn from, for each number of ranks")
+    parser.add_argument("--jobs", type=int, default=20, help="to learn from, for each number of ranks; half of them also with train_sparse_dist")
     parser.add_argument("--other-jobs", type=int, default=10, help="to forecast, for each number of ranks and pipeline")
     parser.add_argument("--choices", type=int, default=12, help="requests whose plans are compared")
     parser.add_argument("--rounds", type=int, default=3, help="of the plans of a request")
@@ -191,7 +194,8 @@ def main():
         measured_models(options, folder)
         learnt, model = folder / "steps.jsonl", folder / "models" / WITH / "1"
         with PlannerProcess(options.bin, folder, folder / "models") as planner, PlannerClient(planner.address) as client:
-            recorded(learnt, [(job(seed, ranks), "none") for ranks in RANKS for seed in range(options.jobs)], client, options)
+            recorded(learnt, [(job(seed, ranks), pipeline) for pipeline, jobs in (("none", options.jobs), ("train_sparse_dist", options.jobs // 2))
+                              for ranks in RANKS for seed in range(jobs)], client, options)
             if not model.exists():
                 print(run(sys.executable, "-m", "neuroshard.torchrec.step_records", learnt, "--planner", planner.address, "--model", model.parent.parent / WITHOUT / "1",
                           "--out", model), file=sys.stderr)

@@ -47,7 +47,8 @@ class CommInSteps final : public CommModel {
       : comm_(std::move(comm)),
         rates_(rates),
         modules_(conditions.modules),
-        exposes_input_dist_(conditions.pipeline_type == PipelineType::kNone) {}
+        input_dist_share_(conditions.pipeline_type == PipelineType::kNone ? 1
+                                                                          : rates.pipelined_share) {}
 
   CommLoad Load(const ShardFeatures& shard) const override {
     CommLoad load = comm_->Load(shard);
@@ -72,7 +73,7 @@ class CommInSteps final : public CommModel {
   CommSetup SetupOf(const ShardKinds& kinds) const override {
     CommSetup setup = comm_->SetupOf(kinds);
     const double exchange_ms = TimeOf(rates_.exchange, kinds.exchanges);
-    const double ids_ms = exposes_input_dist_ ? TimeOf(rates_.input_dist, kinds.exchanges) : 0;
+    const double ids_ms = input_dist_share_ * TimeOf(rates_.input_dist, kinds.exchanges);
     setup.forward_ms = static_cast<float>(setup.forward_ms * rates_.comm_scale +
                                           exchange_ms * rates_.forward_share + ids_ms);
     setup.backward_ms = static_cast<float>(setup.backward_ms * rates_.comm_scale +
@@ -93,7 +94,7 @@ class CommInSteps final : public CommModel {
   const std::shared_ptr<const CommModel> comm_;
   const StepRates rates_;
   const std::vector<std::uint64_t> modules_;
-  const bool exposes_input_dist_;
+  const double input_dist_share_;
 };
 
 }  // namespace

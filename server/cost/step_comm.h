@@ -11,8 +11,8 @@ namespace neuroshard {
 
 // Returns `comm` with the scale and the time of each exchange of `rates`. Loads name the exchange
 // that their shards are part of (ShardKinds::exchanges), so a placement pays once for each module
-// and sharding type that it has. Where the distribution of ids is exposed its exchanges are counted
-// in the forward stage. Immutable, so thread-safe.
+// and sharding type that it has. The exchanges of ids are counted in the forward stage, all of their
+// time without a pipeline and a share of it with one. Immutable, so thread-safe.
 std::shared_ptr<const CommModel> WithSteps(std::shared_ptr<const CommModel> comm,
                                            const StepRates& rates,
                                            const PricingConditions& conditions);

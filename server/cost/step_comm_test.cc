@@ -19,7 +19,8 @@ StepRates Rates() {
           .exchange = {.whole_rows_ms = 1, .cut_rows_ms = 10, .replicas_ms = 100},
           .forward_share = 0.25,
           .input_dist_scale = 3,
-          .input_dist = {.whole_rows_ms = 1000, .cut_rows_ms = 10'000}};
+          .input_dist = {.whole_rows_ms = 1000, .cut_rows_ms = 10'000},
+          .pipelined_share = 0};
 }
 
 PricingConditions Conditions(std::vector<Table> tables, PipelineType pipeline = {}) {
@@ -85,6 +86,11 @@ TEST(StepCommTest, ExchangesOfIdsCountWhereNoPipelineHidesThem) {
   const auto plain = WithSteps(base, Rates(), exposed);
   EXPECT_FLOAT_EQ(plain->SetupOf(kinds(*plain)).forward_ms,
                   pipelined->SetupOf(kinds(*pipelined)).forward_ms + 11'000);
+  StepRates not_all_hidden = Rates();
+  not_all_hidden.pipelined_share = 0.5;
+  const auto partly = WithSteps(base, not_all_hidden, hidden);
+  EXPECT_FLOAT_EQ(partly->SetupOf(kinds(*partly)).forward_ms,
+                  pipelined->SetupOf(kinds(*pipelined)).forward_ms + 5'500);
   EXPECT_EQ(plain->SetupOf(kinds(*plain)).backward_ms,
             pipelined->SetupOf(kinds(*pipelined)).backward_ms);
 }

@@ -34,7 +34,7 @@ constexpr RealRange kCostMs{1e-12, 1e12};
 constexpr RealRange kFactor{1e-6, 1e6};
 constexpr RealRange kNsPerUnit{0, 1e6};
 constexpr RealRange kMsOfExchange{0, 1e4};
-constexpr RealRange kScale{1e-3, 1e3};  // of recorded steps to what was measured alone
+
 
 // Names of all collectives, in the order of the letters.
 std::vector<std::string_view> CollectiveNames() {
@@ -275,14 +275,15 @@ void Describe(ManifestFields& fields, MeasuredSteps& steps) {
   fields.Sections<StepRates>(
       "rates", &steps.rates, [&](ManifestFields& of_ranks, StepRates& rates) {
         of_ranks.Number("num_ranks", &rates.num_ranks, kAtLeastTwoRanks);
-        of_ranks.Number("compute_scale", &rates.compute_scale, kScale);
-        of_ranks.Number("comm_scale", &rates.comm_scale, kScale);
+        of_ranks.Number("compute_scale", &rates.compute_scale, kFactor);
+        of_ranks.Number("comm_scale", &rates.comm_scale, kFactor);
         of_ranks.FlowSection("exchange_ms",
                              [&](ManifestFields& times) { Describe(times, rates.exchange); });
         of_ranks.Number("forward_share", &rates.forward_share, {0, 1});
-        of_ranks.Number("input_dist_scale", &rates.input_dist_scale, kScale);
+        of_ranks.Number("input_dist_scale", &rates.input_dist_scale, kFactor);
         of_ranks.FlowSection("input_dist_ms",
                              [&](ManifestFields& times) { Describe(times, rates.input_dist); });
+    of_ranks.Number("pipelined_share", &rates.pipelined_share, {0, 100});
         if (of_ranks.reads() && rates.num_ranks <= before) {
           of_ranks.reader().AddViolation(
               "num_ranks", fmt::format("must rise from entry to entry, got {} after {}",

@@ -343,7 +343,8 @@ TEST(UniversalManifestTest, IsReadAsItIsWritten) {
                                          .comm_scale = 0.75,
                                          .forward_share = 0.375,
                                          .input_dist_scale = 2,
-                                         .input_dist = {1, 2, 0}}}};
+                                         .input_dist = {1, 2, 0},
+                                         .pipelined_share = 0.5}}};
       }
       const auto text = FormatModelManifest(manifest);
       ASSERT_TRUE(text.ok()) << text.status();
@@ -473,13 +474,14 @@ TEST(UniversalManifestTest, FaultsOfStepsHaveTheirPaths) {
       "steps:\n  rates:\n"
       "    - {num_ranks: 4, compute_scale: 0, comm_scale: 1, exchange_ms: {whole_rows: -1,"
       " cut_rows: 1}, forward_share: 1.5, input_dist_scale: 1, input_dist_ms: {whole_rows: 1,"
-      " cut_rows: 1, replicas: .inf}}\n"
+      " cut_rows: 1, replicas: .inf}, pipelined_share: -1}\n"
       "    - {num_ranks: 2}\n";
   EXPECT_THAT(FaultyFields(ParseModelManifest(text + of_steps).status()),
               ::testing::IsSupersetOf(
                   {"steps.rates[0].compute_scale", "steps.rates[0].exchange_ms.whole_rows",
                    "steps.rates[0].exchange_ms.replicas", "steps.rates[0].forward_share",
-                   "steps.rates[0].input_dist_ms.replicas", "steps.rates[1].num_ranks",
+                   "steps.rates[0].input_dist_ms.replicas", "steps.rates[0].pipelined_share",
+                   "steps.rates[1].num_ranks",
                    "steps.rates[1].exchange_ms"}));
   EXPECT_THAT(FaultyFields(ParseModelManifest(text + "steps: {rates: []}\n").status()),
               ElementsAre("steps.rates"));

@@ -129,7 +129,9 @@ class StepRecorder:
         if self._backward_begin is None:
             self._backward_begin = self._clock.mark()
         if replicas:
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+            # Behind the callback in which DistributedDataParallel waits for its all-reduces, which it queues later than this.
+            queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+            queue_callback(lambda: queue_callback(self._end_backward))
 
     def _end_backward(self) -> None:
         if self._backward_begin is not None:

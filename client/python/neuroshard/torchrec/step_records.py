@@ -28,6 +28,7 @@ CUT_ROWS = ("row_wise", "table_row_wise", "grid_shard", "row_wise_subset")
 LEAST_RECORDS = 5  # of a number of ranks
 _LEAST_SCALE = 1e-3  # 0 would make what has no price free
 _FITS = 4
+_MOST_SHARE = 100.0
 
 
 @dataclasses.dataclass
@@ -77,6 +78,11 @@ class StepRecord:
         return max(rank["forward"] + rank["backward"] for rank in self.ranks)
 
     @property
+    def pipelined(self) -> bool:
+        """Whether ids were distributed beside the batch before."""
+        return self.request.pipeline_type not in ("", "none")
+
+    @property
     def input_dist_ms(self) -> float:
         return max(rank["input_dist"] for rank in self.ranks)
 
@@ -112,6 +118,7 @@ class StepRates:
     forward_share: float
     input_dist_scale: float
     input_dist_ms: List[float]
+    pipelined_share: float = 0.0
 
     def rank_ms(self, forecast: StepForecast, rank: int) -> float:
         return self.compute_scale * forecast.compute_ms[rank] + self.comm_scale * forecast.comm_ms[rank] + _dot(self.exchange_ms, forecast.exchanges)
@@ -120,7 +127,9 @@ class StepRates:
         return max(range(self.num_ranks), key=lambda rank: self.rank_ms(forecast, rank))
 
     def step_ms(self, forecast: StepForecast) -> float:
-        return self.rank_ms(forecast, self.slowest_rank(forecast))
+        """Without the distribution of ids, but for what a pipeline does not hide of it."""
+        hidden = self.pipelined_share * _dot(self.input_dist_ms, forecast.exchanges) if forecast.pipelined else 0.0
+        return self.rank_ms(forecast, self.slowest_rank(forecast)) + hidden
 
 
 @dataclasses.dataclass
@@ -131,6 +140,7 @@ class StepForecast:
     comm_ms: List[float]
     input_dist_ms: float  # of the slowest rank
     exchanges: List[int]  # StepRecord.exchanges
+    pipelined: bool = False
 
 
 def _dot(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -139,22 +149,32 @@ def _dot(values: Sequence[float], weights: Sequence[float]) -> float:
 
 def forecast_of(record: StepRecord, cost: v1.PlanCost) -> StepForecast:
     return StepForecast([rank.compute_ms for rank in cost.ranks], [rank.forward_comm_ms + rank.backward_comm_ms for rank in cost.ranks],
-                        max(rank.input_dist_ms for rank in cost.ranks), record.exchanges())
+                        max(rank.input_dist_ms for rank in cost.ranks), record.exchanges(), record.pipelined)
 
 
 def fit_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> StepRates:
-    """Of records at one number of ranks."""
-    forward = sum(rank["forward"] - rank["lookup_forward"] for record in records for rank in record.ranks)
-    backward = sum(rank["backward"] - rank["lookup_backward"] for record in records for rank in record.ranks)
-    ids = [(record.input_dist_ms, each) for record, each in zip(records, forecasts) if record.input_dist_ms > 0]
+    """Of records at one number of ranks: from those without a pipeline, or from all where there are few of them; then what a pipeline does not hide."""
+    pairs = list(zip(records, forecasts))
+    plain = [pair for pair in pairs if not pair[1].pipelined]
+    rates = _fit_steps(plain if len(plain) >= LEAST_RECORDS else pairs)
+    beside = [(record.step_ms - rates.step_ms(each), _dot(rates.input_dist_ms, each.exchanges), record.step_ms) for record, each in pairs if each.pipelined]
+    weight = sum((ids / step) ** 2 for _, ids, step in beside)
+    share = sum(left * ids / step**2 for left, ids, step in beside) / weight if weight > 0 else 0.0
+    return dataclasses.replace(rates, pipelined_share=min(max(0.0, share), _MOST_SHARE))
+
+
+def _fit_steps(pairs: Sequence[Tuple[StepRecord, StepForecast]]) -> StepRates:
+    ranks = [rank for record, _ in pairs for rank in record.ranks]
+    forward, backward = (sum(rank[stage] - rank[f"lookup_{stage}"] for rank in ranks) for stage in ("forward", "backward"))
+    ids = [(record.input_dist_ms, each) for record, each in pairs if record.input_dist_ms > 0]
     rows = [[each.input_dist_ms, *each.exchanges[:2]] for _, each in ids]
     scale, *input_dist = fit_non_negative(rows, [ms for ms, _ in ids]) if ids else [1.0, 0.0, 0.0]
-    rates = StepRates(len(records[0].ranks), 1.0, 1.0, [0.0, 0.0, 0.0], forward / max(1e-9, forward + backward), max(scale, _LEAST_SCALE), [*input_dist, 0.0])
+    rates = StepRates(len(pairs[0][0].ranks), 1.0, 1.0, [0.0, 0.0, 0.0], forward / max(1e-9, forward + backward), max(scale, _LEAST_SCALE), [*input_dist, 0.0])
     # Which rank of a plan is the slowest depends on the rates.
     for _ in range(_FITS):
-        slowest = [rates.slowest_rank(each) for each in forecasts]
-        rows = [[each.compute_ms[rank], each.comm_ms[rank], *each.exchanges] for each, rank in zip(forecasts, slowest)]
-        compute, comm, *exchange = fit_non_negative(rows, [record.step_ms for record in records])
+        slowest = [rates.slowest_rank(each) for _, each in pairs]
+        rows = [[each.compute_ms[rank], each.comm_ms[rank], *each.exchanges] for (_, each), rank in zip(pairs, slowest)]
+        compute, comm, *exchange = fit_non_negative(rows, [record.step_ms for record, _ in pairs])
         rates = dataclasses.replace(rates, compute_scale=max(compute, _LEAST_SCALE), comm_scale=max(comm, _LEAST_SCALE), exchange_ms=exchange)
     return rates
 
@@ -184,6 +204,7 @@ def section_of(rates: Sequence[StepRates]) -> str:
             f"      forward_share: {of.forward_share:.6g}",
             f"      input_dist_scale: {of.input_dist_scale:.6g}",
             f"      input_dist_ms: {times(of.input_dist_ms)}",
+            f"      pipelined_share: {of.pipelined_share:.6g}",
         ]
     return "\n".join(lines) + "\n"
 

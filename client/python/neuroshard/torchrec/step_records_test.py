@@ -66,6 +66,24 @@ def every_stage_is_timed():
         raise AssertionError("a record of no plan")
 
 
+def a_backward_pass_ends_behind_the_gradients_of_replicas():
+    _, sharded = recorder_of_a_sharded_model(KINDS)
+    recorder = StepRecorder(sharded.model)
+    replicas = [parameter for name, parameter in sharded.model.named_parameters() if name.endswith(".c.weight")]
+    assert replicas
+    at_end, end = [], recorder._end_backward
+
+    def watched_end():
+        at_end[:] = [parameter.grad.clone() for parameter in replicas]
+        end()
+
+    recorder._end_backward = watched_end
+    for step in range(3):
+        sharded.step(local_batches(two_modules(), step)[dist.get_rank()])
+        recorder.step()
+        assert all(bool((before == parameter.grad).all()) for before, parameter in zip(at_end, replicas)), step
+
+
 def nothing_recorded():
     _, sharded = recorder_of_a_sharded_model(KINDS)
     recorder = StepRecorder(sharded.model)
@@ -119,17 +137,23 @@ class FitTest(unittest.TestCase):
 
     def test_what_is_left_out_is_forecast_by_the_others(self):
         records, forecasts = [], []
-        for job in range(12):
-            # The rank with more compute is the slower one, not the one with more in sum.
-            forecast = StepForecast([2.0 + job % 3, 1.0], [2.0 + job % 5, 3.5 + job % 3 + job % 5], 1.0, [1 + job % 2, job % 3, job % 4 // 3])
+        for job in range(24):
+            # The rank with more compute is the slower one, not the one with more in sum. A pipeline leaves 0.4 of what ids take.
+            forecast = StepForecast([2.0 + job % 3, 1.0], [2.0 + job % 5, 3.5 + job % 3 + job % 5], 1.0, [1 + job % 2, job % 3, job % 4 // 3], job % 4 == 2)
+            ids = 0.5 * forecast.exchanges[0] + 0.75 * forecast.exchanges[1]
             step = max(4 * compute + comm for compute, comm in zip(forecast.compute_ms, forecast.comm_ms)) + 3 * forecast.exchanges[0] + forecast.exchanges[1]
-            rank = {"forward": step / 4, "backward": 3 * step / 4, "lookup_forward": 0.0, "lookup_backward": 0.0, "input_dist": 1.0}
-            records.append(StepRecord(v1.ShardPlanRequest(), v1.Plan(world_size=2), [rank, rank]))
+            step += 0.4 * ids if forecast.pipelined else 0
+            rank = {"forward": step / 4, "backward": 3 * step / 4, "lookup_forward": 0.0, "lookup_backward": 0.0, "input_dist": 2.0 + ids}
+            records.append(StepRecord(v1.ShardPlanRequest(pipeline_type="train_sparse_dist" if forecast.pipelined else "none"), v1.Plan(world_size=2), [rank, rank]))
             forecasts.append(forecast)
         self.assertLess(max(map(abs, errors_left_out(records, forecasts))), 1e-6)
         rates = fit_rates(records, forecasts)
-        self.assertAlmostEqual(rates.compute_scale, 4)
-        self.assertAlmostEqual(rates.forward_share, 0.25)
+        for found, expected in ((rates.compute_scale, 4), (rates.comm_scale, 1), (rates.forward_share, 0.25), (rates.pipelined_share, 0.4), (rates.input_dist_scale, 2)):
+            self.assertAlmostEqual(found, expected)
+        # Of jobs that all have a pipeline, steps are learned as they are.
+        pipelined = [(record, forecast) for record, forecast in zip(records, forecasts) if forecast.pipelined]
+        of_them = fit_rates(*map(list, zip(*pipelined)))
+        self.assertLess(max(abs(of_them.step_ms(forecast) / record.step_ms - 1) for record, forecast in pipelined), 1e-6)
 
 
 class CommandTest(unittest.TestCase):
@@ -201,7 +225,10 @@ class CommandTest(unittest.TestCase):
 
 class RecorderTest(unittest.TestCase):
     def test_on_ranks(self):
-        faults = run_on_ranks({"every stage is timed": every_stage_is_timed, "nothing recorded": nothing_recorded}, 2, 2)
+        faults = run_on_ranks({
+            "every stage is timed": every_stage_is_timed, "nothing recorded": nothing_recorded,
+            "a backward pass ends behind the gradients of replicas": a_backward_pass_ends_behind_the_gradients_of_replicas,
+        }, 2, 2)
         self.assertEqual({name: found for name, found in faults.items() if found}, {})
 
 
