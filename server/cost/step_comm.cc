@@ -48,7 +48,8 @@ class CommInSteps final : public CommModel {
         rates_(rates),
         modules_(conditions.modules),
         input_dist_share_(conditions.pipeline_type == PipelineType::kNone ? 1
-                                                                          : rates.pipelined_share) {}
+                                                                          : rates.pipelined_share) {
+  }
 
   CommLoad Load(const ShardFeatures& shard) const override {
     CommLoad load = comm_->Load(shard);

@@ -35,7 +35,6 @@ constexpr RealRange kFactor{1e-6, 1e6};
 constexpr RealRange kNsPerUnit{0, 1e6};
 constexpr RealRange kMsOfExchange{0, 1e4};
 
-
 // Names of all collectives, in the order of the letters.
 std::vector<std::string_view> CollectiveNames() {
   std::vector<std::string_view> names;
@@ -283,7 +282,7 @@ void Describe(ManifestFields& fields, MeasuredSteps& steps) {
         of_ranks.Number("input_dist_scale", &rates.input_dist_scale, kFactor);
         of_ranks.FlowSection("input_dist_ms",
                              [&](ManifestFields& times) { Describe(times, rates.input_dist); });
-    of_ranks.Number("pipelined_share", &rates.pipelined_share, {0, 100});
+        of_ranks.Number("pipelined_share", &rates.pipelined_share, {0, 100});
         if (of_ranks.reads() && rates.num_ranks <= before) {
           of_ranks.reader().AddViolation(
               "num_ranks", fmt::format("must rise from entry to entry, got {} after {}",
