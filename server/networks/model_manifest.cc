@@ -273,6 +273,7 @@ void Describe(ManifestFields& fields, MeasuredSteps& steps) {
   int before = 0;
   fields.Sections<StepRates>(
       "rates", &steps.rates, [&](ManifestFields& of_ranks, StepRates& rates) {
+        if (of_ranks.reads()) of_ranks.reader().Require({"exchange_ms", "input_dist_ms"});
         of_ranks.Number("num_ranks", &rates.num_ranks, kAtLeastTwoRanks);
         of_ranks.Number("compute_scale", &rates.compute_scale, kFactor);
         of_ranks.Number("comm_scale", &rates.comm_scale, kFactor);

@@ -481,9 +481,9 @@ TEST(UniversalManifestTest, FaultsOfStepsHaveTheirPaths) {
                   {"steps.rates[0].compute_scale", "steps.rates[0].exchange_ms.whole_rows",
                    "steps.rates[0].exchange_ms.replicas", "steps.rates[0].forward_share",
                    "steps.rates[0].input_dist_ms.replicas", "steps.rates[0].pipelined_share",
-                   "steps.rates[1].num_ranks"}));
+                   "steps.rates[1].num_ranks", "steps.rates[1].exchange_ms"}));
   EXPECT_THAT(FaultyFields(ParseModelManifest(text + "steps: {rates: []}\n").status()),
-              Contains("steps.rates"));
+              ElementsAre("steps.rates"));
 }
 
 TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {

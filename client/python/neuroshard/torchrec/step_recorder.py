@@ -43,7 +43,7 @@ class _CudaClock:
 
 
 class StepRecorder:
-    """Times the embedding part of each step of a sharded model; under 1 % of a step. One thread, the trainer's.
+    """Times the embedding part of each step of a sharded model. One thread, the trainer's.
 
         recorder = StepRecorder(model)      # DistributedModelParallel, before the pipeline is made
         for batch in batches:

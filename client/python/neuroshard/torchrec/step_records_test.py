@@ -66,6 +66,25 @@ def every_stage_is_timed():
         raise AssertionError("a record of no plan")
 
 
+def a_backward_pass_ends_behind_the_gradients_of_replicas():
+    _, sharded = recorder_of_a_sharded_model(KINDS)
+    recorder = StepRecorder(sharded.model)
+    replicas = [parameter for name, parameter in sharded.model.named_parameters() if name.endswith(".c.weight")]
+    assert replicas
+    at_end, end = [], recorder._end_backward
+
+    def watched_end():
+        # Lookups that end before have ends of their own; the last counts.
+        at_end[:] = [parameter.grad.clone() for parameter in replicas if parameter.grad is not None]
+        end()
+
+    recorder._end_backward = watched_end
+    for step in range(3):
+        sharded.step(local_batches(two_modules(), step)[dist.get_rank()])
+        recorder.step()
+        assert len(at_end) == len(replicas) and all(bool((before == parameter.grad).all()) for before, parameter in zip(at_end, replicas)), step
+
+
 def nothing_recorded():
     _, sharded = recorder_of_a_sharded_model(KINDS)
     recorder = StepRecorder(sharded.model)
@@ -209,6 +228,7 @@ class RecorderTest(unittest.TestCase):
     def test_on_ranks(self):
         faults = run_on_ranks({
             "every stage is timed": every_stage_is_timed, "nothing recorded": nothing_recorded,
+            "a backward pass ends behind the gradients of replicas": a_backward_pass_ends_behind_the_gradients_of_replicas,
         }, 2, 2)
         self.assertEqual({name: found for name, found in faults.items() if found}, {})
 
