@@ -2,7 +2,7 @@
 """Is the sharder whose plan a model calls the fastest the one whose plan trains the fastest? The protocol of Lin et al. (2404.12674), on CPUs.
 
     build/pytorch/bin/python bench/pytorch/steps.py --bin build/release/bin --folder FOLDER              makes the model
-    build/pytorch/bin/python bench/pytorch/fastest_sharder.py --bin build/release/bin --folder FOLDER    about 30 minutes on 2 cores
+    build/pytorch/bin/python bench/pytorch/fastest_sharder.py --bin build/release/bin --folder FOLDER    about an hour on 2 cores
 
 Tasks of twelve heavy tables (public trace, pooling of 20 and more), whole tables on ranks. Seven sharders place them: naive (equally many tables in
 the order of the request), chunked (in the order of the request, equal bytes a rank), random, and greedy by bytes, by lookups, by lookups to rows and by
