@@ -211,7 +211,8 @@ void PlannerMetrics::Replace(prometheus::Family<prometheus::Gauge>& family, Gaug
   Gauges gone = std::move(gauges);
   gauges.clear();
   for (const auto& [labels, value] : values) {
-    prometheus::Gauge& gauge = family.Add(labels);
+    // With its value from the start: a scrape between Add and Set would read 0.
+    prometheus::Gauge& gauge = family.Add(labels, value);
     gauge.Set(value);
     gauges[labels] = &gauge;
     gone.erase(labels);
