@@ -211,10 +211,8 @@ void PlannerMetrics::Replace(prometheus::Family<prometheus::Gauge>& family, Gaug
   Gauges gone = std::move(gauges);
   gauges.clear();
   for (const auto& [labels, value] : values) {
-    // With its value from the start: a scrape between Add and Set would read 0.
-    prometheus::Gauge& gauge = family.Add(labels, value);
-    gauge.Set(value);
-    gauges[labels] = &gauge;
+    gauges[labels] = &family.Add(labels, value);  // a scrape before Set reads no 0
+    gauges[labels]->Set(value);                   // of one that was there
     gone.erase(labels);
   }
   for (const auto& [labels, gauge] : gone) family.Remove(gauge);

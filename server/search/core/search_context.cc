@@ -30,8 +30,10 @@ constexpr double kWorkNsATable = 1e5;
 constexpr double kWorkNsARankWithHostMemory = 4e6;
 constexpr double kMinWorkNs = 1e8;
 constexpr double kMinWorkNsWithHostMemory = 5e7;
-// A search by default goes on, twice as long each time, while the second half of its work made the
-// plan cheaper by this share, and up to this much work.
+// A search by default does so many times the work of a quick one, and goes on, twice as long each
+// time, while the last three quarters of its work made the plan cheaper by this share, and up to
+// this much work.
+constexpr double kDefaultFactor = 4;
 constexpr double kLeastGain = 1e-3;
 constexpr double kMaxDefaultWorkNs = 5e9;
 constexpr double kThoroughFactor = 100;
@@ -98,7 +100,8 @@ bool SearchContext::ShouldStop() {
 
 void SearchContext::Begin(const SearchStage& stage) {
   stage_ = stage;
-  known_cost_ms_ = checked_cost_ms_ = std::numeric_limits<double>::infinity();
+  known_cost_ms_ = std::numeric_limits<double>::infinity();
+  checked_costs_ms_.fill(known_cost_ms_);
   const SearchOptions& search = request_.search;
   if (uses_time_budget() || search.refine_steps.has_value()) {
     end_ns_ = next_check_ns_ = std::numeric_limits<double>::infinity();
@@ -106,18 +109,22 @@ void SearchContext::Begin(const SearchStage& stage) {
   }
   end_ns_ = QuickWorkNs(request_, stage);
   if (search.effort == SearchEffort::kThorough) end_ns_ *= kThoroughFactor;
-  next_check_ns_ = search.effort == SearchEffort::kDefault ? end_ns_ / 2 : end_ns_;
+  next_check_ns_ = end_ns_;
+  if (search.effort != SearchEffort::kDefault) return;
+  end_ns_ = std::max(end_ns_, std::min(kDefaultFactor * end_ns_, kMaxDefaultWorkNs));
+  next_check_ns_ = end_ns_ / kDefaultFactor;
 }
 
 bool SearchContext::GoesOn() {
   if (request_.search.effort != SearchEffort::kDefault) return false;
-  const bool pays = known_cost_ms_ < (1 - kLeastGain) * checked_cost_ms_;
   if (work_ns_ >= end_ns_) {
+    const bool pays = known_cost_ms_ < (1 - kLeastGain) * checked_costs_ms_.front();
     if (!pays || 2 * end_ns_ > kMaxDefaultWorkNs) return false;
     end_ns_ *= 2;
   }
-  checked_cost_ms_ = known_cost_ms_;
-  next_check_ns_ = end_ns_;
+  std::rotate(checked_costs_ms_.begin(), checked_costs_ms_.begin() + 1, checked_costs_ms_.end());
+  checked_costs_ms_.back() = known_cost_ms_;
+  while (next_check_ns_ <= work_ns_) next_check_ns_ *= 2;
   return true;
 }
 

@@ -111,7 +111,8 @@ class SearchContext {
 
  private:
   Status Take(Plan plan, PlanCost cost);
-  // At the end of the work given so far, and halfway there: whether there is more to do.
+  // At the end of the work given so far, and whenever it has doubled before: whether there is more
+  // to do.
   bool GoesOn();
 
   const PlanRequest& request_;
@@ -129,7 +130,8 @@ class SearchContext {
   double end_ns_ = 0;
   double next_check_ns_ = 0;
   double known_cost_ms_ = std::numeric_limits<double>::infinity();
-  double checked_cost_ms_ = std::numeric_limits<double>::infinity();  // at the last check
+  // At the last checks, the oldest first; infinite before there were as many.
+  std::array<double, 2> checked_costs_ms_{};
   double progress_ = 0;
   bool stopped_ = false;
 };

@@ -29,24 +29,24 @@ double EndOfWork(SearchEffort effort, const Cost& cost_ms) {
   return context.work_ns() / kQuickNs;
 }
 
-double Half(double work) { return work < 0.4 ? 100 : 99; }
+double Falling(double work) { return 100 / (1 + work); }
 
 TEST(SearchContextTest, TheEffortSaysHowMuchWorkThereIs) {
-  EXPECT_NEAR(EndOfWork(SearchEffort::kQuick, Half), 1, 0.01);
-  EXPECT_NEAR(EndOfWork(SearchEffort::kThorough, Half), 100, 0.01);
+  EXPECT_NEAR(EndOfWork(SearchEffort::kQuick, Falling), 1, 0.01);
+  EXPECT_NEAR(EndOfWork(SearchEffort::kThorough, Falling), 100, 0.01);
 }
 
 TEST(SearchContextTest, ByDefaultMoreIsDoneAsLongAsItPays) {
-  EXPECT_NEAR(EndOfWork(SearchEffort::kDefault, Half), 1, 0.01) << "nothing in the second half";
-  EXPECT_NEAR(EndOfWork(SearchEffort::kDefault, [](double work) { return work < 0.9 ? 100 : 99; }),
-              2, 0.01);
-  EXPECT_NEAR(
-      EndOfWork(SearchEffort::kDefault, [](double work) { return work < 0.9 ? 100 : 99.95; }), 1,
-      0.01)
-      << "less than a thousandth";
+  const auto end = [](double gain_at, double cost_ms) {
+    return EndOfWork(SearchEffort::kDefault,
+                     [&](double work) { return work < gain_at ? 100 : cost_ms; });
+  };
+  EXPECT_NEAR(end(0.9, 99), 4, 0.01) << "nothing in the last three quarters";
+  EXPECT_NEAR(end(1.1, 99), 8, 0.01);
+  EXPECT_NEAR(end(2.1, 99), 16, 0.01);
+  EXPECT_NEAR(end(1.1, 99.95), 4, 0.01) << "less than a thousandth";
   // A plan that becomes cheaper all the time: twice as long until the end would be beyond 5 s.
-  EXPECT_NEAR(EndOfWork(SearchEffort::kDefault, [](double work) { return 100 / (1 + work); }), 32,
-              0.01);
+  EXPECT_NEAR(EndOfWork(SearchEffort::kDefault, Falling), 32, 0.01);
 }
 
 TEST(SearchContextTest, StagesBeginAnew) {

@@ -13,6 +13,15 @@ namespace {
 // Rounds in a row, each from the incumbent after a small random change, that are no better than it
 // before a restart.
 constexpr int kRoundsBeforeRestart = 5;
+// No rounds where the descent from a restart ends above the best of all by this share of its cost.
+constexpr double kMaxGap = 0.02;
+// Of the random changes, those that ruin and recreate ranks.
+constexpr double kRuinShare = 0.7;
+// The best solutions of restarts that are kept, those it takes for a crossover, and how many of the
+// restarts are one then.
+constexpr std::size_t kMaxElites = 8;
+constexpr std::size_t kMinElites = 2;
+constexpr double kCrossoverShare = 0.8;
 // Such rounds over all restarts before the search ends, besides one a table and rank.
 constexpr std::int64_t kMinFruitlessRounds = 40;
 // A move has to gain this share of the cost.
@@ -45,6 +54,7 @@ LocalSearch::LocalSearch(Workbench& bench, int start)
       solution_(bench.solution),
       rank_moves_(bench.context, bench.layouts, bench.shard_table, bench.rank_costs),
       table_moves_(bench.context, bench.rules, bench.layouts, bench.shard_table),
+      perturbation_(bench, table_moves_),
       list_(pricer_.batch_size()),
       random_(context_.request().search.seed.value_or(0) +
               kGoldenGamma * static_cast<std::uint64_t>(start)),
@@ -66,23 +76,55 @@ Status LocalSearch::Run() {
   }
   while (true) {
     NS_RETURN_IF_ERROR(Iterate());
-    if (Ended()) break;
-    if (initial_.Restart(published_cost_ms_, random_, solution_)) {
-      UpdateIncumbent();
-      continue;
-    }
-    // Where two memories are scarce, no construction may fit.
-    if (!residency_moves_.has_value()) break;
-    RestartFromIncumbent();
-    pricer_.PriceSolution(solution_);
+    if (Ended() || !Restart()) break;
   }
   return absl::OkStatus();
+}
+
+bool LocalSearch::Restart() {
+  NoteElite();
+  const bool may_cross = elites_.size() >= kMinElites && random_.UniformReal() < kCrossoverShare;
+  if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_, solution_)) {
+    UpdateIncumbent();
+    return true;
+  }
+  // Where two memories are scarce, no construction may fit.
+  if (!residency_moves_.has_value()) return false;
+  RestartFromIncumbent();
+  return true;
+}
+
+void LocalSearch::NoteElite() {
+  const auto is_same = [&](const Elite& elite) {
+    return std::abs(elite.cost_ms - best_cost_ms_) < kMinGain * best_cost_ms_;
+  };
+  if (std::any_of(elites_.begin(), elites_.end(), is_same)) return;
+  const auto place =
+      std::upper_bound(elites_.begin(), elites_.end(), best_cost_ms_,
+                       [](double cost_ms, const Elite& elite) { return cost_ms < elite.cost_ms; });
+  elites_.insert(place, {best_cost_ms_, best_});
+  if (elites_.size() > kMaxElites) elites_.pop_back();
+}
+
+// Mostly of the best ones, with any other.
+bool LocalSearch::CrossElites() {
+  const std::uint64_t count = elites_.size();
+  const std::uint64_t first = std::min(random_.Below(count), random_.Below(count));
+  std::uint64_t second = random_.Below(count - 1);
+  if (second >= first) ++second;
+  if (!perturbation_.Cross(elites_[first].units, elites_[second].units, random_)) return false;
+  pricer_.PriceSolution(solution_);
+  return true;
 }
 
 Status LocalSearch::Iterate() {
   NS_RETURN_IF_ERROR(Descend());
   pricer_.WeighWork();
   NS_RETURN_IF_ERROR(Descend());
+  if (best_cost_ms_ > (1 + kMaxGap) * published_cost_ms_) {
+    ++fruitless_rounds_;
+    return absl::OkStatus();
+  }
   for (int round = 0; round < kRoundsBeforeRestart && !Ended(); ++round) {
     RestartFromIncumbent();
     Perturb();
@@ -282,33 +324,22 @@ void LocalSearch::UpdateIncumbent() {
   best_cost_ms_ = pricer_.objective().cost_ms();
   context_.NoteCost(best_cost_ms_);
   solution_.Units(best_);
+  best_rank_prices_ = pricer_.rank_prices();
 }
 
 void LocalSearch::RestartFromIncumbent() {
   solution_.Clear();
   for (const Unit& unit : best_) solution_.Add(unit);
+  pricer_.SetRankPrices(best_rank_prices_);
 }
 
-// A few units go to other ranks, or tables get other layouts, with no regard to costs.
 void LocalSearch::Perturb() {
-  const auto ranks = static_cast<std::uint64_t>(solution_.num_ranks());
-  const int moves = static_cast<int>(random_.Between(2, 6));
-  for (int i = 0; i < moves; ++i) {
-    if (random_.Below(2) == 0) {
-      table_moves_.RandomRelayout(solution_, pricer_, random_);
-      continue;
-    }
-    const int from = static_cast<int>(random_.Below(ranks));
-    const int to = static_cast<int>(random_.Below(ranks));
-    const auto units = solution_.units_on_rank(from);
-    if (from == to || units.empty()) continue;
-    const int id = units[random_.Below(units.size())];
-    Unit unit = solution_.unit(id);
-    unit.place = to;
-    if (!solution_.Allows(std::span(&id, 1), std::span(&unit, 1))) continue;
-    solution_.Remove(id);
-    solution_.Add(unit);
+  if (random_.UniformReal() < kRuinShare) {
+    ChooseSources();
+    if (perturbation_.RuinRanks(sources_.front(), random_)) return;
+    RestartFromIncumbent();
   }
+  perturbation_.MoveAtRandom(random_);
 }
 
 Status LocalSearch::Publish() {

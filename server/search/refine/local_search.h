@@ -1,5 +1,6 @@
-// Iterated local search with restarts: descent to a local optimum, small random changes of the best
-// plan and descent again, and another initial plan once that brings nothing.
+// Iterated local search with restarts: descent to a local optimum, random changes of the best
+// plan and descent again, and once that brings nothing a crossover of the best plans of several
+// restarts, or another initial plan.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "server/search/refine/moves/residency_moves.h"
 #include "server/search/refine/moves/table_moves.h"
 #include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/perturbation.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/solution.h"
 #include "server/search/refine/workbench.h"
@@ -37,8 +39,14 @@ class LocalSearch {
   Status Run();
 
  private:
-  // Iterated local search around the best solution since the last restart.
+  // Iterated local search around the best solution since the last restart; descent alone where that
+  // ends far above the best of all.
   Status Iterate();
+  // Another solution to begin at, priced and the incumbent. False: there is none.
+  bool Restart();
+  // Makes the incumbent one of the elites, if it is as good.
+  void NoteElite();
+  bool CrossElites();
   // To a local optimum; keeps the best solution met and hands it out.
   Status Descend();
   // Carries out the best move found, if any is better than nothing.
@@ -73,6 +81,7 @@ class LocalSearch {
   Solution& solution_;
   RankMoves rank_moves_;
   TableMoves table_moves_;
+  Perturbation perturbation_;
   std::optional<ResidencyMoves> residency_moves_;
   MoveList list_;
   Random random_;
@@ -100,6 +109,13 @@ class LocalSearch {
   // The incumbent: the best solution since the last restart.
   double best_cost_ms_ = std::numeric_limits<double>::infinity();
   std::vector<Unit> best_;
+  std::vector<RankPrice> best_rank_prices_;
+  // The incumbents of past restarts, the cheapest first, all of different costs.
+  struct Elite {
+    double cost_ms = 0;
+    std::vector<Unit> units;
+  };
+  std::vector<Elite> elites_;
   double published_cost_ms_ = std::numeric_limits<double>::infinity();  // of all handed out
 };
 

@@ -1,0 +1,135 @@
+#include "server/search/refine/perturbation.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+namespace neuroshard {
+namespace {
+
+// Ranks that are ruined together, at most: of more, what is put back is as good as a new
+// construction, and worse than one.
+constexpr int kMaxRuinedRanks = 3;
+// By how much the order of a ruined rank's units is off at most.
+constexpr double kOrderNoise = 0.3;
+// Of the tables, those that a crossover takes from the second solution.
+constexpr double kFromSecond = 0.3;
+
+}  // namespace
+
+Perturbation::Perturbation(Workbench& bench, TableMoves& table_moves)
+    : context_(bench.context),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      table_moves_(table_moves),
+      estimator_(bench.shard_table),
+      total_ms_(static_cast<std::size_t>(bench.solution.num_ranks())),
+      from_second_(bench.context.request().tables.size()) {}
+
+void Perturbation::MoveAtRandom(Random& random) {
+  const auto ranks = static_cast<std::uint64_t>(solution_.num_ranks());
+  const int moves = static_cast<int>(random.Between(2, 6));
+  for (int i = 0; i < moves; ++i) {
+    if (random.Below(2) == 0) {
+      table_moves_.RandomRelayout(solution_, pricer_, random);
+      continue;
+    }
+    const int from = static_cast<int>(random.Below(ranks));
+    const int to = static_cast<int>(random.Below(ranks));
+    const auto units = solution_.units_on_rank(from);
+    if (from == to || units.empty()) continue;
+    const int id = units[random.Below(units.size())];
+    Unit unit = solution_.unit(id);
+    unit.place = to;
+    if (!solution_.Allows(std::span(&id, 1), std::span(&unit, 1))) continue;
+    solution_.Remove(id);
+    solution_.Add(unit);
+  }
+}
+
+bool Perturbation::RuinRanks(int rank, Random& random) {
+  ranks_.assign(1, rank);
+  const auto num_ranks = static_cast<std::uint64_t>(solution_.num_ranks());
+  for (auto draws = random.Between(1, kMaxRuinedRanks - 1); draws > 0; --draws) {
+    const int other = static_cast<int>(random.Below(num_ranks));
+    if (std::find(ranks_.begin(), ranks_.end(), other) == ranks_.end()) ranks_.push_back(other);
+  }
+  homeless_.clear();
+  for (const int ruined : ranks_) {
+    double& total_ms = total_ms_[static_cast<std::size_t>(ruined)];
+    total_ms = pricer_.objective().rank(ruined).total_ms();
+    const auto ids = solution_.units_on_rank(ruined);
+    for (std::size_t left = ids.size(); left-- > 0;) {
+      const int id = solution_.units_on_rank(ruined)[left];
+      if (solution_.fixed(solution_.unit(id).table) != nullptr) continue;
+      Take(solution_.unit(id), kOrderNoise * random.UniformReal());
+      total_ms -= homeless_.back().share_ms;
+    }
+  }
+  for (const int ruined : ranks_) {
+    for (std::size_t left = solution_.units_on_rank(ruined).size(); left-- > 0;) {
+      const int id = solution_.units_on_rank(ruined)[left];
+      if (solution_.fixed(solution_.unit(id).table) == nullptr) solution_.Remove(id);
+    }
+  }
+  return Place(ranks_);
+}
+
+bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> second,
+                         Random& random) {
+  for (std::size_t t = 0; t < from_second_.size(); ++t) {
+    from_second_[t] =
+        random.UniformReal() < kFromSecond && solution_.fixed(static_cast<int>(t)) == nullptr;
+  }
+  const auto is_from_second = [&](const Unit& unit) {
+    return from_second_[static_cast<std::size_t>(unit.table)];
+  };
+  solution_.Clear();
+  for (const Unit& unit : first) {
+    if (!is_from_second(unit)) solution_.Add(unit);
+  }
+  for (const Unit& unit : second) {
+    if (!is_from_second(unit) || unit.spread() == Spread::kRank) continue;
+    if (!solution_.Allows({}, std::span(&unit, 1))) return false;
+    solution_.Add(unit);
+  }
+  pricer_.PriceSolution(solution_);
+  homeless_.clear();
+  for (const Unit& unit : second) {
+    if (is_from_second(unit) && unit.spread() == Spread::kRank) Take(unit, 0);
+  }
+  ranks_.resize(total_ms_.size());
+  std::iota(ranks_.begin(), ranks_.end(), 0);
+  for (const int rank : ranks_) {
+    total_ms_[static_cast<std::size_t>(rank)] = pricer_.objective().rank(rank).total_ms();
+  }
+  return Place(ranks_);
+}
+
+void Perturbation::Take(const Unit& unit, double noise) {
+  const double share_ms = estimator_.ShareOf(solution_, pricer_, unit.place, unit.shards.full);
+  homeless_.push_back({unit, share_ms, (1 + noise) * share_ms});
+}
+
+bool Perturbation::Place(std::span<const int> ranks) {
+  context_.AddWork(Work::kConstruction, homeless_.size() * ranks.size());
+  std::stable_sort(homeless_.begin(), homeless_.end(),
+                   [](const Homeless& a, const Homeless& b) { return a.order_ms > b.order_ms; });
+  for (auto& [unit, share_ms, order_ms] : homeless_) {
+    int best = -1;
+    for (const int rank : ranks) {
+      const auto total_ms = [&](int of) { return total_ms_[static_cast<std::size_t>(of)]; };
+      if (best >= 0 && total_ms(rank) >= total_ms(best)) continue;
+      unit.place = rank;
+      if (solution_.Allows({}, std::span(&unit, 1))) best = rank;
+    }
+    if (best < 0) return false;
+    unit.place = best;
+    solution_.Add(unit);
+    total_ms_[static_cast<std::size_t>(best)] += share_ms;
+  }
+  return true;
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,63 @@
+// Perturbations: large random changes of a solution, from which local search descends again.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "common/base/random.h"
+#include "server/search/core/search_context.h"
+#include "server/search/refine/moves/table_moves.h"
+#include "server/search/refine/objective/move_estimator.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/solution/solution.h"
+#include "server/search/refine/workbench.h"
+
+namespace neuroshard {
+
+// Changes the solution of a workbench with no regard to costs, or hardly any, and leaves it legal
+// but not priced. What is random follows the `Random` that is given. Takes time in the units that
+// move x the ranks that they may go to. For one thread.
+class Perturbation {
+ public:
+  // Both must outlive it; `bench` holds a complete solution that is priced.
+  Perturbation(Workbench& bench, TableMoves& table_moves);
+
+  // Two to six units go to other ranks, or tables get other layouts.
+  void MoveAtRandom(Random& random);
+
+  // Ruin and recreate (Schrimpf et al., 2000): all units that lie on `rank` alone, or on one or two
+  // others that are drawn, are taken away and put back, costliest first but for some noise, each
+  // where least is to do. False: one found no place, and the solution is incomplete.
+  bool RuinRanks(int rank, Random& random);
+
+  // Crossover of two solutions: the tables of `first`, but for some, drawn, that are cut as in
+  // `second` and go where least is to do. False: one found no place, and the solution is
+  // incomplete.
+  bool Cross(std::span<const Unit> first, std::span<const Unit> second, Random& random);
+
+ private:
+  // A unit without a rank.
+  struct Homeless {
+    Unit unit;
+    double share_ms = 0;  // of a rank's total
+    double order_ms = 0;  // the largest is placed first
+  };
+
+  void Take(const Unit& unit, double noise);
+  // Places homeless_ on the ranks.
+  bool Place(std::span<const int> ranks);
+
+  SearchContext& context_;
+  Solution& solution_;
+  MovePricer& pricer_;
+  TableMoves& table_moves_;
+  MoveEstimator estimator_;
+
+  // Of one call, kept for their memory.
+  std::vector<Homeless> homeless_;
+  std::vector<int> ranks_;
+  std::vector<double> total_ms_;  // by rank
+  std::vector<bool> from_second_;
+};
+
+}  // namespace neuroshard
