@@ -34,7 +34,7 @@ from provenance import ROOT  # noqa: E402
 from server_process import PlannerProcess  # noqa: E402
 
 from neuroshard import PlannerClient  # noqa: E402
-from neuroshard.torchrec.step_records import read_records  # noqa: E402
+from neuroshard.torchrec.step_record import read_records  # noqa: E402
 
 RANKS = (2, 4)
 MOST_REPLICATED = 20_000  # rows

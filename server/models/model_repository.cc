@@ -262,7 +262,8 @@ std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::MeasuredOn(
     found.push_back(model);
   }
   const auto rank = [this](const CostModelInfo& info) {
-    return std::pair(info.name != default_name_, !MeasuredComm(info));
+    return std::tuple(info.name != default_name_, !MeasuredComm(info),
+                      info.properties.measured_steps.has_value());
   };
   std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {
     return rank(a->info()) < rank(b->info());
@@ -439,15 +440,19 @@ bool ModelRepository::IsBuiltIn(const std::string& name) const {
 std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
   if (!options_.default_model.empty()) return default_.name;
   // Nobody knows what a refused name measured: it counts where none is known to have.
-  std::set<std::string> names, measured;
+  std::set<std::string> names, measured, measured_alone;
   for (const auto& [key, entry] : entries_) {
     const std::string name = key.substr(0, key.find('/'));
     if (IsBuiltIn(name)) continue;
     names.insert(name);
-    if (entry.model != nullptr && MeasuredComm(entry.model->info())) measured.insert(name);
+    if (entry.model == nullptr || !MeasuredComm(entry.model->info())) continue;
+    measured.insert(name);
+    if (!entry.model->info().properties.measured_steps.has_value()) measured_alone.insert(name);
   }
   const bool loaded = !snapshot.loaded_.empty();
-  const std::set<std::string>& eligible = measured.empty() ? names : measured;
+  const std::set<std::string>& eligible = !measured_alone.empty() ? measured_alone
+                                          : !measured.empty()     ? measured
+                                                                  : names;
   if (chosen_name_.empty() && loaded && eligible.size() == 1) chosen_name_ = *eligible.begin();
   if (loaded || !chosen_name_.empty()) return chosen_name_;
   // A built-in model stands in only where there is nothing else.

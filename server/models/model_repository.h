@@ -29,10 +29,11 @@ using CostModelLoader = std::function<StatusOr<std::shared_ptr<const CostModel>>
 struct ModelRepositoryOptions {
   std::filesystem::path root;
   // Model of requests that name none: NAME, or NAME/VERSION, which also overrides channel.yaml for
-  // that name. Empty: the first name that is the only one on disk whose communication was measured,
-  // or the only one where none was. It stays the default when others join, and when it goes nothing
-  // takes its place, not even the built-in model. Until there is such a name, the built-in model is
-  // the default while nothing is on disk, else there is none.
+  // that name. Empty: the first name that is the only one on disk whose communication was measured
+  // (without rates of steps where there is such a name), or the only one where none was. It stays
+  // the default when others join, and when it goes nothing takes its place, not even the built-in
+  // model. Until there is such a name, the built-in model is the default while nothing is on disk,
+  // else there is none.
   std::string default_model;
   // Models that are always served; a directory of such a name is refused.
   std::vector<std::shared_ptr<const CostModel>> built_in;

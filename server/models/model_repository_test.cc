@@ -636,8 +636,9 @@ TEST_F(ModelRepositoryTest, ReadersAndReloadsRunTogether) {
 // Which models may price a request that names none, by the devices that it names.
 class ModelsForDevicesTest : public ModelRepositoryTest {
  protected:
-  // How a model prices communication: as measured, by published figures, or not at all.
-  enum class Comm { kMeasured, kFabric, kNone };
+  // How a model prices communication: as measured, as measured and as steps of a trainer have it, by
+  // published figures, or not at all.
+  enum class Comm { kMeasured, kSteps, kFabric, kNone };
 
   void AddModelOf(const std::string& name, int version, const std::string& device,
                   Comm comm = Comm::kMeasured) {
@@ -662,6 +663,7 @@ class ModelsForDevicesTest : public ModelRepositoryTest {
           const Comm comm = devices_[manifest.name].second;
           if (comm != Comm::kNone) info.coverage.max_ranks = 64;
           if (comm == Comm::kFabric) info.coverage.comm_fabric = "links";
+          if (comm == Comm::kSteps) info.properties.measured_steps = MeasuredSteps{{StepRates{2}}};
           return std::make_shared<const ::neuroshard::testing::FakeCostModel>(info);
         });
     EXPECT_TRUE(repository.ok()) << repository.status();
@@ -711,6 +713,20 @@ TEST_F(ModelsForDevicesTest, TheOnlyNameWhoseCommunicationWasMeasuredIsTheDefaul
   AddModelOf("more", 1, "NVIDIA A100-SXM4-80GB");
   EXPECT_THAT(Default(*OpenWithFormulas()), HasSubstr("name one of a-card, b-card, cpu, more"));
   EXPECT_EQ(Default(*OpenWithFormulas("a-card")), "a-card");
+}
+
+// What prices the steps of one trainer is for those who ask for it.
+TEST_F(ModelsForDevicesTest, RatesOfStepsCountWhereNothingElseWasMeasured) {
+  AddModelOf("a-job", 1, "AMD EPYC", Comm::kSteps);
+  EXPECT_EQ(Default(*OpenWithFormulas()), "a-job");
+  AddModelOf("cpu", 3, "AMD EPYC");
+  AddModelOf("z-job", 1, "AMD EPYC", Comm::kSteps);
+  const auto repository = OpenWithFormulas();
+  EXPECT_EQ(Default(*repository), "cpu");
+  EXPECT_THAT(Candidates(*repository, "", {}, ComputeDevice::kCpu),
+              ElementsAre("cpu/3", "analytic/1"));
+  EXPECT_THAT(Candidates(*repository, "", {"a-job", 0}, ComputeDevice::kCpu),
+              ElementsAre("a-job/1"));
 }
 
 // What cannot be read may be the default that others rely on.

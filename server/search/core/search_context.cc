@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/lower_bound.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 
@@ -32,7 +33,7 @@ constexpr double kMinWorkNs = 1e8;
 constexpr double kMinWorkNsWithHostMemory = 5e7;
 // A search by default does so many times the work of a quick one, and goes on, twice as long each
 // time, while the last three quarters of its work made the plan cheaper by this share, and up to
-// this much work.
+// this much work; no longer where that share is all that there is to gain.
 constexpr double kDefaultFactor = 4;
 constexpr double kLeastGain = 1e-3;
 constexpr double kMaxDefaultWorkNs = 5e9;
@@ -116,7 +117,7 @@ void SearchContext::Begin(const SearchStage& stage) {
 }
 
 bool SearchContext::GoesOn() {
-  if (request_.search.effort != SearchEffort::kDefault) return false;
+  if (request_.search.effort != SearchEffort::kDefault || IsAtBound()) return false;
   if (work_ns_ >= end_ns_) {
     const bool pays = known_cost_ms_ < (1 - kLeastGain) * checked_costs_ms_.front();
     if (!pays || 2 * end_ns_ > kMaxDefaultWorkNs) return false;
@@ -126,6 +127,14 @@ bool SearchContext::GoesOn() {
   checked_costs_ms_.back() = known_cost_ms_;
   while (next_check_ns_ <= work_ns_) next_check_ns_ *= 2;
   return true;
+}
+
+bool SearchContext::IsAtBound() {
+  if (!bound_ms_) {
+    const LowerBound bound = LowerBoundOf(request_, model_);
+    bound_ms_ = bound.kind == BoundKind::kCertified ? bound.cost_ms : 0;
+  }
+  return (1 - kLeastGain) * known_cost_ms_ <= *bound_ms_;
 }
 
 void SearchContext::CountInside(const SearchContext& inner) {

@@ -114,6 +114,8 @@ class SearchContext {
   // At the end of the work given so far, and whenever it has doubled before: whether there is more
   // to do.
   bool GoesOn();
+  // Whether no plan is so much cheaper than the best one that more work would pay.
+  bool IsAtBound();
 
   const PlanRequest& request_;
   const BoundCostModel& model_;
@@ -132,6 +134,7 @@ class SearchContext {
   double known_cost_ms_ = std::numeric_limits<double>::infinity();
   // At the last checks, the oldest first; infinite before there were as many.
   std::array<double, 2> checked_costs_ms_{};
+  std::optional<double> bound_ms_;  // LowerBoundOf where it is certified, else 0
   double progress_ = 0;
   bool stopped_ = false;
 };

@@ -2,25 +2,32 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "server/cost/analytic/analytic_cost_model.h"
+#include "server/evaluate/lower_bound.h"
 
 namespace neuroshard {
 namespace {
+
+PlanRequest OneTable(SearchEffort effort) {
+  PlanRequest request;
+  request.tables.resize(1);
+  request.tables[0].num_embeddings = 1'000;
+  request.tables[0].embedding_dim = 16;
+  request.tables[0].pooling_factor = 1;
+  request.topology.devices.assign(2, Device{0, 1 << 30});
+  request.search.effort = effort;
+  return request;
+}
+BoundCostModel Formulas() { return *MakeAnalyticCostModel()->Bind({.num_ranks = 2}); }
 
 // Where a search ends whose known cost is what `cost_ms` says of the work so far, in work of
 // "quick".
 template <typename Cost>
 double EndOfWork(SearchEffort effort, const Cost& cost_ms) {
-  PlanRequest request;
-  request.tables.resize(1);
-  request.topology.devices.resize(2);
-  request.search.effort = effort;
-  const std::shared_ptr<const CostModel> analytic = MakeAnalyticCostModel();
-  const StatusOr<BoundCostModel> model = analytic->Bind({.num_ranks = 2});
+  const PlanRequest request = OneTable(effort);
+  const BoundCostModel model = Formulas();
   const NeverStop never;
-  SearchContext context(request, *model, never, nullptr);
+  SearchContext context(request, model, never, nullptr);
   constexpr double kQuickNs = 1e8;  // of so few tables
   while (!context.WorkSpent()) {
     context.AddWork(Work::kConstruction, 10'000);
@@ -45,18 +52,18 @@ TEST(SearchContextTest, ByDefaultMoreIsDoneAsLongAsItPays) {
   EXPECT_NEAR(end(1.1, 99), 8, 0.01);
   EXPECT_NEAR(end(2.1, 99), 16, 0.01);
   EXPECT_NEAR(end(1.1, 99.95), 4, 0.01) << "less than a thousandth";
+  const double bound_ms = LowerBoundOf(OneTable(SearchEffort::kDefault), Formulas()).cost_ms;
+  EXPECT_NEAR(end(0, 1.0005 * bound_ms), 1, 0.01) << "no plan is cheaper by a thousandth";
+  EXPECT_NEAR(end(0, 1.002 * bound_ms), 4, 0.01);
   // A plan that becomes cheaper all the time: twice as long until the end would be beyond 5 s.
   EXPECT_NEAR(EndOfWork(SearchEffort::kDefault, Falling), 32, 0.01);
 }
 
 TEST(SearchContextTest, StagesBeginAnew) {
-  PlanRequest request;
-  request.tables.resize(1);
-  request.topology.devices.resize(2);
-  const std::shared_ptr<const CostModel> analytic = MakeAnalyticCostModel();
-  const StatusOr<BoundCostModel> model = analytic->Bind({.num_ranks = 2});
+  const PlanRequest request = OneTable(SearchEffort::kDefault);
+  const BoundCostModel model = Formulas();
   const NeverStop never;
-  SearchContext context(request, *model, never, nullptr);
+  SearchContext context(request, model, never, nullptr);
   context.NoteCost(100);
   context.AddWork(Work::kConstruction, 10'000'000);
   while (!context.WorkSpent()) context.AddWork(Work::kConstruction, 10'000'000);

@@ -14,8 +14,8 @@ from neuroshard.torchrec.plan_file import load_plan, save_plan
 from neuroshard.torchrec.planner import NeuroShardPlanner
 from neuroshard.torchrec.resharding import reshard_delta
 from neuroshard.torchrec.row_positions import RowPositions
+from neuroshard.torchrec.step_record import StepRecord
 from neuroshard.torchrec.step_recorder import StepRecorder
-from neuroshard.torchrec.step_records import StepRecord
 from neuroshard.torchrec.two_dimensional import dmp_collection_arguments
 
 __all__ = [

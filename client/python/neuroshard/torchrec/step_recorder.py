@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchrec import KeyedTensor
 
 from neuroshard import v1
-from neuroshard.torchrec.step_records import STAGES, StepRecord
+from neuroshard.torchrec.step_record import STAGES, StepRecord
 
 _LOOKUPS = (SplitTableBatchedEmbeddingBagsCodegen, DenseTableBatchedEmbeddingBagsCodegen)
 

@@ -1,4 +1,4 @@
-"""Records of a trainer's steps, and what a cost model learns from them: rates of steps (`steps` of model.yaml, server/networks/README.md).
+"""What a cost model learns from records of a trainer's steps: rates of steps (`steps` of model.yaml, server/networks/README.md).
 
     python -m neuroshard.torchrec.step_records RECORDS.jsonl --planner HOST:PORT --model configs/models/NAME/VERSION --out ROOT/NAME/VERSION
 
@@ -9,102 +9,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import math
 import pathlib
 import statistics
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from google.protobuf import json_format
-
 from neuroshard import PlannerClient, PlannerError, v1
 from neuroshard.checkpoints import model_directory
 from neuroshard.torchrec.non_negative_fit import fit_non_negative
+from neuroshard.torchrec.step_record import KINDS, StepRecord, read_records
 
-STAGES = ("input_dist", "forward", "backward", "lookup_forward", "lookup_backward")
-KINDS = ("whole_rows", "cut_rows", "replicas")
-CUT_ROWS = ("row_wise", "table_row_wise", "grid_shard", "row_wise_subset")
 LEAST_RECORDS = 5  # of a number of ranks
 _LEAST_SCALE = 1e-3  # 0 would make what has no price free
 _FITS = 4
 _MOST_SHARE = 100.0
-
-
-@dataclasses.dataclass
-class StepRecord:
-    """Medians of the stages of a job's steps, by rank, in ms, and the plan that ran."""
-
-    request: v1.ShardPlanRequest
-    plan: v1.Plan
-    ranks: List[Dict[str, float]]
-
-    def to_json(self) -> str:
-        def of(message: Any) -> Any:
-            return json_format.MessageToDict(message, preserving_proto_field_name=True)
-
-        return json.dumps({"request": of(self.request), "plan": of(self.plan), "ranks": self.ranks})
-
-    @staticmethod
-    def from_json(text: str) -> StepRecord:
-        """ValueError with every fault."""
-        try:
-            content = json.loads(text)
-            record = StepRecord(json_format.ParseDict(content["request"], v1.ShardPlanRequest()), json_format.ParseDict(content["plan"], v1.Plan()), content["ranks"])
-        except (ValueError, KeyError, TypeError, json_format.ParseError) as fault:
-            raise ValueError(f"is no record of steps: {fault!r}") from None
-        record.check()
-        return record
-
-    def check(self) -> None:
-        """ValueError with every fault: of no plan, another number of ranks than the plan's, stages that are missing, negative or no numbers."""
-        faults = [] if self.plan.tables else ["plan: has no tables"]
-        if not isinstance(self.ranks, list) or len(self.ranks) != self.plan.world_size:
-            faults.append(f"ranks: must be {self.plan.world_size} as in the plan, got {len(self.ranks) if isinstance(self.ranks, list) else self.ranks!r}")
-        else:
-            for number, rank in enumerate(self.ranks):
-                for stage in STAGES:
-                    ms = rank.get(stage) if isinstance(rank, dict) else None
-                    if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not math.isfinite(ms) or ms < 0:
-                        faults.append(f"ranks[{number}].{stage}: must be ms of 0 and more, got {ms!r}")
-            if not faults and self.step_ms <= 0:
-                faults.append("ranks: no rank has a step of more than 0 ms")
-        if faults:
-            raise ValueError("; ".join(faults))
-
-    @property
-    def step_ms(self) -> float:
-        """Forward and backward of the slowest rank."""
-        return max(rank["forward"] + rank["backward"] for rank in self.ranks)
-
-    @property
-    def pipelined(self) -> bool:
-        """Whether ids were distributed beside the batch before."""
-        return self.request.pipeline_type not in ("", "none")
-
-    @property
-    def input_dist_ms(self) -> float:
-        return max(rank["input_dist"] for rank in self.ranks)
-
-    def exchanges(self) -> List[int]:
-        """By KINDS, the pairs of module and sharding type."""
-        pairs = {(table.module, table.sharding_type) for table in self.plan.tables}
-        cut = sum(sharding_type in CUT_ROWS for _, sharding_type in pairs)
-        replicas = sum(sharding_type == "data_parallel" for _, sharding_type in pairs)
-        return [len(pairs) - cut - replicas, cut, replicas]
-
-
-def read_records(path: pathlib.Path) -> List[StepRecord]:
-    """A record a line. ValueError names every faulty line."""
-    records, faults = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            records.append(StepRecord.from_json(line))
-        except ValueError as fault:
-            faults.append(f"{path}, line {number}: {fault}")
-    if faults:
-        raise ValueError("\n".join(faults))
-    return records
 
 
 @dataclasses.dataclass
@@ -209,8 +127,9 @@ def section_of(rates: Sequence[StepRates]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_model(old: pathlib.Path, new: str, section: str) -> None:
-    """A copy of the version `old` with the section, as the directory `new` (ROOT/NAME/VERSION), which appears complete or not at all.
+def write_model(old: pathlib.Path, new: str, section: str, errors: Sequence[str]) -> None:
+    """A copy of the version `old` with the section, as the directory `new` (ROOT/NAME/VERSION), which appears complete or not at all. Its report also
+    has the lines `errors`.
 
     ModelDirectoryError where `new` is there or no such place, ValueError where `old` has rates of steps already.
     """
@@ -222,6 +141,8 @@ def write_model(old: pathlib.Path, new: str, section: str) -> None:
     files = {file.name: file.read_bytes() for file in old.iterdir() if file.is_file() and file.name not in ("files.sha256", "drift.yaml", "model.yaml")}
     at = next((i for i, line in enumerate(lines) if line in ("provenance:", "metrics:")), len(lines) - 1)  # where the planner's own writer has it
     files["model.yaml"] = "\n".join([*lines[:at], section.rstrip("\n"), *lines[at:]]).encode()
+    _, _, measured = files.get("REPORT.md", b"").partition(b"\n")  # after the title
+    files["REPORT.md"] = f"# {name} version {version}\n\n## Steps of a trainer\n".encode() + "".join(f"- {line}\n" for line in errors).encode() + measured
     files["files.sha256"] = model_directory.file_list(files)
     model_directory.publish(new, files)
 
@@ -234,23 +155,23 @@ def evaluate(record: StepRecord, client: PlannerClient, cost_model: Mapping[str,
     return forecast_of(record, client.evaluate(request, record.plan).cost)
 
 
-def learn_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> List[StepRates]:
-    """Rates at each number of ranks that has records; prints how far forecasts are off. ValueError names every number of ranks with too few records."""
+def learn_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> Tuple[List[StepRates], List[str]]:
+    """Rates at each number of ranks that has records, and in words how far forecasts are off. ValueError names every number of ranks with too few records."""
     by_ranks: Dict[int, List[Tuple[StepRecord, StepForecast]]] = {}
     for record, forecast in zip(records, forecasts):
         by_ranks.setdefault(len(record.ranks), []).append((record, forecast))
     few = [f"{len(pairs)} records at {ranks} ranks" for ranks, pairs in sorted(by_ranks.items()) if len(pairs) < LEAST_RECORDS]
     if few:
         raise ValueError(f"{', '.join(few)} are too few to learn from, at least {LEAST_RECORDS} are needed")
-    rates = []
+    rates, errors = [], []
     for ranks, pairs in sorted(by_ranks.items()):
         of_ranks, forecasts_of_ranks = [list(part) for part in zip(*pairs)]
         before = [abs(max(map(sum, zip(each.compute_ms, each.comm_ms))) / record.step_ms - 1) for record, each in pairs]
         after = [abs(error) for error in errors_left_out(of_ranks, forecasts_of_ranks)]
-        print(f"{ranks} ranks, {len(pairs)} records: forecasts of steps are off by {statistics.mean(before):.1%} without rates of steps, "
-              f"by {statistics.mean(after):.1%} with those of the other records")
+        errors.append(f"{ranks} ranks, {len(pairs)} records: forecasts of steps are off by {statistics.mean(before):.1%} without rates of steps, "
+                      f"by {statistics.mean(after):.1%} with those of the other records")
         rates.append(fit_rates(of_ranks, forecasts_of_ranks))
-    return rates
+    return rates, errors
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -265,9 +186,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
         _, name, version = model_directory.parse_place(str(options.model))
         with PlannerClient(options.planner) as client:
             forecasts = [evaluate(record, client, {"name": name, "version": version}) for record in records]
-        rates = learn_rates(records, forecasts)
+        rates, errors = learn_rates(records, forecasts)
+        print("\n".join(errors))
         if options.out:
-            write_model(options.model, options.out, section_of(rates))
+            write_model(options.model, options.out, section_of(rates), errors)
             print(f"written: {options.out}")
     except (OSError, ValueError, model_directory.ModelDirectoryError, PlannerError) as fault:
         print(f"error: {fault}", file=sys.stderr)

@@ -22,7 +22,8 @@ from training import Model, ShardedTraining, bags, copies, local_batches
 from neuroshard import PlannerClient, v1
 from neuroshard.torchrec import NeuroShardPlanner, StepRecord, StepRecorder
 from neuroshard.torchrec.non_negative_fit import fit_non_negative
-from neuroshard.torchrec.step_records import STAGES, StepForecast, errors_left_out, fit_rates, main
+from neuroshard.torchrec.step_record import STAGES
+from neuroshard.torchrec.step_records import StepForecast, errors_left_out, fit_rates, main
 
 ADDRESS = None
 KINDS = {"a": "table_wise", "b": "row_wise", "c": "data_parallel", "d": "column_wise"}
@@ -189,6 +190,9 @@ class CommandTest(unittest.TestCase):
                 # Steps and ids are fitted apart, so a rank that is the slowest in one need not be in both.
                 self.assertLess(abs(answer.cost.embedding_cost_ms / expected - 1), 0.01)
                 self.assertIn("recorded steps of a trainer", answer.price_basis.text)
+        report = (out / "REPORT.md").read_text()
+        self.assertTrue(report.startswith("# mine version 3\n\n## Steps of a trainer\n- 2 ranks, "), report[:200])
+        self.assertEqual(text.splitlines()[0], report.splitlines()[3][2:])
         again = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
         self.assertEqual(again[0], 1)
         self.assertIn("exists already", again[2])

@@ -1,0 +1,93 @@
+"""A record of a trainer's steps, as StepRecorder makes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Any, Dict, List
+
+from google.protobuf import json_format
+
+from neuroshard import v1
+
+STAGES = ("input_dist", "forward", "backward", "lookup_forward", "lookup_backward")
+KINDS = ("whole_rows", "cut_rows", "replicas")
+CUT_ROWS = ("row_wise", "table_row_wise", "grid_shard", "row_wise_subset")
+
+
+@dataclasses.dataclass
+class StepRecord:
+    """Medians of the stages of a job's steps, by rank, in ms, and the plan that ran."""
+
+    request: v1.ShardPlanRequest
+    plan: v1.Plan
+    ranks: List[Dict[str, float]]
+
+    def to_json(self) -> str:
+        def of(message: Any) -> Any:
+            return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+        return json.dumps({"request": of(self.request), "plan": of(self.plan), "ranks": self.ranks})
+
+    @staticmethod
+    def from_json(text: str) -> StepRecord:
+        """ValueError with every fault."""
+        try:
+            content = json.loads(text)
+            record = StepRecord(json_format.ParseDict(content["request"], v1.ShardPlanRequest()), json_format.ParseDict(content["plan"], v1.Plan()), content["ranks"])
+        except (ValueError, KeyError, TypeError, json_format.ParseError) as fault:
+            raise ValueError(f"is no record of steps: {fault!r}") from None
+        record.check()
+        return record
+
+    def check(self) -> None:
+        """ValueError with every fault: of no plan, another number of ranks than the plan's, stages that are missing, negative or no numbers."""
+        faults = [] if self.plan.tables else ["plan: has no tables"]
+        if not isinstance(self.ranks, list) or len(self.ranks) != self.plan.world_size:
+            faults.append(f"ranks: must be {self.plan.world_size} as in the plan, got {len(self.ranks) if isinstance(self.ranks, list) else self.ranks!r}")
+        else:
+            for number, rank in enumerate(self.ranks):
+                for stage in STAGES:
+                    ms = rank.get(stage) if isinstance(rank, dict) else None
+                    if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not math.isfinite(ms) or ms < 0:
+                        faults.append(f"ranks[{number}].{stage}: must be ms of 0 and more, got {ms!r}")
+            if not faults and self.step_ms <= 0:
+                faults.append("ranks: no rank has a step of more than 0 ms")
+        if faults:
+            raise ValueError("; ".join(faults))
+
+    @property
+    def step_ms(self) -> float:
+        """Forward and backward of the slowest rank."""
+        return max(rank["forward"] + rank["backward"] for rank in self.ranks)
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether ids were distributed beside the batch before."""
+        return self.request.pipeline_type not in ("", "none")
+
+    @property
+    def input_dist_ms(self) -> float:
+        return max(rank["input_dist"] for rank in self.ranks)
+
+    def exchanges(self) -> List[int]:
+        """By KINDS, the pairs of module and sharding type."""
+        pairs = {(table.module, table.sharding_type) for table in self.plan.tables}
+        cut = sum(sharding_type in CUT_ROWS for _, sharding_type in pairs)
+        replicas = sum(sharding_type == "data_parallel" for _, sharding_type in pairs)
+        return [len(pairs) - cut - replicas, cut, replicas]
+
+
+def read_records(path: pathlib.Path) -> List[StepRecord]:
+    """A record a line. ValueError names every faulty line."""
+    records, faults = [], []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            records.append(StepRecord.from_json(line))
+        except ValueError as fault:
+            faults.append(f"{path}, line {number}: {fault}")
+    if faults:
+        raise ValueError("\n".join(faults))
+    return records
