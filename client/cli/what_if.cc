@@ -4,17 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "client/cli/input_file.h"
+#include "client/cli/one_plan.h"
 #include "client/cli/plan_report.h"
+#include "client/cli/side_by_side.h"
 #include "common/base/bytes.h"
 #include "common/base/in_file.h"
 #include "common/base/violations.h"
@@ -32,7 +32,6 @@ namespace neuroshard {
 namespace {
 
 constexpr int kMaxTopologies = 1000;  // and rows
-constexpr std::size_t kMaxConcurrentCalls = 4;
 constexpr double kMaxPrice = 1e9;
 // Decoding takes memory for each.
 constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
@@ -195,6 +194,7 @@ Status CheckWhatIf(const v1::WhatIf& what_if) {
                                          "possible",
                                          rows, kMaxTopologies));
   }
+  CheckOnePlan(what_if, violations);
   return violations.ToStatus();
 }
 
@@ -355,19 +355,6 @@ std::string Reason(const Status& status) {
                                                                         : message;
 }
 
-// Runs task(0) .. task(count - 1), kMaxConcurrentCalls at a time.
-template <typename Task>
-void RunSideBySide(std::size_t count, const Task& task) {
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < count; i = next++) task(i);
-  };
-  std::vector<std::thread> threads;
-  for (std::size_t t = 1; t < std::min(kMaxConcurrentCalls, count); ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-}
-
 // As fast and as cheap as `row`, and better in one of the two.
 bool Beats(const v1::WhatIfRow& other, const v1::WhatIfRow& row) {
   const double speed = other.samples_per_second() - row.samples_per_second();
@@ -428,6 +415,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
   const std::size_t count = asked_rows.size();
   std::vector<v1::WhatIfRow> rows(count);
   std::vector<Status> failures(count);
+  std::vector<PlannedTopology> planned(count);
   RunSideBySide(count, [&](std::size_t i) {
     const AskedRow& asked = asked_rows[i];
     const v1::WhatIfTopology& topology = *asked.topology;
@@ -457,6 +445,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
     failures[i] = answer.status();
     if (answer.ok() && asked.groups) failures[i] = PriceSync(asked, message, answer->plan(), row);
     if (failures[i].ok()) {
+      planned[i] = {message, answer->plan()};
       TakeAnswer(*std::move(answer), topology, row);
       AddHostsWarning(message.topology(), row);
     } else {
@@ -474,6 +463,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
   v1::WhatIfAnswer answer;
   for (v1::WhatIfRow& row : rows) *answer.add_rows() = std::move(row);
   MarkPareto(answer);
+  if (what_if.one_plan()) NS_RETURN_IF_ERROR(AddOnePlan(planner, planned, answer));
   return answer;
 }
 
@@ -509,6 +499,12 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
       .Right("devices", &Row::devices)
       .Right("batch", &Row::global_batch_size, style.wide())
       .Right("cost_ms", planned([](const Row& row) { return row.embedding_cost_ms(); }))
+      .Right(
+          "one_plan",
+          [](const Row& row) {
+            return row.has_one_plan_cost_ms() ? Cell(row.one_plan_cost_ms()) : Cell("-");
+          },
+          answer.has_one_plan())
       .Right("sync",
              synced([](const Row& row) { return FormatBytes(row.two_dimensional().sync_bytes()); }),
              groups && style.wide())
@@ -563,6 +559,16 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
         "sync_ms is what averaging weights and optimizer state over groups adds to each batch: "
         "rings at the links' published or stated rates, not measured\n",
         style);
+  }
+  if (answer.has_one_plan()) {
+    const v1::OnePlan& one = answer.one_plan();
+    text += Lines(one.failure().empty()
+                      ? fmt::format("one_plan is what the plan made for {} costs, which is at most "
+                                    "{:.3f} times what each topology's own costs: the one to take "
+                                    "where any of them may run the job (--format json has it)\n",
+                                    one.made_for(), one.worst_ratio())
+                      : fmt::format("there is no one plan for all: {}\n", one.failure()),
+                  style);
   }
   return text +
          Lines("samples/s are those of the embeddings alone, without dense layers\n", style) +

@@ -168,6 +168,61 @@ topologies:
   EXPECT_EQ(planner_.calls(), 0);
 }
 
+// Own plans cost 4 and 8 ms.
+constexpr char kOnePlan[] = R"(
+one_plan: true
+topologies:
+- name: a
+  topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}
+  global_batch_size: 64
+- name: b
+  topology: {hosts: [{num_devices: 2, memory_bytes: 100000}]}
+  global_batch_size: 128
+)";
+
+TEST_F(WhatIfTest, OnePlanIsTheOneThatIsNowhereMuchDearer) {
+  topologies_ = Write("cards.yaml", kOnePlan);
+  planner_.evaluation.set_legal(true);
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(10);  // a on b 1.25, b on a 2.5
+  ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;
+  const auto answer = nlohmann::json::parse(out_);
+  EXPECT_EQ(answer["one_plan"]["made_for"], "a");
+  EXPECT_EQ(answer["one_plan"]["worst_ratio"], 1.25);
+  EXPECT_EQ(answer["rows"][0]["one_plan_cost_ms"], 4);
+  EXPECT_EQ(answer["rows"][1]["one_plan_cost_ms"], 10);
+  ASSERT_EQ(Ask(), 0) << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("topology  devices  cost_ms  one_plan"),
+                          HasSubstr("made for a costs, which is at most 1.250 times")));
+}
+
+TEST_F(WhatIfTest, WhereNoPlanIsLegalForAllThereIsNoOnePlan) {
+  topologies_ = Write("cards.yaml", kOnePlan);
+  planner_.evaluation.set_legal(false);
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(1);
+  ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;
+  const auto answer = nlohmann::json::parse(out_);
+  EXPECT_EQ(answer["one_plan"]["failure"], "no topology's own plan is legal for all others");
+  EXPECT_FALSE(answer["rows"][0].contains("one_plan_cost_ms"));
+  topologies_ = Write("cards.yaml", std::string(kOnePlan) + R"(
+- name: c
+  topology: {hosts: [{num_devices: 1, memory_bytes: 10}, {num_devices: 1, memory_bytes: 10}]}
+)");
+  ASSERT_EQ(Ask(), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("there is no one plan for all: c has no plan"));
+}
+
+TEST_F(WhatIfTest, OnePlanIsForEquallyManyDevicesWithoutGroups) {
+  topologies_ = Write("cards.yaml", std::string(kOnePlan) + R"(
+- name: c
+  topology: {hosts: [{num_devices: 4, memory_bytes: 100000}]}
+  two_dimensional: {}
+)");
+  EXPECT_EQ(Ask(), 1);
+  EXPECT_THAT(err_, AllOf(HasSubstr("topologies[2].topology: has 4 devices, topologies[0] has 2"),
+                          HasSubstr("topologies[2].two_dimensional: must not be given beside")));
+  EXPECT_EQ(planner_.calls(), 0);
+}
+
 TEST_F(WhatIfTest, AnEmptyListAndFilesThatAreSomethingElse) {
   topologies_ = Write("empty.yaml", "topologies: []\n");
   EXPECT_EQ(Ask(), 1);

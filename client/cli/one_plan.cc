@@ -1,0 +1,105 @@
+#include "client/cli/one_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "client/cli/side_by_side.h"
+#include "common/codec/topology_codec.h"
+
+namespace neuroshard {
+namespace {
+
+constexpr int kMaxTopologies = 32;  // each plan is priced on each
+constexpr double kNotLegal = std::numeric_limits<double>::infinity();
+
+// What plan `a` costs on topology `b`.
+struct Priced {
+  double cost_ms = kNotLegal;
+  Status status;
+};
+
+Priced PriceOn(const PlannerClient& planner, const PlannedTopology& b, const v1::Plan& plan) {
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = b.request;
+  *question.mutable_plan() = plan;
+  const auto answer = planner.EvaluatePlan(question);
+  if (!answer.ok()) return {kNotLegal, answer.status()};
+  if (!answer->legal() || !answer->has_cost()) return {};
+  return {answer->cost().embedding_cost_ms(), {}};
+}
+
+}  // namespace
+
+void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations) {
+  if (!what_if.one_plan()) return;
+  if (what_if.topologies_size() > kMaxTopologies) {
+    violations.Add("topologies", fmt::format("must have at most {} entries with one_plan, got {}",
+                                             kMaxTopologies, what_if.topologies_size()));
+  }
+  for (int i = 0; i < what_if.topologies_size(); ++i) {
+    const v1::WhatIfTopology& topology = what_if.topologies(i);
+    const std::string path = fmt::format("topologies[{}]", i);
+    if (topology.has_two_dimensional()) {
+      violations.Add(path + ".two_dimensional", "must not be given beside one_plan");
+    }
+    const std::int64_t devices = CountDevices(topology.topology());
+    const std::int64_t first = CountDevices(what_if.topologies(0).topology());
+    if (devices != first) {
+      violations.Add(path + ".topology",
+                     fmt::format("has {} devices, topologies[0] has {}: one plan is for equally "
+                                 "many",
+                                 devices, first));
+    }
+  }
+}
+
+Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology> planned,
+                  v1::WhatIfAnswer& answer) {
+  v1::OnePlan& one = *answer.mutable_one_plan();
+  auto& rows = *answer.mutable_rows();
+  const auto failed = std::find_if(rows.begin(), rows.end(),
+                                   [](const v1::WhatIfRow& row) { return !row.failure().empty(); });
+  if (failed != rows.end()) {
+    one.set_failure(fmt::format("{} has no plan", failed->name()));
+    return absl::OkStatus();
+  }
+  const std::size_t count = planned.size();
+  std::vector<Priced> priced(count * count);
+  RunSideBySide(priced.size(), [&](std::size_t i) {
+    const std::size_t a = i / count, b = i % count;
+    priced[i] = a == b ? Priced{rows[static_cast<int>(a)].embedding_cost_ms(), {}}
+                       : PriceOn(planner, planned[b], planned[a].plan);
+  });
+  double least = kNotLegal;
+  std::size_t best = 0;
+  for (std::size_t a = 0; a < count; ++a) {
+    double worst = 0;
+    for (std::size_t b = 0; b < count; ++b) {
+      const Priced& here = priced[a * count + b];
+      if (absl::IsUnavailable(here.status)) return here.status;
+      const double own_ms = priced[b * count + b].cost_ms;
+      worst = std::max(worst, own_ms > 0 ? here.cost_ms / own_ms : 1);
+    }
+    if (worst >= least) continue;
+    least = worst;
+    best = a;
+  }
+  if (least == kNotLegal) {
+    one.set_failure("no topology's own plan is legal for all others");
+    return absl::OkStatus();
+  }
+  one.set_made_for(rows[static_cast<int>(best)].name());
+  one.set_worst_ratio(least);
+  *one.mutable_plan() = planned[best].plan;
+  for (std::size_t b = 0; b < count; ++b) {
+    rows[static_cast<int>(b)].set_one_plan_cost_ms(priced[best * count + b].cost_ms);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace neuroshard

@@ -1,0 +1,29 @@
+// One plan for several topologies, for jobs that run on whichever is free.
+#pragma once
+
+#include <span>
+
+#include "client/stub/planner_client.h"
+#include "common/base/status.h"
+#include "common/base/violations.h"
+#include "neuroshard/v1/planner.pb.h"
+#include "neuroshard/v1/what_if.pb.h"
+
+namespace neuroshard {
+
+// What was asked for a topology, and its own plan.
+struct PlannedTopology {
+  v1::ShardPlanRequest request;
+  v1::Plan plan;
+};
+
+// Adds what keeps these topologies from having one plan, without a call.
+void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations);
+
+// Prices each plan on all topologies, in planned.size()^2 calls, and sets answer.one_plan and what
+// it costs in each row. planned[i] is that of answer.rows[i]. UNAVAILABLE is an error; what else
+// goes wrong is said in the answer.
+Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology> planned,
+                  v1::WhatIfAnswer& answer);
+
+}  // namespace neuroshard
