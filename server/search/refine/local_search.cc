@@ -22,15 +22,14 @@ constexpr double kRuinShare = 0.7;
 constexpr std::size_t kMaxElites = 8;
 constexpr std::size_t kMinElites = 2;
 constexpr double kCrossoverShare = 0.8;
-// Such rounds over all restarts before the search ends, besides one a table and rank.
-constexpr std::int64_t kMinFruitlessRounds = 40;
+// Such rounds over all restarts before the search ends, besides so many a table and rank.
+constexpr std::int64_t kMinFruitlessRounds = 120;
+constexpr std::int64_t kFruitlessRoundsEach = 3;
 // A move has to gain this share of the cost.
 constexpr double kMinGain = 1e-5;
 // Steps of a descent after which its plan is handed out.
 constexpr int kPublishEvery = 256;
 constexpr std::size_t kMaxSources = 3;
-// Moves that are carried out between two prices, at most.
-constexpr std::size_t kMaxCompoundMoves = 64;
 // Moves that are priced together.
 constexpr std::size_t kPriced = 4;
 // Of the newest error in the mean of estimates' errors.
@@ -42,7 +41,8 @@ std::int64_t MaxFruitlessRounds(const SearchContext& context) {
     return std::numeric_limits<std::int64_t>::max();
   }
   const PlanRequest& request = context.request();
-  return kMinFruitlessRounds + std::ssize(request.tables) * std::ssize(request.topology.devices);
+  return kMinFruitlessRounds +
+         kFruitlessRoundsEach * std::ssize(request.tables) * std::ssize(request.topology.devices);
 }
 
 }  // namespace
@@ -150,7 +150,6 @@ Status LocalSearch::Descend() {
 
 bool LocalSearch::Step() {
   --steps_left_;
-  if (!chains_first_ && depth_ > 1 && TryCompoundMove()) return true;
   ChooseSources();
   const bool chains_first = chains_first_;
   if (chains_first && TryRanks(Neighbourhood::kWithChains)) return true;
@@ -195,74 +194,6 @@ bool LocalSearch::TryResidencies(ResidencyNeighbourhood neighbourhood) {
   return false;
 }
 
-bool LocalSearch::TryCompoundMove() {
-  const double before_ms = pricer_.objective().value_ms();
-  before_ = pricer_.rank_prices();
-  ForgetDone();
-  const auto advance = [&] {
-    ChooseSources();
-    for (const int source : sources_) {
-      if (context_.ShouldStop()) return false;
-      list_.Clear();
-      rank_moves_.Collect(solution_, pricer_, source, Neighbourhood::kShiftsAndSwaps, list_);
-      const double now_ms = pricer_.objective().value_ms();
-      const double least_gain_ms = kMinGain * pricer_.objective().cost_ms();
-      for (const Move& move : list_.Sorted()) {
-        if (move.estimate_ms > now_ms - least_gain_ms) break;
-        if (!solution_.Allows(list_.removed(move), list_.added(move))) continue;
-        pricer_.Anticipate(solution_, list_, move);
-        if (pricer_.objective().value_ms() > now_ms - least_gain_ms) {
-          pricer_.SetRankPrices(anticipated_);
-          continue;
-        }
-        anticipated_ = pricer_.rank_prices();
-        CarryOut(move);
-        return true;
-      }
-    }
-    return false;
-  };
-  anticipated_ = before_;
-  while (done_.size() < depth_ && advance()) {
-  }
-  if (done_.empty()) return false;
-  pricer_.PriceSolution(solution_);
-  if (pricer_.objective().value_ms() < before_ms - kMinGain * pricer_.objective().cost_ms()) {
-    if (done_.size() == depth_) depth_ = std::min(2 * depth_, kMaxCompoundMoves);
-    return true;
-  }
-  Undo();
-  pricer_.SetRankPrices(before_);
-  depth_ = std::max<std::size_t>(1, depth_ / 2);
-  return false;
-}
-
-void LocalSearch::CarryOut(const Move& move) {
-  for (const int id : list_.removed(move)) {
-    removed_.push_back(solution_.unit(id));
-    solution_.Remove(id);
-  }
-  for (const Unit& unit : list_.added(move)) added_.push_back(solution_.Add(unit));
-  done_.push_back({removed_.size(), added_.size()});
-}
-
-void LocalSearch::ForgetDone() {
-  done_.clear();
-  removed_.clear();
-  added_.clear();
-}
-
-// In the exact opposite order, so that units get the ids back that earlier moves know them by.
-void LocalSearch::Undo() {
-  while (!done_.empty()) {
-    done_.pop_back();
-    const Done before = done_.empty() ? Done{} : done_.back();
-    for (; added_.size() > before.added_end; added_.pop_back()) solution_.Remove(added_.back());
-    for (; removed_.size() > before.removed_end; removed_.pop_back())
-      solution_.Add(removed_.back());
-  }
-}
-
 // Prices the most promising first and stops at the first batch that holds something better.
 bool LocalSearch::TakeBest() {
   const std::span<const Move> moves = list_.Sorted();
@@ -288,8 +219,8 @@ bool LocalSearch::TakeBest() {
     }
     if (best == priced.size()) continue;
     pricer_.Adopt(best);
-    ForgetDone();
-    CarryOut(batch[best]);
+    for (const int id : list_.removed(batch[best])) solution_.Remove(id);
+    for (const Unit& unit : list_.added(batch[best])) solution_.Add(unit);
     return true;
   }
   return false;

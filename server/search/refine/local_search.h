@@ -59,12 +59,6 @@ class LocalSearch {
   // The largest estimate at which a move is priced: what is estimated to be worse, by more than
   // estimates have been wrong lately, is not.
   double PricedUpToMs() const { return pricer_.objective().value_ms() + 2 * estimate_error_ms_; }
-  // A compound move: up to `depth_` moves by estimate, then priced as one. False: nothing was
-  // gained, and everything is as before.
-  bool TryCompoundMove();
-  void CarryOut(const Move& move);
-  void ForgetDone();
-  void Undo();
   void ChooseSources();
   void UpdateIncumbent();
   void RestartFromIncumbent();
@@ -94,17 +88,6 @@ class LocalSearch {
 
   std::vector<int> sources_;
   std::vector<int> order_;
-  // What was carried out by the present compound move, newest last.
-  struct Done {
-    std::size_t removed_end = 0;  // in removed_
-    std::size_t added_end = 0;    // in added_
-  };
-  std::vector<Done> done_;
-  std::vector<Unit> removed_;
-  std::vector<int> added_;
-  std::vector<RankPrice> before_;
-  std::vector<RankPrice> anticipated_;
-  std::size_t depth_ = 8;
   double estimate_error_ms_ = 0;  // mean over those priced lately
   // The incumbent: the best solution since the last restart.
   double best_cost_ms_ = std::numeric_limits<double>::infinity();

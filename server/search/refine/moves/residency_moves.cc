@@ -9,9 +9,8 @@
 namespace neuroshard {
 namespace {
 
-// Tables of the source that are promoted, the costliest there, and laid out anew.
+// Tables of the source that are promoted, the costliest there.
 constexpr std::size_t kPromotedTables = 12;
-constexpr std::size_t kLaidOut = 3;
 // Units of the source that leave it, ranks that they go to, and units that come back for one.
 constexpr std::size_t kUnits = 10;
 constexpr std::size_t kPlacesOfMove = 4;
@@ -32,16 +31,13 @@ ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rule
                                const TableLayouts& layouts, ShardTable& shard_table)
     : context_(context),
       rules_(rules),
-      layouts_(layouts),
       shard_table_(shard_table),
       estimator_(shard_table),
       placer_(rules, layouts, shard_table),
       more_ms_(context.request().topology.devices.size(), 0),
       changed_(context.request().tables.size(), false),
       changes_of_rank_(more_ms_.size()),
-      listed_(more_ms_.size(), false) {
-  placer_.IgnoreMemory(true);
-}
+      listed_(more_ms_.size(), false) {}
 
 void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int source,
                              ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list) {
@@ -64,7 +60,6 @@ void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int s
   }
   TryShiftsAndSwaps(solution, source, list);
   TryHostBlocks(solution, source, list);
-  TryRelayouts(solution, list);
 }
 
 bool ResidencyMoves::IsFree(const Solution& solution, int table) const {
@@ -494,46 +489,6 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, int source, MoveList& lis
         Remove(solution, back);
         Add(solution, moved(id, target));
         Add(solution, moved(back, host));
-        Complete(solution, list);
-      }
-    }
-  }
-}
-
-void ResidencyMoves::TryRelayouts(Solution& solution, MoveList& list) {
-  const std::size_t count = std::min(kLaidOut, tables_.size());
-  const double cost_ms = pricer_->objective().cost_ms();
-  for (std::size_t t = 0; t < count; ++t) {
-    const int table = tables_[t];
-    const std::span<const int> units = solution.units_of_table(table);
-    const std::vector<int> ids(units.begin(), units.end());
-    const int now = solution.residency_of(table);
-    const std::vector<int>& residencies = *rules_.of(table).residencies;
-    const auto at = std::find(residencies.begin(), residencies.end(), now) - residencies.begin();
-    std::vector<int> tried = {now, residencies.back()};
-    if (at > 1) tried.push_back(residencies[static_cast<std::size_t>(at - 2)]);
-    if (at + 2 < std::ssize(residencies)) {
-      tried.push_back(residencies[static_cast<std::size_t>(at + 2)]);
-    }
-    for (std::size_t r = 0; r < tried.size(); ++r) {
-      if (r == 1 && tried[1] == now) continue;
-      const std::vector<TableLayout> layouts = layouts_.Of(table, tried[r]);
-      for (const TableLayout& layout : layouts) {
-        for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
-          layouts_.Shards(shard_table_, table, layout, cols);
-        }
-      }
-      shard_table_.PredictNew();
-      placer_.Reset(solution, *pricer_);
-      for (const TableLayout& layout : layouts) {
-        if (context_.ShouldStop()) return;
-        context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks) *
-                                              static_cast<std::size_t>(layout.holders));
-        placer_.Without(ids);
-        if (!placer_.Place(table, layout) || placer_.LargestAddedMs() >= cost_ms) continue;
-        Begin();
-        for (const int id : ids) Remove(solution, id);
-        for (const Unit& unit : placer_.added()) Add(solution, unit);
         Complete(solution, list);
       }
     }

@@ -25,7 +25,7 @@ namespace neuroshard {
 // How far the moves go.
 enum class ResidencyNeighbourhood {
   kPromotions,  // a table of the rank has another residency
-  kPlaces       // also: units change ranks, swap, or a table is laid out anew
+  kPlaces       // also: units change ranks, or swap
 };
 
 // The neighbourhood of one rank for tables in several memories. A move is a change that may need
@@ -124,12 +124,10 @@ class ResidencyMoves {
   void TryShiftsAndSwaps(const Solution& solution, int source, MoveList& list);
   // Blocks of a host go to another one, or swap with one there.
   void TryHostBlocks(Solution& solution, int source, MoveList& list);
-  void TryRelayouts(Solution& solution, MoveList& list);
   bool IsFree(const Solution& solution, int table) const;
 
   SearchContext& context_;
   const CompiledRules& rules_;
-  const TableLayouts& layouts_;
   ShardTable& shard_table_;
   MoveEstimator estimator_;
   TablePlacer placer_;

@@ -97,17 +97,6 @@ bool TablePlacer::Place(int table, const TableLayout& layout, int host, int rank
   });
 }
 
-double TablePlacer::LargestAddedMs() const {
-  double largest_ms = 0;
-  for (const Unit& unit : added_) {
-    for (int i = 0; i < unit.shards.count; ++i) {
-      const std::size_t rank = static_cast<std::size_t>(solution_->RankOf(unit, i));
-      largest_ms = std::max(largest_ms, total_ms_[rank]);
-    }
-  }
-  return largest_ms;
-}
-
 bool TablePlacer::HasRoom(const Unit& unit) const {
   for (int i = 0; i < unit.shards.count; ++i) {
     if (!Fits(solution_->RankOf(unit, i), shard_table_.bytes(unit.shards.at(i)))) return false;

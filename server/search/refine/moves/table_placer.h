@@ -26,9 +26,6 @@ class TablePlacer {
   // All must outlive it.
   TablePlacer(const CompiledRules& rules, const TableLayouts& layouts, ShardTable& shard_table);
 
-  // Whether places may have too little device memory; some caller makes room then. At first not.
-  void IgnoreMemory(bool ignore) { ignores_memory_ = ignore; }
-
   // Totals and room are those of the solution as it is. Both must outlive what follows.
   void Reset(Solution& solution, const MovePricer& pricer);
 
@@ -40,8 +37,6 @@ class TablePlacer {
   bool Place(int table, const TableLayout& layout, int host = -1, int rank = -1);
 
   const std::vector<Unit>& added() const { return added_; }
-  // The largest total of a rank that something was added to.
-  double LargestAddedMs() const;
   // By rank, with what was removed and added.
   std::span<const double> total_ms() const { return total_ms_; }
   // Up to `most` hosts, those with the lowest largest total first, without `but` (-1: all).
@@ -53,8 +48,7 @@ class TablePlacer {
   // Changes totals and room by a unit.
   void Count(const Unit& unit, int sign);
   bool Fits(int rank, std::int64_t bytes) const {
-    return ignores_memory_ ||
-           solution_->Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
+    return solution_->Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
   }
 
   const CompiledRules& rules_;
@@ -65,7 +59,6 @@ class TablePlacer {
   Solution* solution_ = nullptr;
   const MovePricer* pricer_ = nullptr;
 
-  bool ignores_memory_ = false;
   std::vector<Unit> added_;
   std::vector<double> now_ms_;            // by rank, as the solution is
   std::vector<double> total_ms_;          // by rank, with what was removed and added

@@ -258,44 +258,4 @@ void MovePricer::SetRankPrices(const std::vector<RankPrice>& rank_prices) {
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 
-void MovePricer::Anticipate(const Solution& solution, const MoveList& list, const Move& move) {
-  rank_costs_.TrimIfLarge();
-  touched_.clear();
-  sum_changes_.clear();
-  Collect(solution, list, move);
-  PriceTouched(solution);
-  const CommSurrogate& c = surrogate_;
-  const auto largest = [&](const auto& value) {
-    double most = 0;
-    for (const RankPrice& price : rank_prices_) most = std::max(most, value(price));
-    return most;
-  };
-  const auto ready = [](const RankPrice& s) { return s.ready_ms(); };
-  const auto forward_load = [](const RankPrice& s) { return s.forward_load; };
-  const auto backward_load = [](const RankPrice& s) { return s.backward_load; };
-  const double last_ready = largest(ready);
-  const double largest_forward = largest(forward_load);
-  const double largest_backward = largest(backward_load);
-  trial_prices_ = rank_prices_;
-  for (const Touched& t : touched_) {
-    RankPrice& price = rank_prices_[static_cast<std::size_t>(t.rank)];
-    price.compute_ms = rank_costs_.cost_ms(t.rank, t.slot);
-    price.backward_ms += c.backward_own * (t.changed.backward_load - price.backward_load);
-    price.forward_ms += c.forward_own * (t.changed.forward_load - price.forward_load);
-    price.forward_load = t.changed.forward_load;
-    price.backward_load = t.changed.backward_load;
-  }
-  if (!separable_) {
-    const double backward_ms = c.backward_largest * (largest(backward_load) - largest_backward);
-    for (RankPrice& price : rank_prices_) price.backward_ms += backward_ms;
-    const double forward_ms = c.forward_largest * (largest(forward_load) - largest_forward);
-    const double later_ms = largest(ready) - last_ready;
-    for (std::size_t r = 0; r < num_ranks_; ++r) {
-      const double own_ms = rank_prices_[r].ready_ms() - trial_prices_[r].ready_ms();
-      rank_prices_[r].forward_ms += forward_ms + c.forward_wait * (later_ms - own_ms);
-    }
-  }
-  objective_.Reset(rank_prices_, separable_, weights_);
-}
-
 }  // namespace neuroshard

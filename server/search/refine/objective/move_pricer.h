@@ -51,11 +51,7 @@ class MovePricer {
   // out.
   void Adopt(std::size_t index);
 
-  // The objective becomes what compute is predicted to be after a move that is allowed, and what
-  // communication is estimated to be; errors add up until the next PriceSolution. The caller
-  // carries the move out.
-  void Anticipate(const Solution& solution, const MoveList& list, const Move& move);
-  // What PriceSolution, Adopt and Anticipate made of the ranks, to go back to.
+  // What PriceSolution and Adopt made of the ranks, to go back to.
   const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
   void SetRankPrices(const std::vector<RankPrice>& rank_prices);
 
