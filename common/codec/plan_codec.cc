@@ -276,7 +276,8 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     }
     cost.ranks.push_back(rank);
   }
-  cost.shared = {{{}, DecodeUses(message.host_memory()), DecodeUses(message.ssd())}};
+  cost.shared[MemoryTier::kHost] = DecodeUses(message.host_memory());
+  cost.shared[MemoryTier::kSsd] = DecodeUses(message.ssd());
   return cost;
 }
 

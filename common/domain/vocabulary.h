@@ -224,7 +224,7 @@ constexpr bool IsWireCast(DataType type) {
 // A value for each memory, the fastest first.
 template <typename T>
 struct ByTier {
-  T values[kWords<MemoryTier>.size()];
+  std::array<T, kWords<MemoryTier>.size()> values;
 
   constexpr T& operator[](MemoryTier tier) { return values[static_cast<std::size_t>(tier)]; }
   constexpr const T& operator[](MemoryTier tier) const {

@@ -25,7 +25,7 @@ phase 'a run that is killed in the midst of its sweep'
 unpacked=$work/neuroshard-worker
 # So many samples that the sweep still runs when it is killed.
 mkdir "$work/sweeps"
-sed 's/^num_samples: .*/num_samples: 160/' "$work/compute.yaml" >"$work/sweeps/gpu_compute.yaml"
+sed 's/^num_samples: .*/num_samples: 1600/' "$work/compute.yaml" >"$work/sweeps/gpu_compute.yaml"
 sed 's/^num_samples: .*/num_samples: 3/; $aseed: 3' "$work/compute.yaml" >"$work/sweeps/gpu_large.yaml"
 sed 's/^num_samples: .*/num_samples: 3/; $acompute_kernels: [fused_uvm]' "$work/compute.yaml" >"$work/sweeps/gpu_host.yaml"
 run=(env FAKE_GPUS=2 "PATH=$work/path:$PATH" "$unpacked/bench/gpu/run.sh" --rehearse --out "$work/out" --minutes 6 --sweeps "$work/sweeps")
@@ -54,13 +54,13 @@ expect "$work/out/RESULTS.md" '^| dim128_uniform_bf16 |'
 expect "$work/out/RESULTS.md" '^| all_reduce | 1 | [0-9]'
 expect "$work/out/RESULTS.md" 'memcheck: =* ERROR SUMMARY: 0 errors'
 expect "$work/out/RESULTS.md" 'ranks: comm 10/10'
-expect "$work/out/RESULTS.md" 'sweep: compute 160/160'
+expect "$work/out/RESULTS.md" 'sweep: compute 1600/1600'
 # Every target has a figure and a verdict.
 sed -n '/^| target /,/^$/p' "$work/out/RESULTS.md" | tail -n +3 | sed '/^$/d' >"$work/targets"
 [ "$(grep -cE '\| [0-9.]+ \| [0-9.]+ \| (met|MISSED) \|$' "$work/targets")" -eq "$(wc -l <"$work/targets")" ] && [ "$(wc -l <"$work/targets")" -ge 13 ] ||
   fail "targets without a verdict: $(cat "$work/targets")"
 gunzip -c "$work/out/profile.db.gz" >"$work/copy.db"
-"$bin/neuroshard" store info --store "$work/copy.db" >"$work/copy.said" && expect "$work/copy.said" '160'
+"$bin/neuroshard" store info --store "$work/copy.db" >"$work/copy.said" && expect "$work/copy.said" '1600'
 [ "$(find "$work/out" -type f | wc -l)" -le 8 ] || fail "too many files: $(ls "$work/out")"
 sed -n 's/^| \([a-z_]*\) | \(done in .*\) |$/  \1: \2/p' "$work/out/RESULTS.md"
 
