@@ -17,15 +17,16 @@ namespace {
 constexpr int kMaxTopologies = 32;  // each plan is priced on each
 constexpr double kNotLegal = std::numeric_limits<double>::infinity();
 
-// What plan `a` costs on topology `b`.
+// What a plan costs on a topology, or why it has no price there.
 struct Priced {
   double cost_ms = kNotLegal;
   Status status;
 };
 
-Priced PriceOn(const PlannerClient& planner, const PlannedTopology& b, const v1::Plan& plan) {
+Priced PriceOn(const PlannerClient& planner, const PlannedTopology& topology,
+               const v1::Plan& plan) {
   v1::EvaluatePlanRequest question;
-  *question.mutable_request() = b.request;
+  *question.mutable_request() = topology.request;
   *question.mutable_plan() = plan;
   const auto answer = planner.EvaluatePlan(question);
   if (!answer.ok()) return {kNotLegal, answer.status()};
@@ -77,11 +78,13 @@ Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology>
   });
   double least = kNotLegal;
   std::size_t best = 0;
+  Status unpriced;
   for (std::size_t a = 0; a < count; ++a) {
     double worst = 0;
     for (std::size_t b = 0; b < count; ++b) {
       const Priced& here = priced[a * count + b];
       if (absl::IsUnavailable(here.status)) return here.status;
+      unpriced.Update(here.status);
       const double own_ms = priced[b * count + b].cost_ms;
       worst = std::max(worst, own_ms > 0 ? here.cost_ms / own_ms : 1);
     }
@@ -91,6 +94,7 @@ Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology>
   }
   if (least == kNotLegal) {
     one.set_failure("no topology's own plan is legal for all others");
+    if (!unpriced.ok()) one.mutable_failure()->append("; " + Message(unpriced));
     return absl::OkStatus();
   }
   one.set_made_for(rows[static_cast<int>(best)].name());

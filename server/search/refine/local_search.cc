@@ -10,19 +10,19 @@
 namespace neuroshard {
 namespace {
 
-// Rounds in a row, each from the incumbent after a small random change, that are no better than it
-// before a restart.
+// Rounds in a row, each from the incumbent after a random change, that are no better than it before
+// a restart.
 constexpr int kRoundsBeforeRestart = 5;
 // No rounds where the descent from a restart ends above the best of all by this share of its cost.
 constexpr double kMaxGap = 0.02;
 // Of the random changes, those that ruin and recreate ranks.
 constexpr double kRuinShare = 0.7;
-// The best solutions of restarts that are kept, those it takes for a crossover, and how many of the
-// restarts are one then.
+// Elites that are kept.
 constexpr std::size_t kMaxElites = 8;
-constexpr std::size_t kMinElites = 2;
+// Of the restarts, those that are crossovers as soon as there are two elites.
 constexpr double kCrossoverShare = 0.8;
-// Such rounds over all restarts before the search ends, besides so many a table and rank.
+// Rounds over all restarts without a better plan than all before, after which the search ends:
+// these and so many a table and rank.
 constexpr std::int64_t kMinFruitlessRounds = 120;
 constexpr std::int64_t kFruitlessRoundsEach = 3;
 // A move has to gain this share of the cost.
@@ -83,7 +83,7 @@ Status LocalSearch::Run() {
 
 bool LocalSearch::Restart() {
   NoteElite();
-  const bool may_cross = elites_.size() >= kMinElites && random_.UniformReal() < kCrossoverShare;
+  const bool may_cross = elites_.size() >= 2 && random_.UniformReal() < kCrossoverShare;
   if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_, solution_)) {
     UpdateIncumbent();
     return true;

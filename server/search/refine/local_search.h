@@ -44,7 +44,7 @@ class LocalSearch {
   Status Iterate();
   // Another solution to begin at, priced and the incumbent. False: there is none.
   bool Restart();
-  // Makes the incumbent one of the elites, if it is as good.
+  // Keeps the incumbent among the elites if it is one of the best.
   void NoteElite();
   bool CrossElites();
   // To a local optimum; keeps the best solution met and hands it out.

@@ -8,8 +8,7 @@
 namespace neuroshard {
 namespace {
 
-// Ranks that are ruined together, at most: of more, what is put back is as good as a new
-// construction, and worse than one.
+// Ranks that are ruined together, at most.
 constexpr int kMaxRuinedRanks = 3;
 // By how much the order of a ruined rank's units is off at most.
 constexpr double kOrderNoise = 0.3;
@@ -55,24 +54,21 @@ bool Perturbation::RuinRanks(int rank, Random& random) {
     const int other = static_cast<int>(random.Below(num_ranks));
     if (std::find(ranks_.begin(), ranks_.end(), other) == ranks_.end()) ranks_.push_back(other);
   }
-  homeless_.clear();
+  unplaced_.clear();
+  removed_.clear();
   for (const int ruined : ranks_) {
     double& total_ms = total_ms_[static_cast<std::size_t>(ruined)];
     total_ms = pricer_.objective().rank(ruined).total_ms();
     const auto ids = solution_.units_on_rank(ruined);
     for (std::size_t left = ids.size(); left-- > 0;) {
-      const int id = solution_.units_on_rank(ruined)[left];
-      if (solution_.fixed(solution_.unit(id).table) != nullptr) continue;
-      Take(solution_.unit(id), kOrderNoise * random.UniformReal());
-      total_ms -= homeless_.back().share_ms;
+      if (solution_.fixed(solution_.unit(ids[left]).table) != nullptr) continue;
+      AddUnplaced(solution_.unit(ids[left]), kOrderNoise * random.UniformReal());
+      removed_.push_back(ids[left]);
+      total_ms -= unplaced_.back().share_ms;
     }
   }
-  for (const int ruined : ranks_) {
-    for (std::size_t left = solution_.units_on_rank(ruined).size(); left-- > 0;) {
-      const int id = solution_.units_on_rank(ruined)[left];
-      if (solution_.fixed(solution_.unit(id).table) == nullptr) solution_.Remove(id);
-    }
-  }
+  // Only now: what a unit takes depends on what else its rank has.
+  for (const int id : removed_) solution_.Remove(id);
   return Place(ranks_);
 }
 
@@ -95,9 +91,9 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
     solution_.Add(unit);
   }
   pricer_.PriceSolution(solution_);
-  homeless_.clear();
+  unplaced_.clear();
   for (const Unit& unit : second) {
-    if (is_from_second(unit) && unit.spread() == Spread::kRank) Take(unit, 0);
+    if (is_from_second(unit) && unit.spread() == Spread::kRank) AddUnplaced(unit, 0);
   }
   ranks_.resize(total_ms_.size());
   std::iota(ranks_.begin(), ranks_.end(), 0);
@@ -107,16 +103,16 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
   return Place(ranks_);
 }
 
-void Perturbation::Take(const Unit& unit, double noise) {
+void Perturbation::AddUnplaced(const Unit& unit, double noise) {
   const double share_ms = estimator_.ShareOf(solution_, pricer_, unit.place, unit.shards.full);
-  homeless_.push_back({unit, share_ms, (1 + noise) * share_ms});
+  unplaced_.push_back({unit, share_ms, (1 + noise) * share_ms});
 }
 
 bool Perturbation::Place(std::span<const int> ranks) {
-  context_.AddWork(Work::kConstruction, homeless_.size() * ranks.size());
-  std::stable_sort(homeless_.begin(), homeless_.end(),
-                   [](const Homeless& a, const Homeless& b) { return a.order_ms > b.order_ms; });
-  for (auto& [unit, share_ms, order_ms] : homeless_) {
+  context_.AddWork(Work::kConstruction, unplaced_.size() * ranks.size());
+  std::stable_sort(unplaced_.begin(), unplaced_.end(),
+                   [](const Unplaced& a, const Unplaced& b) { return a.order_ms > b.order_ms; });
+  for (auto& [unit, share_ms, order_ms] : unplaced_) {
     int best = -1;
     for (const int rank : ranks) {
       const auto total_ms = [&](int of) { return total_ms_[static_cast<std::size_t>(of)]; };

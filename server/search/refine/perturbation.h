@@ -27,24 +27,24 @@ class Perturbation {
 
   // Ruin and recreate (Schrimpf et al., 2000): all units that lie on `rank` alone, or on one or two
   // others that are drawn, are taken away and put back, costliest first but for some noise, each
-  // where least is to do. False: one found no place, and the solution is incomplete.
+  // on the rank with the lowest total. False: one found no place, and the solution is incomplete.
   bool RuinRanks(int rank, Random& random);
 
   // Crossover of two solutions: the tables of `first`, but for some, drawn, that are cut as in
-  // `second` and go where least is to do. False: one found no place, and the solution is
+  // `second` and go to the ranks with the lowest totals. False: one found no place, and the solution is
   // incomplete.
   bool Cross(std::span<const Unit> first, std::span<const Unit> second, Random& random);
 
  private:
   // A unit without a rank.
-  struct Homeless {
+  struct Unplaced {
     Unit unit;
     double share_ms = 0;  // of a rank's total
     double order_ms = 0;  // the largest is placed first
   };
 
-  void Take(const Unit& unit, double noise);
-  // Places homeless_ on the ranks.
+  void AddUnplaced(const Unit& unit, double noise);
+  // Places unplaced_ on the ranks. False: one has room on none.
   bool Place(std::span<const int> ranks);
 
   SearchContext& context_;
@@ -54,7 +54,8 @@ class Perturbation {
   MoveEstimator estimator_;
 
   // Of one call, kept for their memory.
-  std::vector<Homeless> homeless_;
+  std::vector<Unplaced> unplaced_;
+  std::vector<int> removed_;
   std::vector<int> ranks_;
   std::vector<double> total_ms_;  // by rank
   std::vector<bool> from_second_;

@@ -147,10 +147,13 @@ TEST(PerturbationTest, FixedTablesStay) {
     bed.bench.Fix(fixed);
     bed.Load(before);
     for (int rank = 0; rank < bed.num_ranks(); ++rank) {
-      if (!bed.perturbation.RuinRanks(rank, bed.random())) bed.Load(before);
-      if (!bed.perturbation.Cross(before, before, bed.random())) bed.Load(before);
-      EXPECT_EQ(CutOf(bed.bench.solution.Units(), 0, true), CutOf(before, 0, true));
-      bed.bench.pricer.PriceSolution(bed.bench.solution);
+      if (bed.perturbation.RuinRanks(rank, bed.random())) {
+        EXPECT_EQ(CutOf(bed.bench.solution.Units(), 0, true), CutOf(before, 0, true));
+      }
+      if (bed.perturbation.Cross(before, before, bed.random())) {
+        EXPECT_EQ(CutOf(bed.bench.solution.Units(), 0, true), CutOf(before, 0, true));
+      }
+      bed.Load(before);
     }
   }
 }
