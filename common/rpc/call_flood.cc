@@ -148,12 +148,11 @@ class EndOfCall final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       auto& trailers = *methods->GetSendTrailingMetadata();
       const grpc::Status status = methods->GetSendStatus();
-      // Our handlers name the request. Who watches health and leaves is no failure; gRPC says
-      // UNKNOWN then.
-      const auto left = std::string_view(call_.method()) == "/grpc.health.v1.Health/Watch"
-                            ? grpc::StatusCode::UNKNOWN
-                            : grpc::StatusCode::CANCELLED;
-      const bool failed = !status.ok() && status.error_code() != left;
+      // Our handlers name the request. Who leaves is no failure; where somebody who watches health
+      // does, gRPC ends the call with UNKNOWN or, before it has read the request, INTERNAL.
+      const bool left = status.error_code() == grpc::StatusCode::CANCELLED ||
+                        std::string_view(call_.method()) == "/grpc.health.v1.Health/Watch";
+      const bool failed = !status.ok() && !left;
       if (failed && trailers.find(kRequestIdKey) == trailers.end()) {
         const CallIdentity identity = IdentifyCall(*call_.server_context());
         gate_.RefusedOutside(identity, call_.method(), FromGrpc(status));

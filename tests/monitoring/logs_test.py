@@ -153,9 +153,12 @@ class LogsTest(Servers):
         listed = self.run_command("models", "list", "--planner", ",".join(planner.address for planner in planners))
         self.assertEqual(listed.returncode, 0, listed.stderr)
         with grpc.insecure_channel(planners[0].address) as channel:
-            watch = channel.unary_stream("/grpc.health.v1.Health/Watch", request_serializer=bytes, response_deserializer=bytes)(b"", timeout=60)
-            self.assertEqual(next(watch), b"\x08\x01")  # SERVING
-            watch.cancel()
+            watch = channel.unary_stream("/grpc.health.v1.Health/Watch", request_serializer=bytes, response_deserializer=bytes)
+            stays = watch(b"", timeout=60)
+            self.assertEqual(next(stays), b"\x08\x01")  # SERVING
+            stays.cancel()
+            for _ in range(300):  # some while the first answer is written
+                watch(b"", timeout=60).cancel()
         for planner in planners:
             planner.drain()
             planner.process.wait(timeout=60)  # every call has ended

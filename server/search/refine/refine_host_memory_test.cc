@@ -300,6 +300,7 @@ TEST(RefineHostMemoryTest, LeaveToUseSsdsMakesNoPlanDearer) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     Random random(100 + seed);
     PlanRequest request = SsdRequest(random, 20, 4, 0.35, 0.7, 1);
+    request.search.effort = SearchEffort::kQuick;
     request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise,
                                           ShardingType::kRowWise};
     const auto with = Search(request);
@@ -346,6 +347,7 @@ TEST(RefineHostMemoryTest, SsdsTakeWhatDevicesAndHostsDoNot) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     Random random(200 + seed);
     PlanRequest request = SsdRequest(random, 30, 8, 0.1, 0.2, 2);
+    request.search.effort = SearchEffort::kQuick;
     request.constraints.tables[0].tables.clear();
     for (int t = 0; t < 30; ++t) request.constraints.tables[0].tables.push_back(t);
     request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise,

@@ -9,6 +9,7 @@ import ipaddress
 import logging
 import os
 import signal
+import socket
 import sys
 from typing import List, Optional, Sequence, Tuple
 
@@ -165,12 +166,18 @@ async def serve(options: argparse.Namespace, log: Log) -> None:
     await health_service.set("", health_pb2.HealthCheckResponse.SERVING)
 
     drain = asyncio.Event()
+    # Not add_signal_handler: when that handler is removed, a signal kills the process for a moment.
+    signalled, wakeup = socket.socketpair()
+    wakeup.setblocking(False)
+    signal.set_wakeup_fd(wakeup.fileno())
+    asyncio.get_running_loop().add_reader(signalled, drain.set)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, drain.set)
+        signal.signal(number, lambda *_: None)
     print(f"listening on {where}:{port}", flush=True)
     log.info("serving", address=f"{where}:{port}", devices=len(devices), name=devices[0].name, backend=devices[0].backend,
              collective_backend=devices[0].collective_backend, threads=options.threads)
     await drain.wait()
+    asyncio.get_running_loop().remove_reader(signalled)
 
     log.info("draining")
     service.draining = True
@@ -178,8 +185,7 @@ async def serve(options: argparse.Namespace, log: Log) -> None:
     await server.stop(_DRAIN_GRACE_S)
     await groups.close_all()
     await inventory.settle()
-    for number in (signal.SIGTERM, signal.SIGINT):  # a second one must not make it a death
-        asyncio.get_running_loop().remove_signal_handler(number)
+    for number in (signal.SIGTERM, signal.SIGINT):  # the interpreter's end would let a second one kill it
         signal.signal(number, signal.SIG_IGN)
     log.info("stopped")
 
