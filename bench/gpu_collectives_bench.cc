@@ -102,10 +102,11 @@ Status RunAll(std::int64_t most_bytes) {
     for (const Row& row : rows[rank]) block = std::max(block, row.bytes / ranks);
     return group[rank]->ReserveBlocks(Collective::kAllReduce, block);
   }));
-  NS_RETURN_IF_ERROR(ForEachRank(ranks, [&](int rank) -> Status {
+  const Status measured = ForEachRank(ranks, [&](int rank) -> Status {
     for (Row& row : rows[rank]) NS_RETURN_IF_ERROR(Measure(*group[rank], row));
     return absl::OkStatus();
-  }));
+  });
+  NS_RETURN_IF_ERROR(measured);
 
   std::cout << fmt::format("NCCL {}, {} GPUs{}\n\n", library->Version(), ranks,
                            ranks == 1 ? ": nothing travels, the bus bandwidth is 0" : "")

@@ -151,23 +151,15 @@ Status LocalSearch::Descend() {
 bool LocalSearch::Step() {
   --steps_left_;
   ChooseSources();
-  const bool chains_first = chains_first_;
-  if (chains_first && TryRanks(Neighbourhood::kWithChains)) return true;
-  chains_first_ = false;
   using enum ResidencyNeighbourhood;
-  if (TryRanks(Neighbourhood::kShiftsAndSwaps) || TryResidencies(kPromotions) || TryTables() ||
-      TryResidencies(kPlaces)) {
-    return true;
-  }
-  chains_first_ = !chains_first && TryRanks(Neighbourhood::kWithChains);
-  return chains_first_;
+  return TryRanks() || TryResidencies(kPromotions) || TryTables() || TryResidencies(kPlaces);
 }
 
-bool LocalSearch::TryRanks(Neighbourhood neighbourhood) {
+bool LocalSearch::TryRanks() {
   for (const int source : sources_) {
     if (context_.ShouldStop()) return false;
     list_.Clear();
-    rank_moves_.Collect(solution_, pricer_, source, neighbourhood, list_);
+    rank_moves_.Collect(solution_, pricer_, source, list_);
     if (TakeBest()) return true;
   }
   return false;

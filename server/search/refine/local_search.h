@@ -51,7 +51,7 @@ class LocalSearch {
   Status Descend();
   // Carries out the best move found, if any is better than nothing.
   bool Step();
-  bool TryRanks(Neighbourhood neighbourhood);
+  bool TryRanks();
   bool TryTables();
   // Where tables may be in host memory.
   bool TryResidencies(ResidencyNeighbourhood neighbourhood);
@@ -84,7 +84,6 @@ class LocalSearch {
   std::int64_t fruitless_rounds_ = 0;
   const std::int64_t max_fruitless_rounds_;
   const int start_;
-  bool chains_first_ = false;  // the last step found its move among the chains
 
   std::vector<int> sources_;
   std::vector<int> order_;

@@ -87,16 +87,13 @@ TEST(RankMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
     if (!bed.LoadLegal()) continue;
     RankMoves moves(bed.context, bed.layouts, bed.bench.shard_table, bed.bench.rank_costs);
     for (int source = 0; source < bed.num_ranks(); ++source) {
-      for (const auto neighbourhood :
-           {Neighbourhood::kShiftsAndSwaps, Neighbourhood::kWithChains}) {
-        MoveList list(20);
-        moves.Collect(bed.bench.solution, bed.bench.pricer, source, neighbourhood, list);
-        CheckMoves(bed, list, seen);
-        if (HasFatalFailure()) return;
-      }
+      MoveList list(20);
+      moves.Collect(bed.bench.solution, bed.bench.pricer, source, list);
+      CheckMoves(bed, list, seen);
+      if (HasFatalFailure()) return;
     }
   }
-  EXPECT_GT(seen.moves, 1000);
+  EXPECT_GT(seen.moves, 800);
   EXPECT_GT(seen.allowed, seen.moves / 2);
   EXPECT_LT(seen.error_ms, 0.1 * seen.value_ms);
 }

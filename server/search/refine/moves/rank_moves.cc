@@ -25,13 +25,12 @@ RankMoves::RankMoves(SearchContext& context, const TableLayouts& layouts, ShardT
       transfers_(layouts, shard_table, rank_costs) {}
 
 void RankMoves::Collect(const Solution& solution, const MovePricer& pricer, int source,
-                        Neighbourhood neighbourhood, MoveList& list) {
+                        MoveList& list) {
   rank_costs_.TrimIfLarge();
-  transfers_.List(solution, pricer.objective(), source, neighbourhood);
+  transfers_.List(solution, pricer.objective(), source);
   context_.AddWork(Work::kEstimate, transfers_.transfers().size());
   AddShifts(solution, pricer, source, list);
-  AddSwaps(solution, pricer, source, neighbourhood, list);
-  if (neighbourhood == Neighbourhood::kWithChains) AddChains(solution, pricer, source, list);
+  AddSwaps(solution, pricer, source, list);
 }
 
 void RankMoves::AddShifts(const Solution& solution, const MovePricer& pricer, int source,
@@ -82,18 +81,17 @@ void RankMoves::CountWork(const Solution& solution, std::size_t tried, std::size
 
 // Costs of two changes of one rank together are taken to add up.
 void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int source,
-                         Neighbourhood neighbourhood, MoveList& list) {
+                         MoveList& list) {
   const Objective& objective = pricer.objective();
   const RankPrice& now = objective.rank(source);
   return_bytes_.clear();
   for (const RankTransfers::Return& back : transfers_.returns()) {
     const std::int64_t met = back.joined >= 0 ? BytesOf(solution.unit(back.joined)) : 0;
-    return_bytes_.push_back(
-        {BytesOf(back.arriving) - met, BytesOf(back.rest) - BytesOf(solution.unit(back.unit))});
+    return_bytes_.push_back({BytesOf(back.arriving) - met, -BytesOf(solution.unit(back.unit))});
   }
   for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
     const RankTransfers::Departure& departure = DepartureOf(transfer);
-    if (departure.rest.cols > 0 && neighbourhood == Neighbourhood::kShiftsAndSwaps) continue;
+    if (departure.rest.cols > 0) continue;
     const Unit& unit = solution.unit(departure.unit);
     const Unit joined = transfer.joined >= 0 ? solution.unit(transfer.joined) : Unit{};
     const int target = transfer.arriving.place;
@@ -102,13 +100,12 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
     RankChange at_source{source,
                          rank_costs_.cost_ms(source, departure.source_slot) - now.compute_ms,
                          now.forward_load, now.backward_load};
-    ChangeLoads(at_source, LoadOf(unit), LoadOf(departure.rest));
+    ChangeLoads(at_source, LoadOf(unit), {});
     RankChange at_target{target,
                          rank_costs_.cost_ms(target, transfer.target_slot) - there.compute_ms,
                          there.forward_load, there.backward_load};
     ChangeLoads(at_target, LoadOf(joined), LoadOf(transfer.arriving));
-    const std::int64_t source_room =
-        solution.LeftBytes(source) + BytesOf(unit) - BytesOf(departure.rest);
+    const std::int64_t source_room = solution.LeftBytes(source) + BytesOf(unit);
     const std::int64_t target_room =
         solution.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
     const std::size_t t = static_cast<std::size_t>(transfer.target);
@@ -116,7 +113,6 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
     for (std::size_t r = transfers_.returns_begin(t); r < transfers_.returns_begin(t + 1); ++r) {
       if (return_bytes_[r].source > source_room || return_bytes_[r].target > target_room) continue;
       const RankTransfers::Return& back = transfers_.returns()[r];
-      if (!back.whole() && back.cols != departure.cols) continue;
       const Unit& returning = solution.unit(back.unit);
       if (returning.table == unit.table) continue;
       const Unit met = back.joined >= 0 ? solution.unit(back.joined) : Unit{};
@@ -125,7 +121,7 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
       changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
       ChangeLoads(changes[0], LoadOf(met), LoadOf(back.arriving));
       changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
-      ChangeLoads(changes[1], LoadOf(returning), LoadOf(back.rest));
+      ChangeLoads(changes[1], LoadOf(returning), {});
       const double estimate =
           objective.Estimate(changes, others_[t], pricer.surrogate(), list.limit_ms());
       if (!list.Wants(estimate)) continue;
@@ -134,89 +130,10 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
       for (const int id : {transfer.joined, back.joined}) {
         if (id >= 0) removed[num_removed++] = id;
       }
-      std::array<Unit, 4> added = {transfer.arriving, back.arriving};
-      std::size_t num_added = 2;
-      for (const Unit& rest : {departure.rest, back.rest}) {
-        if (rest.cols > 0) added[num_added++] = rest;
-      }
-      list.Add(estimate, std::span(removed).first(num_removed), std::span(added).first(num_added));
+      const std::array added = {transfer.arriving, back.arriving};
+      list.Add(estimate, std::span(removed).first(num_removed), added);
     }
     CountWork(solution, transfers_.returns_begin(t + 1) - transfers_.returns_begin(t), estimated);
-  }
-}
-
-// Where a shard on a target would go on to.
-void RankMoves::FindOnward(const Solution& solution) {
-  onward_.resize(transfers_.returns().size() * transfers_.targets().size());
-  for (std::size_t r = 0; r < transfers_.returns().size(); ++r) {
-    if (!transfers_.returns()[r].whole()) continue;
-    const Unit& unit = solution.unit(transfers_.returns()[r].unit);
-    for (std::size_t t = 0; t < transfers_.targets().size(); ++t) {
-      if (transfers_.targets()[t] == unit.place) continue;
-      onward_[r * transfers_.targets().size() + t] =
-          rank_costs_.Find(solution, transfers_.targets()[t], -1, unit.shards.full);
-    }
-  }
-  rank_costs_.EvaluateQueued();
-}
-
-void RankMoves::AddChains(const Solution& solution, const MovePricer& pricer, int source,
-                          MoveList& list) {
-  FindOnward(solution);
-  const Objective& objective = pricer.objective();
-  const RankPrice& now = objective.rank(source);
-  const std::size_t targets = transfers_.targets().size();
-  // Than the source, the rank between and the end.
-  others_.clear();
-  for (const int via : transfers_.targets()) {
-    for (const int end : transfers_.targets()) {
-      others_.push_back(objective.OthersThan(std::array{source, via, end}));
-    }
-  }
-  for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
-    const RankTransfers::Departure& departure = DepartureOf(transfer);
-    if (departure.rest.cols > 0 || transfer.joined >= 0) continue;
-    const Unit& unit = solution.unit(departure.unit);
-    const int via = transfer.arriving.place;
-    const RankPrice& there = objective.rank(via);
-    const double via_more = rank_costs_.cost_ms(via, transfer.target_slot) - there.compute_ms;
-    const CommLoad load = LoadOf(unit);
-    const std::int64_t bytes = BytesOf(unit);
-    const std::size_t v = static_cast<std::size_t>(transfer.target);
-    std::size_t estimated = 0;
-    for (std::size_t r = transfers_.returns_begin(v); r < transfers_.returns_begin(v + 1); ++r) {
-      const Unit& onward_unit = solution.unit(transfers_.returns()[r].unit);
-      if (!transfers_.returns()[r].whole() || onward_unit.table == unit.table) continue;
-      const std::int64_t onward_bytes = BytesOf(onward_unit);
-      if (!solution.Fits(via, bytes - onward_bytes)) continue;
-      const CommLoad onward_load = LoadOf(onward_unit);
-      std::array changes = {
-          RankChange{source, rank_costs_.cost_ms(source, departure.source_slot),
-                     now.forward_load - load.forward, now.backward_load - load.backward},
-          RankChange{via, via_more + rank_costs_.cost_ms(via, transfers_.returns()[r].target_slot),
-                     there.forward_load + load.forward - onward_load.forward,
-                     there.backward_load + load.backward - onward_load.backward},
-          RankChange{}};
-      for (std::size_t t = 0; t < targets; ++t) {
-        if (t == v || !solution.Fits(transfers_.targets()[t], onward_bytes)) continue;
-        ++estimated;
-        const RankPrice& end = objective.rank(transfers_.targets()[t]);
-        changes[2] = {transfers_.targets()[t],
-                      rank_costs_.cost_ms(transfers_.targets()[t], onward_[r * targets + t]),
-                      end.forward_load + onward_load.forward,
-                      end.backward_load + onward_load.backward};
-        const double estimate = objective.Estimate(changes, others_[v * targets + t],
-                                                   pricer.surrogate(), list.limit_ms());
-        if (!list.Wants(estimate)) continue;
-        Unit arriving = onward_unit;
-        arriving.place = transfers_.targets()[t];
-        const std::array removed = {departure.unit, transfers_.returns()[r].unit};
-        const std::array added = {transfer.arriving, arriving};
-        list.Add(estimate, removed, added);
-      }
-    }
-    CountWork(solution, (transfers_.returns_begin(v + 1) - transfers_.returns_begin(v)) * targets,
-              estimated);
   }
 }
 

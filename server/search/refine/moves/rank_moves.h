@@ -17,11 +17,11 @@
 
 namespace neuroshard {
 
-// The neighbourhood of one rank: shifts, swaps and ejection chains put together from its transfers.
-// Every move has room in memory and keeps the rules on each of its tables alone; its estimate is
-// the objective by predicted compute (two changes of one rank are taken to add up) and by the
-// surrogate of communication. Collect takes time in transfers x (returns of a target), with chains
-// x targets. For one thread.
+// The neighbourhood of one rank, put together from its transfers: shifts (columns of a unit go to
+// another rank, all or a cut) and swaps of two whole units. Every move has room in memory and keeps
+// the rules on each of its tables alone; its estimate is the objective by predicted compute (two
+// changes of one rank are taken to add up) and by the surrogate of communication. Collect takes
+// time in transfers x (returns of a target). For one thread.
 class RankMoves {
  public:
   // All must outlive it.
@@ -29,19 +29,14 @@ class RankMoves {
             RankCosts& rank_costs);
 
   // Adds to `list` what relieves `source`, with estimates by `pricer`.
-  void Collect(const Solution& solution, const MovePricer& pricer, int source,
-               Neighbourhood neighbourhood, MoveList& list);
+  void Collect(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
 
  private:
   void AddShifts(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
-  void AddSwaps(const Solution& solution, const MovePricer& pricer, int source,
-                Neighbourhood neighbourhood, MoveList& list);
+  void AddSwaps(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
   // Of moves that were tried, some of which had room in memory and were estimated. With host memory
   // most have none; otherwise nearly all have, and all count.
   void CountWork(const Solution& solution, std::size_t tried, std::size_t estimated);
-  // Where a unit on a target would go on to: fills onward_.
-  void FindOnward(const Solution& solution);
-  void AddChains(const Solution& solution, const MovePricer& pricer, int source, MoveList& list);
 
   const RankTransfers::Departure& DepartureOf(const RankTransfers::Transfer& transfer) const {
     return transfers_.departures()[static_cast<std::size_t>(transfer.departure)];
@@ -65,7 +60,6 @@ class RankMoves {
     std::int64_t target = 0;
   };
   std::vector<MoreBytes> return_bytes_;  // by return: that the two ranks hold then
-  std::vector<RankCosts::Slot> onward_;  // by return and target: the target with it
 };
 
 }  // namespace neuroshard

@@ -9,8 +9,6 @@ namespace {
 constexpr std::size_t kTargets = 16;
 // Different numbers of columns of a shard that are tried.
 constexpr std::int64_t kWidths = 8;
-// Columns of a shard that come back for as many, at most.
-constexpr std::int64_t kWidestReturn = 16;
 
 // Calls `add` with the columns that may leave a shard of `cols`: all, or a multiple of the
 // alignment.
@@ -28,12 +26,11 @@ void ForWidths(std::int64_t cols, const Add& add) {
 
 }  // namespace
 
-void RankTransfers::List(const Solution& solution, const Objective& objective, int source,
-                         Neighbourhood neighbourhood) {
+void RankTransfers::List(const Solution& solution, const Objective& objective, int source) {
   ChooseTargets(solution, objective, source);
   ListDepartures(solution, source);
   ListTransfers(solution);
-  ListReturns(solution, source, neighbourhood);
+  ListReturns(solution, source);
   shard_table_.PredictNew();
   FindSlots(solution, source);
 }
@@ -136,53 +133,32 @@ void RankTransfers::ListTransfers(const Solution& solution) {
   }
 }
 
-void RankTransfers::ListReturns(const Solution& solution, int source, Neighbourhood neighbourhood) {
+void RankTransfers::ListReturns(const Solution& solution, int source) {
   returns_.clear();
   returns_begin_.assign(1, 0);
-  for (std::size_t t = 0; t < targets_.size(); ++t) {
-    for (const int id : solution.units_on_rank(targets_[t])) {
-      ListReturnsOf(solution, id, static_cast<int>(t), source, neighbourhood);
+  for (const int target : targets_) {
+    for (const int id : solution.units_on_rank(target)) {
+      const Unit& unit = solution.unit(id);
+      const std::span<const int> siblings = solution.units_of_table(unit.table);
+      Return back{.unit = id, .arriving = unit};
+      for (const int sibling : siblings) {
+        if (solution.unit(sibling).place == source) back.joined = sibling;
+      }
+      int blocks = static_cast<int>(siblings.size());
+      if (back.joined >= 0) {
+        if (!layouts_.CutsAnywhere(unit.table)) continue;
+        back.arriving.cols += solution.unit(back.joined).cols;
+        --blocks;
+      }
+      const auto type = layouts_.OnRanks(unit.table, blocks);
+      if (!type || !layouts_.AllowsWidth(unit.table, back.arriving.cols)) continue;
+      back.arriving.type = *type;
+      back.arriving.place = source;
+      back.arriving.shards =
+          shard_table_.Shards(unit.table, *type, back.arriving.cols, 1, unit.residency);
+      returns_.push_back(back);
     }
     returns_begin_.push_back(returns_.size());
-  }
-}
-
-void RankTransfers::ListReturnsOf(const Solution& solution, int id, int target, int source,
-                                  Neighbourhood neighbourhood) {
-  const Unit& unit = solution.unit(id);
-  const std::span<const int> siblings = solution.units_of_table(unit.table);
-  const int blocks = static_cast<int>(siblings.size());
-  const bool cuts = layouts_.CutsAnywhere(unit.table);
-  Return back{.unit = id, .target = target};
-  for (const int sibling : siblings) {
-    if (solution.unit(sibling).place == source) back.joined = sibling;
-  }
-  if (back.joined >= 0 && !cuts) return;
-  const int fewer = back.joined >= 0 ? 1 : 0;
-  const auto add = [&](std::int64_t cols) {
-    back.cols = cols;
-    back.rest = unit;
-    back.rest.cols = unit.cols - cols;
-    const auto type = layouts_.OnRanks(unit.table, blocks + (back.whole() ? 0 : 1) - fewer);
-    if (!type) return;
-    back.arriving = unit;
-    back.arriving.type = *type;
-    back.arriving.place = source;
-    back.arriving.cols = cols + (fewer > 0 ? solution.unit(back.joined).cols : 0);
-    if (!layouts_.AllowsWidth(unit.table, back.arriving.cols)) return;
-    if (!back.whole()) {
-      if (!layouts_.AllowsWidth(unit.table, back.rest.cols)) return;
-      back.rest.type = *type;
-      back.rest.shards = shard_table_.Shards(unit.table, *type, back.rest.cols, 1, unit.residency);
-    }
-    back.arriving.shards =
-        shard_table_.Shards(unit.table, *type, back.arriving.cols, 1, unit.residency);
-    returns_.push_back(back);
-  };
-  add(unit.cols);
-  if (neighbourhood == Neighbourhood::kShiftsAndSwaps || !cuts) return;
-  for (std::int64_t cols = kColumnAlignment; cols <= kWidestReturn && cols < unit.cols; cols *= 2) {
-    add(cols);
   }
 }
 
@@ -201,8 +177,7 @@ void RankTransfers::FindSlots(const Solution& solution, int source) {
   }
   for (Return& back : returns_) {
     const Unit& unit = solution.unit(back.unit);
-    back.target_slot =
-        find(unit.place, unit.shards.full, back.whole() ? -1 : back.rest.shards.full);
+    back.target_slot = find(unit.place, unit.shards.full, -1);
     back.source_slot = find(source, back.joined >= 0 ? solution.unit(back.joined).shards.full : -1,
                             back.arriving.shards.full);
   }

@@ -17,13 +17,6 @@
 
 namespace neuroshard {
 
-enum class Neighbourhood {
-  kShiftsAndSwaps,  // columns of a unit go to another rank (all, or a cut); two whole units swap
-  // Also: a unit, or as many columns, come back for columns that go; ejection chains: a unit makes
-  // room for another and goes on to a third rank.
-  kWithChains
-};
-
 // What the moves around a source rank are put together from (RankMoves). Every unit in it keeps the
 // rules on its table alone; memory and other tables are not looked at. List takes time in units on
 // the source x widths x targets, plus units on the targets. For one thread.
@@ -50,19 +43,13 @@ class RankTransfers {
     Unit arriving;         // as it will be there
     Slot target_slot = 0;  // the target with it
   };
-  // Some or all columns of a unit on a target that come to the source, joining what it has of the
-  // table.
+  // A unit on a target that comes to the source, joining what it has of the table.
   struct Return {
     int unit = 0;
-    int target = 0;   // index into targets()
-    int joined = -1;  // unit on the source
-    std::int64_t cols = 0;
-    Unit rest = {};        // what stays; cols 0: nothing
+    int joined = -1;       // unit on the source
     Unit arriving = {};    // as it will be on the source
     Slot target_slot = 0;  // the target without it
     Slot source_slot = 0;  // the source with it
-
-    bool whole() const { return rest.cols == 0; }
   };
 
   // All must outlive it.
@@ -70,8 +57,7 @@ class RankTransfers {
       : layouts_(layouts), shard_table_(shard_table), rank_costs_(rank_costs) {}
 
   // Lists those of `source`. The costs of all slots are known then.
-  void List(const Solution& solution, const Objective& objective, int source,
-            Neighbourhood neighbourhood);
+  void List(const Solution& solution, const Objective& objective, int source);
 
   // Ranks that something may go to: those with the lowest times and loads, 16 at most.
   const std::vector<int>& targets() const { return targets_; }
@@ -85,9 +71,7 @@ class RankTransfers {
   void ChooseTargets(const Solution& solution, const Objective& objective, int source);
   void ListDepartures(const Solution& solution, int source);
   void ListTransfers(const Solution& solution);
-  void ListReturns(const Solution& solution, int source, Neighbourhood neighbourhood);
-  void ListReturnsOf(const Solution& solution, int id, int target, int source,
-                     Neighbourhood neighbourhood);
+  void ListReturns(const Solution& solution, int source);
   // Fills joined_.
   void FindJoined(const Solution& solution, const Unit& unit);
   void FindSlots(const Solution& solution, int source);

@@ -20,7 +20,7 @@ TEST(RankTransfersTest, ColumnsAreNeitherLostNorMade) {
     const Solution& solution = bed.bench.solution;
     RankTransfers listed(bed.layouts, bed.bench.shard_table, bed.bench.rank_costs);
     for (int source = 0; source < bed.num_ranks(); ++source) {
-      listed.List(solution, bed.bench.pricer.objective(), source, Neighbourhood::kWithChains);
+      listed.List(solution, bed.bench.pricer.objective(), source);
       const std::set<int> targets(listed.targets().begin(), listed.targets().end());
       EXPECT_EQ(targets.size(), listed.targets().size());
       EXPECT_EQ(std::ssize(targets), bed.num_ranks() - 1);  // there are 16 at most
@@ -39,8 +39,7 @@ TEST(RankTransfersTest, ColumnsAreNeitherLostNorMade) {
         for (std::size_t r = listed.returns_begin(t); r < listed.returns_begin(t + 1); ++r) {
           const RankTransfers::Return& back = listed.returns()[r];
           EXPECT_EQ(solution.unit(back.unit).place, listed.targets()[t]);
-          EXPECT_EQ(back.rest.cols + back.cols, cols_of(back.unit));
-          EXPECT_EQ(back.arriving.cols, back.cols + cols_of(back.joined));
+          EXPECT_EQ(back.arriving.cols, cols_of(back.unit) + cols_of(back.joined));
           EXPECT_EQ(back.arriving.place, source);
           ++returns;
         }
