@@ -395,6 +395,10 @@ global_batch_size: 4096
 warnings: [pooling assumed]
 lower_bound: {cost_ms: 12, kind: certified, scope: all plans, gap_percent: 4.17}
 migration: {moved_bytes: 3072, tables: [{table: a, bytes: 1024}, {table: b, bytes: 2048}]}
+trades:
+- {measure: max_memory, points: [{cost_ms: 12, value: 1.75}, {cost_ms: 12.25, value: 1.625}, {cost_ms: 12.5, value: 1.5}]}
+- {measure: moved_bytes, points: [{cost_ms: 12.5, value: 4096}, {cost_ms: 12.5, value: 3072}, {cost_ms: 12.5, value: 3072}]}
+- {measure: cut_tables, points: [{cost_ms: 12.5, value: 2}, {cost_ms: 12.5, value: 1}, {cost_ms: 12.5, value: 1}]}
 explanations:
 - table: a
   sharding_type: table_wise
@@ -416,6 +420,10 @@ explanations:
             "cost 12.500 ms, 2 column splits, strategy neuroshard, search 3.2 ms, model cpu\n"
             "  version 3, 2 tables on 2 ranks, batch 4096 (2048 a rank)\n"
             "sharding: 1 table_wise, 1 row_wise (2 shards)\n"
+            "goal max_memory: 175.0% at 12.000 ms, 162.5% at 12.250 ms, 150.0% at 12.500 ms\n"
+            "goal moved_bytes: 4.00 KiB at 12.500 ms, 3.00 KiB at 12.500 ms, 3.00 KiB at\n"
+            "  12.500 ms\n"
+            "goal cut_tables: 2 at 12.500 ms, 1 at 12.500 ms, 1 at 12.500 ms\n"
             "lower bound 12.000 ms, the plan costs 4.2% more (certified)\n"
             "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
             "table  type        alternative  shards  plan_ms  change\n"

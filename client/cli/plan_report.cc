@@ -171,6 +171,22 @@ std::string AnalyticLine(double cost_ms, const v1::MeasuredWith& measured_with) 
   return fmt::format("TorchRec's formulas (analytic) {:.3f} ms\n", cost_ms);
 }
 
+// "goal max_memory: 83.1% at 2.605 ms, 74.0% at 2.628 ms, 70.2% at 2.657 ms\n": without it, with half
+// of the tolerance of the cost, with all of it.
+std::string TradeLine(const v1::GoalTrade& trade) {
+  const auto measure = FromText<PlanMeasure>(trade.measure());
+  std::vector<std::string> points;
+  for (const v1::TradePoint& point : trade.points()) {
+    const std::string value = measure == PlanMeasure::kMaxMemory
+                                  ? fmt::format("{:.1f}%", 100 * point.value())
+                              : measure == PlanMeasure::kMovedBytes
+                                  ? FormatBytes(static_cast<std::int64_t>(point.value()))
+                                  : fmt::format("{:.10g}", point.value());
+    points.push_back(fmt::format("{} at {:.3f} ms", value, point.cost_ms()));
+  }
+  return fmt::format("goal {}: {}\n", trade.measure(), fmt::join(points, ", "));
+}
+
 // How many bytes move, and of which tables: the ones that move most are named.
 std::string MigrationLine(const v1::MigrationReport& report) {
   constexpr std::size_t kNamed = 5;
@@ -388,10 +404,12 @@ std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& 
       response.cost_model().name(), response.cost_model().version(),
       count(response.plan().tables_size(), "table"), count(response.plan().world_size(), "rank"),
       BatchText(response.global_batch_size(), response.plan().world_size()));
+  std::string trades;
+  for (const v1::GoalTrade& trade : response.trades()) trades += TradeLine(trade);
   const int num_tables = response.plan().tables_size();
   const std::string id =
       response.request_id().empty() ? "" : "request id " + response.request_id() + '\n';
-  return ReportOf(response, text + ShardingLine(response.plan()), num_tables, style) +
+  return ReportOf(response, text + ShardingLine(response.plan()) + trades, num_tables, style) +
          ComparisonText(response) + WarningLines(response.warnings(), style) + id;
 }
 

@@ -143,6 +143,10 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
               request.search.distributed_embeddings.gpu_embedding_size_elements);
   out.IfGiven("objective", request.search.objective, PlanObjective::kMaxOfMeans);
   out.IfGiven("effort", request.search.effort, SearchEffort::kDefault);
+  for (const PlanGoal& goal : request.search.goals) {
+    out("goals.measure", goal.measure);
+    out("goals.tolerance", goal.tolerance);
+  }
   out.IfGiven("pod_size", topology.pod_size, 1);
   // Of a plan it decides how wide a shard may be, and nothing else.
   const bool cuda_is_limited = std::any_of(tables.begin(), tables.end(), [](const Table* table) {

@@ -239,6 +239,15 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) { r.tables[0].optimizer = Optimizer::kSgd; },
       [](PlanRequest& r) { r.tables[1].optimizer = Optimizer::kAdam; },
       [](PlanRequest& r) { r.search.effort = SearchEffort::kThorough; },
+      [](PlanRequest& r) {
+        r.search.goals = {{}, {PlanMeasure::kMaxMemory}};
+      },
+      [](PlanRequest& r) {
+        r.search.goals = {{PlanMeasure::kCost, 0.1}, {PlanMeasure::kMaxMemory}};
+      },
+      [](PlanRequest& r) {
+        r.search.goals = {{}, {PlanMeasure::kCutTables}};
+      },
   };
   std::set<std::string> seen = {Fingerprint(SomeRequest()),
                                 RequestFingerprint(SomeRequest(), "model2", 3),
@@ -463,20 +472,21 @@ TEST(FingerprintTest, EveryFieldOfARequestCounts) {
                  any ? void(++tried) : void(untried.insert(path));
                });
   // None of the candidates is legal there beside the rest; DependsOnEverythingElse has them.
-  EXPECT_THAT(untried,
-              ::testing::UnorderedElementsAre(
-                  "constraints.colocate.level", "constraints.colocate.tables",
-                  "constraints.separate.level", "constraints.separate.tables", "cost_model.digest",
-                  "device_cost_models.cost_model.digest", "device_cost_models.cost_model.name",
-                  "device_cost_models.cost_model.version", "device_cost_models.device",
-                  "migration.previous.tables.cache_load_factor", "migration.previous.tables.kind",
-                  "migration.previous.tables.module", "migration.previous.tables.sharding_type",
-                  "migration.previous.tables.shards.col_offset",
-                  "migration.previous.tables.shards.row_offset", "search.effort",
-                  "search.objective", "tables.feature_batch_sizes", "tables.name",
-                  "tables.num_poolings", "tables.pooling_factors", "tables.reuse_histogram",
-                  "topology.bandwidths.nic_bytes_per_s", "topology.bandwidths.ranks_per_nic",
-                  "topology.hosts.device_memory_bytes", "topology.pod_size"));
+  EXPECT_THAT(
+      untried,
+      ::testing::UnorderedElementsAre(
+          "constraints.colocate.level", "constraints.colocate.tables", "constraints.separate.level",
+          "constraints.separate.tables", "cost_model.digest",
+          "device_cost_models.cost_model.digest", "device_cost_models.cost_model.name",
+          "device_cost_models.cost_model.version", "device_cost_models.device",
+          "migration.previous.tables.cache_load_factor", "migration.previous.tables.kind",
+          "migration.previous.tables.module", "migration.previous.tables.sharding_type",
+          "migration.previous.tables.shards.col_offset",
+          "migration.previous.tables.shards.row_offset", "search.effort", "search.goals.measure",
+          "search.goals.tolerance", "search.objective", "tables.feature_batch_sizes", "tables.name",
+          "tables.num_poolings", "tables.pooling_factors", "tables.reuse_histogram",
+          "topology.bandwidths.nic_bytes_per_s", "topology.bandwidths.ranks_per_nic",
+          "topology.hosts.device_memory_bytes", "topology.pod_size"));
   EXPECT_GT(tried, 90);
 }
 

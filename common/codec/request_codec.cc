@@ -240,6 +240,13 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   if (message.has_migration() && admitted.previous_plan) {
     request.migration = DecodeMigration(message.migration(), request.tables, violations);
   }
+  for (std::size_t i = 0; i < request.search.goals.size(); ++i) {
+    if (request.search.goals[i].measure != PlanMeasure::kMovedBytes || message.has_migration()) {
+      continue;
+    }
+    violations.Add(fmt::format("search.goals[{}].measure", i),
+                   "'moved_bytes' needs a plan in place: the request has no migration");
+  }
   if (violations.empty()) CheckTotalBytes(request, violations);
   NS_RETURN_IF_ERROR(faults.ToStatus());
   request.warnings = decoder.Warnings(request.tables);

@@ -339,6 +339,35 @@ std::vector<Fault> OtherFaults() {
        search([](v1::SearchOptions& s) { s.set_refine_steps(-1); })},
       {"search.effort", "must be one of default, quick, thorough, got \"much\"",
        search([](v1::SearchOptions& s) { s.set_effort("much"); })},
+      {"search.goals", "must be none, or 2 to 5: cost and what comes after it, got 1",
+       search([](v1::SearchOptions& s) { s.add_goals()->set_measure("cost"); })},
+      {"search.goals[0].measure", "the first must be cost", search([](v1::SearchOptions& s) {
+         s.add_goals()->set_measure("max_memory");
+         s.add_goals()->set_measure("cut_tables");
+       })},
+      {"search.goals[2].measure", "'max_memory' is a goal already",
+       search([](v1::SearchOptions& s) {
+         s.add_goals()->set_measure("cost");
+         s.add_goals()->set_measure("max_memory");
+         s.add_goals()->set_measure("max_memory");
+       })},
+      {"search.goals[1].tolerance", "must be at least 0, got -1", search([](v1::SearchOptions& s) {
+         s.add_goals()->set_measure("cost");
+         s.add_goals()->set_measure("max_memory");
+         s.mutable_goals(1)->set_tolerance(-1);
+       })},
+      {"search.goals[1].measure",
+       "'moved_bytes' needs a plan in place: the request has no migration",
+       search([](v1::SearchOptions& s) {
+         s.add_goals()->set_measure("cost");
+         s.add_goals()->set_measure("moved_bytes");
+       })},
+      {"search.goals", "are for the strategy 'refine' with the objective 'max_of_means'",
+       search([](v1::SearchOptions& s) {
+         s.add_goals()->set_measure("cost");
+         s.add_goals()->set_measure("cut_tables");
+         s.set_strategy("neuroshard");
+       })},
       {"search.objective", "must be one of max_of_means, mean_of_max, got \"max\"",
        search([](v1::SearchOptions& s) { s.set_objective("max"); })},
       {"search.objective", "mean_of_max needs batches: no table has batch_pooling_factors",

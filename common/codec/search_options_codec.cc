@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -16,7 +17,9 @@ NS_FIELDS(DistributedEmbeddingsOptions, column_slice_threshold_elements,
           gpu_embedding_size_elements);
 NS_FIELDS(HugeCtrOptions, bandwidth_ratio, work_ratio, data_parallel_threshold_gb, iterations,
           hierarchical);
-// But for the time budget, and for the objective and the effort, which are left out at their defaults.
+NS_FIELDS(PlanGoal, measure, tolerance);
+// But for the time budget and the goals, and for the objective and the effort, which are left out at
+// their defaults.
 NS_FIELDS(SearchOptions, strategy, beam_width, num_candidates, max_length, search_steps, seed,
           max_threads, refine_steps, explain);
 
@@ -47,6 +50,37 @@ HugeCtrOptions DecodeHugeCtr(const v1::HugeCtrOptions& message, Violations& viol
   return options;
 }
 
+// Whether `options` may have them.
+void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const FieldCheck& check,
+                 Violations& violations) {
+  constexpr int kMostGoals = static_cast<int>(kWords<PlanMeasure>.size());
+  if (message.goals().empty()) return;
+  if (message.goals_size() < 2 || message.goals_size() > kMostGoals) {
+    check.Fail("goals",
+               fmt::format("must be none, or 2 to {}: cost and what comes after it, got {}",
+                           kMostGoals, message.goals_size()));
+  }
+  if (options.strategy != kObeysConstraints || options.objective != PlanObjective::kMaxOfMeans) {
+    check.Fail("goals", fmt::format("are for the strategy '{}' with the objective '{}'",
+                                    kObeysConstraints, ToText(PlanObjective::kMaxOfMeans)));
+  }
+  for (int i = 0; i < std::min(message.goals_size(), kMostGoals); ++i) {
+    const FieldCheck of_goal(fmt::format("search.goals[{}]", i), violations);
+    const std::size_t before = violations.count();
+    const auto goal = TakeFields<PlanGoal>(message.goals(i), of_goal, AbsentWord::kFault);
+    of_goal.InRange("tolerance", goal.tolerance, 0.0, 1.0);
+    if (violations.count() > before) continue;
+    if ((i == 0) != (goal.measure == PlanMeasure::kCost)) {
+      of_goal.Fail("measure", i == 0 ? "the first must be cost" : "cost is the first goal alone");
+    }
+    const auto is_same = [&](const PlanGoal& other) { return other.measure == goal.measure; };
+    if (i > 0 && std::any_of(options.goals.begin(), options.goals.end(), is_same)) {
+      of_goal.Fail("measure", fmt::format("'{}' is a goal already", ToText(goal.measure)));
+    }
+    options.goals.push_back(goal);
+  }
+}
+
 }  // namespace
 
 SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& violations) {
@@ -73,6 +107,7 @@ SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& 
     check.Fail("objective", fmt::format("'{}' does not know mean_of_max; '{}' does",
                                         options.strategy, kObeysConstraints));
   }
+  DecodeGoals(message, options, check, violations);
   return options;
 }
 
@@ -90,6 +125,7 @@ v1::SearchOptions EncodeSearchOptions(const SearchOptions& options) {
   if (options.effort != SearchEffort::kDefault) {
     message.set_effort(std::string(ToText(options.effort)));
   }
+  for (const PlanGoal& goal : options.goals) PutFields(goal, *message.add_goals());
   return message;
 }
 

@@ -92,6 +92,23 @@ inline constexpr std::array kWords<SearchEffort> = {
     Word<SearchEffort>{SearchEffort::kQuick, "quick"},
     Word<SearchEffort>{SearchEffort::kThorough, "thorough"}};
 
+// What of a plan can be made small (PlanGoal in search.proto says what each counts).
+enum class PlanMeasure { kCost, kMaxMemory, kMovedBytes, kCutTables, kExchanges };
+template <>
+inline constexpr std::array kWords<PlanMeasure> = {
+    Word<PlanMeasure>{PlanMeasure::kCost, "cost"},
+    Word<PlanMeasure>{PlanMeasure::kMaxMemory, "max_memory"},
+    Word<PlanMeasure>{PlanMeasure::kMovedBytes, "moved_bytes"},
+    Word<PlanMeasure>{PlanMeasure::kCutTables, "cut_tables"},
+    Word<PlanMeasure>{PlanMeasure::kExchanges, "exchanges"}};
+
+struct PlanGoal {
+  PlanMeasure measure = PlanMeasure::kCost;
+  double tolerance = 0;  // share by which it may get worse for the goals after it
+
+  bool operator==(const PlanGoal&) const = default;
+};
+
 // NeuroShard's names in brackets.
 struct SearchOptions {
   std::string strategy = "refine";
@@ -109,6 +126,7 @@ struct SearchOptions {
   HugeCtrOptions hugectr;
   PlanObjective objective = PlanObjective::kMaxOfMeans;
   SearchEffort effort = SearchEffort::kDefault;  // without time_budget and refine_steps
+  std::vector<PlanGoal> goals = {};              // the first is the cost; empty: that alone
 
   bool operator==(const SearchOptions&) const = default;
 };

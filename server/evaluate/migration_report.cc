@@ -58,4 +58,11 @@ MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan) {
   return report;
 }
 
+double CostWithMigration(const PlanRequest& request, const Plan& plan, const PlanCost& cost) {
+  if (!request.migration || request.migration->price_ms_per_gib == 0) return cost.embedding_cost_ms;
+  const double moved_gib =
+      static_cast<double>(ReportMigration(request, plan).moved_bytes) / (1 << 30);
+  return cost.embedding_cost_ms + request.migration->price_ms_per_gib * moved_gib;
+}
+
 }  // namespace neuroshard

@@ -7,6 +7,7 @@
 
 #include "common/domain/held_shards.h"
 #include "common/domain/plan.h"
+#include "common/domain/plan_cost.h"
 #include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
 
@@ -40,5 +41,8 @@ class PreviousPlacement {
 
 // Of any plan; tables and shards that are none are passed over. The request must have a migration.
 MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan);
+
+// What searches make small: the plan's cost plus the price of what it moves.
+double CostWithMigration(const PlanRequest& request, const Plan& plan, const PlanCost& cost);
 
 }  // namespace neuroshard

@@ -366,10 +366,15 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
         "a clock cut the search (search.time_budget_ms or the deadline): the same request and seed "
         "may get another plan; search.refine_steps, or neither, makes it the same every time");
   }
-  NS_ASSIGN_OR_RETURN(const auto without_rules,
+  for (std::size_t i = 1 + answer.trades.size(); i < request.search.goals.size(); ++i) {
+    answer.warnings.push_back(fmt::format("no time was left for search.goals[{}] ({})", i,
+                                          ToText(request.search.goals[i].measure)));
+  }
+  NS_ASSIGN_OR_RETURN(auto without_rules,
                       AddReport(request, pricing, find_model_, std::move(bound), stop, answer));
   // A plan in place binds the search to more than the bound knows of.
   if (without_rules && !request.migration.has_value()) {
+    without_rules->search.goals.clear();
     BudgetStop of_search(stop, clock_, without_rules->search.time_budget);
     const auto found = search_(*without_rules, pricing.bound, of_search, nullptr);
     if (found.ok()) answer.lower_bound->limit->cost_without_ms = found->cost.embedding_cost_ms;

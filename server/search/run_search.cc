@@ -14,6 +14,7 @@
 #include "server/search/baselines/baselines.h"
 #include "server/search/core/search_context.h"
 #include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
+#include "server/search/goals/second_goals.h"
 #include "server/search/hugectr/hugectr_strategy.h"
 #include "server/search/neuroshard/neuroshard_strategy.h"
 #include "server/search/refine/refine_strategy.h"
@@ -104,8 +105,14 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& 
     return violations.ToStatus();
   }
   NS_RETURN_IF_ERROR(CheckDemands(request));
-  SearchContext context(request, model, stop, observer, &runner);
-  StatusOr<SearchResult> result = context.Finish(strategy->Search(context));
+  const SearchForCost search_for_cost = [&](const PlanRequest& of, const StopSignal& until,
+                                            SearchObserver* watcher) {
+    SearchContext context(of, model, until, watcher, &runner);
+    return context.Finish(strategy->Search(context));
+  };
+  StatusOr<SearchResult> result =
+      request.search.goals.empty() ? search_for_cost(request, stop, observer)
+                                   : SearchByGoals(request, model, stop, observer, search_for_cost);
   if (!result.ok()) return SayWhatItKeepsTo(request, result.status());
   return result;
 }

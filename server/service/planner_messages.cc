@@ -26,6 +26,8 @@ NS_FIELDS(MovedTable, table, bytes);
 NS_FIELDS(MigrationReport, moved_bytes, tables);
 NS_FIELDS(SearchStatistics, strategy, splits, plans_evaluated, compute_evaluations,
           time_limit_reached);
+NS_FIELDS(TradePoint, cost_ms, value);
+NS_FIELDS(GoalTrade, measure, points);
 NS_FIELDS(Violation, field, description);
 NS_FIELDS(ConditionRanges, min_batch_size, max_batch_size, weight_dtypes, optimizers, min_ranks,
           max_ranks, max_hosts, pooling_modes, compute_kernels);
@@ -125,6 +127,7 @@ v1::ShardPlanResponse EncodePlanAnswer(const PlanRequest& request, const PlanAns
   response.set_request_fingerprint(fingerprint);
   response.set_seed(request.search.seed.value_or(0));
   response.set_request_id(request.request_id);
+  for (const GoalTrade& trade : answer.trades) PutFields(trade, *response.add_trades());
   EncodeReport(request, answer, response);
   return response;
 }

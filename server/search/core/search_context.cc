@@ -161,26 +161,19 @@ StatusOr<bool> SearchContext::ImproveIfCheaper(Plan plan) {
   if (request_.migration.has_value() && !CheckPlan(request_, plan).empty()) return false;
   NS_ASSIGN_OR_RETURN(PlanCost cost, PricePlan(request_, plan, model_));
   if (has_plan() &&
-      !(CostWithMigration(plan, cost) < CostWithMigration(best_->plan, best_->cost))) {
+      !(CostWithMigration(request_, plan, cost) <
+        CostWithMigration(request_, best_->plan, best_->cost))) {
     return false;
   }
   NS_RETURN_IF_ERROR(Take(std::move(plan), std::move(cost)));
   return true;
 }
 
-double SearchContext::CostWithMigration(const Plan& plan, const PlanCost& cost) const {
-  const bool priced = request_.migration.has_value() && request_.migration->price_ms_per_gib > 0;
-  if (!priced) return cost.embedding_cost_ms;
-  const double moved_gib =
-      static_cast<double>(ReportMigration(request_, plan).moved_bytes) / (1 << 30);
-  return cost.embedding_cost_ms + request_.migration->price_ms_per_gib * moved_gib;
-}
-
 Status SearchContext::Take(Plan plan, PlanCost cost) {
   SearchResult result;
   result.plan = std::move(plan);
   result.cost = std::move(cost);
-  NoteCost(CostWithMigration(result.plan, result.cost));
+  NoteCost(CostWithMigration(request_, result.plan, result.cost));
   statistics_.splits = CountSplits(result.plan);
   result.statistics = statistics_;
   best_ = std::move(result);

@@ -94,9 +94,6 @@ class SearchContext {
   // Takes a legal plan only if its price is lower, and returns whether it was.
   StatusOr<bool> ImproveIfCheaper(Plan plan);
 
-  // Returns the objective of a plan: its cost plus the price of what it moves (Migration).
-  double CostWithMigration(const Plan& plan, const PlanCost& cost) const;
-
   // Reports progress, clamped to [0, 1] and to what was reported before.
   void ReportProgress(double share);
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/domain/plan.h"
 #include "common/domain/plan_cost.h"
+#include "common/domain/plan_request.h"
 
 namespace neuroshard {
 
@@ -20,10 +22,27 @@ struct SearchStatistics {
   bool operator==(const SearchStatistics&) const = default;
 };
 
+// A plan's cost, with what its moves cost, and what it has of a measure.
+struct TradePoint {
+  double cost_ms = 0;
+  double value = 0;
+
+  bool operator==(const TradePoint&) const = default;
+};
+
+// What a goal after the cost costs: without it, with half of the cost's tolerance, with all of it.
+struct GoalTrade {
+  PlanMeasure measure = PlanMeasure::kMaxMemory;
+  std::vector<TradePoint> points;
+
+  bool operator==(const GoalTrade&) const = default;
+};
+
 struct SearchResult {
   Plan plan;      // legal: CheckPlan finds nothing
   PlanCost cost;  // exactly what PricePlan says about `plan`
   SearchStatistics statistics;
+  std::vector<GoalTrade> trades = {};  // by goal after the cost, of those that there was time for
 
   bool operator==(const SearchResult&) const = default;
 };

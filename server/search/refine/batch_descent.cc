@@ -15,6 +15,7 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/batch_imbalance.h"
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/migration_report.h"
 #include "server/search/placement/placement.h"
 #include "server/search/refine/batch_prices.h"
 #include "server/search/refine/solution/unit.h"
@@ -103,7 +104,7 @@ class BatchDescent {
   double ObjectiveMs() const {
     PlanCost cost;
     cost.embedding_cost_ms = prices_.mean_ms();
-    return context_.CostWithMigration(plan_, cost);
+    return CostWithMigration(request_, plan_, cost);
   }
 
   // Ranks that are costliest in most batches, and so those from which a move can gain.
@@ -245,7 +246,7 @@ Status DescendByBatches(SearchContext& context) {
     if (!mean_ms) return std::nullopt;
     PlanCost cost;
     cost.embedding_cost_ms = *mean_ms;
-    return context.CostWithMigration(plan, cost);
+    return CostWithMigration(context.request(), plan, cost);
   };
   bool is_cheaper = found->surely_cheaper;
   if (!context.ShouldStop()) {

@@ -1,0 +1,403 @@
+#include "server/search/goals/second_goals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/domain/memory_use.h"
+#include "common/domain/table_names.h"
+#include "server/evaluate/migration_report.h"
+#include "server/evaluate/price_plan.h"
+#include "server/evaluate/rules/row_cuts.h"
+
+namespace neuroshard {
+namespace {
+
+// Probes of a bisection, with half of the tolerance and with all of it, at most. It ends where less
+// than this share of a value is left to win.
+constexpr int kProbesOfHalf = 3;
+constexpr int kProbes = 6;
+constexpr double kResolution = 2e-3;
+// A probe is a quick search. One that ends above the cost's limit, but no more than this share of
+// it, is made again with more work.
+constexpr double kPromising = 0.03;
+// What sums of the same numbers may differ by.
+constexpr double kRounding = 1e-9;
+
+// A measure of which a plan may have so much.
+struct Limit {
+  PlanMeasure measure;
+  double value;
+};
+
+// A module and the types of its tables.
+using Exchange = std::pair<std::string, ShardingType>;
+
+bool IsCut(const TablePlan& table) {
+  return table.shards.size() > 1 && table.sharding_type != ShardingType::kDataParallel;
+}
+
+double UsedShare(const RankCost& rank) {
+  return static_cast<double>(rank.memory.total_bytes()) / static_cast<double>(rank.capacity_bytes);
+}
+
+// Devices with less memory, of which nothing is reserved.
+void LimitMemory(double share, PlanRequest& request) {
+  const auto by_memory = [](const TableRule& rule) {
+    return rule.row_proportion == RowProportion::kMemory;
+  };
+  Constraints& constraints = request.constraints;
+  if (std::any_of(constraints.tables.begin(), constraints.tables.end(), by_memory)) {
+    constraints.memory_weights = RowWeights(request, RowProportion::kMemory);
+  }
+  for (Device& device : request.topology.devices) {
+    const std::int64_t reserve = ReserveBytes(request.memory, device.memory_bytes);
+    const double limit = std::floor(share * static_cast<double>(device.memory_bytes) + kRounding);
+    device.memory_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(limit) - reserve);
+  }
+  request.memory.reserve_fraction = 0;
+  request.memory.reserve_bytes = 0;
+}
+
+// By table of the plan, what it has to do with a limit on counts: the bytes of its weights and its
+// exchange.
+struct Counted {
+  int table = 0;  // of the request
+  double bytes = 0;
+  Exchange exchange;
+  const TablePlan* plan = nullptr;
+};
+
+std::vector<Counted> CountedTables(const PlanRequest& request, const Plan& plan) {
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  std::vector<Counted> counted;
+  for (std::size_t i = 0; i < plan.tables.size(); ++i) {
+    const Table& table = request.tables[static_cast<std::size_t>(table_of[i])];
+    counted.push_back({table_of[i],
+                       static_cast<double>(table.num_embeddings * table.embedding_dim),
+                       {plan.tables[i].module, plan.tables[i].sharding_type},
+                       &plan.tables[i]});
+  }
+  return counted;
+}
+
+// The `most` largest of the tables that the plan cuts may be cut, and those that it has on every
+// rank; every other is one shard.
+void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
+  std::vector<Counted> cut;
+  TableRule whole;
+  whole.max_shards = 1;
+  for (const Counted& of : CountedTables(request, plan)) {
+    if (IsCut(*of.plan)) {
+      cut.push_back(of);
+    } else if (of.plan->shards.size() == 1) {
+      whole.tables.push_back(of.table);
+    }
+  }
+  std::stable_sort(cut.begin(), cut.end(),
+                   [](const Counted& a, const Counted& b) { return a.bytes > b.bytes; });
+  for (std::size_t i = static_cast<std::size_t>(most); i < cut.size(); ++i) {
+    whole.tables.push_back(cut[i].table);
+  }
+  std::sort(whole.tables.begin(), whole.tables.end());
+  if (!whole.tables.empty()) request.constraints.tables.push_back(std::move(whole));
+}
+
+// Each module keeps the type of its exchange with the most weights; beside these stay the largest
+// of the others.
+void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
+  const std::vector<Counted> counted = CountedTables(request, plan);
+  std::map<Exchange, double> bytes;
+  for (const Counted& of : counted) bytes[of.exchange] += of.bytes;
+  std::vector<std::pair<double, Exchange>> largest_first;
+  for (const auto& [exchange, of] : bytes) largest_first.emplace_back(of, exchange);
+  std::stable_sort(largest_first.begin(), largest_first.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::map<std::string, std::vector<ShardingType>> types;
+  int kept = 0;
+  for (const bool first_of_module : {true, false}) {
+    for (const auto& [of, exchange] : largest_first) {
+      std::vector<ShardingType>& own = types[exchange.first];
+      const bool is_there = std::find(own.begin(), own.end(), exchange.second) != own.end();
+      if (is_there || (first_of_module ? !own.empty() : kept >= most)) continue;
+      own.push_back(exchange.second);
+      ++kept;
+    }
+  }
+  std::map<std::string, TableRule> rules;
+  for (const Counted& of : counted) rules[of.exchange.first].tables.push_back(of.table);
+  for (auto& [module, rule] : rules) {
+    std::sort(rule.tables.begin(), rule.tables.end());
+    rule.sharding_types = types[module];
+    request.constraints.tables.push_back(std::move(rule));
+  }
+}
+
+// The request with fewer plans: none that the limits forbid, though not all that they allow. Where
+// counts are limited, `plan` says what there is to choose from.
+PlanRequest Limited(PlanRequest request, std::span<const Limit> limits, const Plan& plan) {
+  for (const auto& [measure, value] : limits) {
+    switch (measure) {
+      case PlanMeasure::kCost:
+        break;
+      case PlanMeasure::kMaxMemory:
+        LimitMemory(value, request);
+        break;
+      case PlanMeasure::kMovedBytes:
+        request.migration->budget_bytes =
+            std::min(request.migration->budget_bytes.value_or(static_cast<std::int64_t>(value)),
+                     static_cast<std::int64_t>(value));
+        break;
+      case PlanMeasure::kCutTables:
+        LimitCuts(static_cast<int>(value), plan, request);
+        break;
+      case PlanMeasure::kExchanges:
+        LimitExchanges(static_cast<int>(value), plan, request);
+        break;
+    }
+  }
+  return request;
+}
+
+// Ends a search that has a plan of this cost.
+class UntilCheapEnough final : public SearchObserver {
+ public:
+  UntilCheapEnough(const PlanRequest& request, double limit_ms)
+      : request_(request), limit_ms_(limit_ms) {}
+
+  void OnImprovement(const SearchResult& result) override {
+    if (ValueOf(PlanMeasure::kCost, request_, result.plan, result.cost) <= limit_ms_) stop_.Stop();
+  }
+  void OnProgress(double) override {}
+
+  const StopSignal& stop() const { return stop_; }
+
+ private:
+  const PlanRequest& request_;
+  const double limit_ms_;
+  ManualStop stop_;
+};
+
+// Passes on the first search's plans, and progress as a part of all.
+class FirstOfAll final : public SearchObserver {
+ public:
+  FirstOfAll(SearchObserver* observer, double share) : observer_(observer), share_(share) {}
+
+  void OnImprovement(const SearchResult& result) override {
+    if (observer_ != nullptr) observer_->OnImprovement(result);
+  }
+  void OnProgress(double share) override {
+    if (observer_ != nullptr) observer_->OnProgress(share_ * share);
+  }
+
+ private:
+  SearchObserver* const observer_;
+  const double share_;
+};
+
+class GoalSearch {
+ public:
+  GoalSearch(const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
+             SearchObserver* observer, const SearchForCost& search)
+      : goals_(request.search.goals),
+        request_(request),
+        model_(model),
+        stop_(stop),
+        observer_(observer),
+        search_(search),
+        num_searches_(1 + kSearchesAGoal * (goals_.size() - 1)) {
+    request_.search.goals.clear();
+    request_.search.time_budget.reset();  // it is the stop signal's
+  }
+
+  StatusOr<SearchResult> Run() {
+    FirstOfAll first(observer_, 1 / static_cast<double>(num_searches_));
+    NS_ASSIGN_OR_RETURN(best_, search_(request_, stop_, &first));
+    Count(best_.statistics);
+    const double least_ms = Value(PlanMeasure::kCost);
+    std::vector<GoalTrade> trades;
+    for (std::size_t i = 1; i < goals_.size() && !stop_.ShouldStop(); ++i) {
+      const PlanMeasure measure = goals_[i].measure;
+      GoalTrade trade{measure, {Point(measure)}};
+      // Goals before this one may have left no half.
+      if (Value(PlanMeasure::kCost) <= LimitMs(least_ms, 0.5)) {
+        NS_RETURN_IF_ERROR(Reduce(measure, LimitMs(least_ms, 0.5), kProbesOfHalf));
+      }
+      const TradePoint half = Point(measure);
+      NS_RETURN_IF_ERROR(Reduce(measure, LimitMs(least_ms, 1), kProbes));
+      NS_RETURN_IF_ERROR(Cheapen(measure));
+      trade.points.push_back(half.cost_ms < Value(PlanMeasure::kCost) ? half : Point(measure));
+      trade.points.push_back(Point(measure));
+      trades.push_back(std::move(trade));
+      limits_.push_back({measure, Value(measure) * (1 + goals_[i].tolerance) + kRounding});
+      Report(1 + kSearchesAGoal * i);
+    }
+    best_.trades = std::move(trades);
+    best_.statistics.plans_evaluated = plans_evaluated_;
+    best_.statistics.compute_evaluations = compute_evaluations_;
+    best_.statistics.time_limit_reached = stop_.ShouldStop();
+    return std::move(best_);
+  }
+
+ private:
+  // The last one is for the cheapest plan with what the bisections found.
+  static constexpr std::size_t kSearchesAGoal = kProbesOfHalf + kProbes + 1;
+
+  double LimitMs(double least_ms, double share) const {
+    return least_ms * (1 + share * goals_[0].tolerance) * (1 + kRounding);
+  }
+  double Value(PlanMeasure measure, const SearchResult& result) const {
+    return ValueOf(measure, request_, result.plan, result.cost);
+  }
+  double Value(PlanMeasure measure) const { return Value(measure, best_); }
+  TradePoint Point(PlanMeasure measure) const {
+    return {Value(PlanMeasure::kCost), Value(measure)};
+  }
+
+  // What hardly any plan is below: an even spread of the bytes that there are, an exchange a module,
+  // nothing.
+  double FloorOf(PlanMeasure measure) const {
+    if (measure == PlanMeasure::kMaxMemory) {
+      double used = 0, capacity = 0;
+      for (const RankCost& rank : best_.cost.ranks) {
+        used += static_cast<double>(rank.memory.total_bytes());
+        capacity += static_cast<double>(rank.capacity_bytes);
+      }
+      return used / capacity;
+    }
+    if (measure != PlanMeasure::kExchanges) return 0;
+    std::set<std::string> modules;
+    for (const TablePlan& table : best_.plan.tables) modules.insert(table.module);
+    return static_cast<double>(modules.size());
+  }
+
+  // To a plan with less of it that costs no more than `limit_ms`, if the best one does not.
+  Status Reduce(PlanMeasure measure, double limit_ms, int probes) {
+    const bool counts = measure == PlanMeasure::kCutTables || measure == PlanMeasure::kExchanges;
+    double high = Value(measure);
+    double low = FloorOf(measure);  // of counts the least that was not tried
+    for (int probe = 0; probe < probes && !stop_.ShouldStop(); ++probe) {
+      if (high - low <= (counts ? 0 : kResolution * high)) break;
+      const double level = counts ? std::floor((low + high) / 2) : (low + high) / 2;
+      NS_ASSIGN_OR_RETURN(const auto found, Probe({measure, level}, limit_ms));
+      if (found && Value(PlanMeasure::kCost, *found) <= limit_ms) {
+        best_ = *found;
+        high = Value(measure);
+      } else {
+        low = counts ? level + 1 : level;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // To the cheapest plan with no more of it: those before were taken as soon as they were cheap
+  // enough.
+  Status Cheapen(PlanMeasure measure) {
+    if (stop_.ShouldStop()) return absl::OkStatus();
+    NS_ASSIGN_OR_RETURN(const auto found,
+                        Search({measure, Value(measure)}, 0, request_.search.effort));
+    if (found && Value(PlanMeasure::kCost, *found) < Value(PlanMeasure::kCost)) best_ = *found;
+    return absl::OkStatus();
+  }
+
+  StatusOr<std::optional<SearchResult>> Probe(const Limit& limit, double limit_ms) {
+    NS_ASSIGN_OR_RETURN(auto found, Search(limit, limit_ms, SearchEffort::kQuick));
+    const bool is_promising = found && Value(PlanMeasure::kCost, *found) > limit_ms &&
+                              Value(PlanMeasure::kCost, *found) <= (1 + kPromising) * limit_ms;
+    if (is_promising && request_.search.effort != SearchEffort::kQuick &&
+        !request_.search.refine_steps) {
+      NS_ASSIGN_OR_RETURN(found, Search(limit, limit_ms, SearchEffort::kDefault));
+    }
+    Report(done_ + 1);
+    return found;
+  }
+
+  // For a plan within one more limit, until one costs `limit_ms`. None: there was none.
+  StatusOr<std::optional<SearchResult>> Search(const Limit& limit, double limit_ms,
+                                               SearchEffort effort) {
+    std::vector<Limit> limits = limits_;
+    limits.push_back(limit);
+    PlanRequest limited = Limited(request_, limits, best_.plan);
+    limited.search.effort = effort;
+    UntilCheapEnough until(request_, limit_ms);
+    const EitherStop either(stop_, until.stop());
+    StatusOr<SearchResult> found = search_(limited, either, &until);
+    if (absl::IsFailedPrecondition(found.status()) || absl::IsDeadlineExceeded(found.status())) {
+      return std::nullopt;
+    }
+    NS_RETURN_IF_ERROR(found.status());
+    Count(found->statistics);
+    // Its memory was another.
+    NS_ASSIGN_OR_RETURN(found->cost, PricePlan(request_, found->plan, model_));
+    const bool keeps = std::all_of(limits.begin(), limits.end(), [&](const Limit& of) {
+      return Value(of.measure, *found) <= of.value + kRounding;
+    });
+    return keeps ? std::optional(*std::move(found)) : std::nullopt;
+  }
+
+  void Count(const SearchStatistics& of) {
+    plans_evaluated_ += of.plans_evaluated;
+    compute_evaluations_ += of.compute_evaluations;
+  }
+  void Report(std::size_t done) {
+    done_ = done;
+    if (observer_ == nullptr) return;
+    observer_->OnProgress(static_cast<double>(done_) / static_cast<double>(num_searches_));
+  }
+
+  const std::vector<PlanGoal> goals_;
+  PlanRequest request_;  // without them
+  const BoundCostModel& model_;
+  const StopSignal& stop_;
+  SearchObserver* const observer_;
+  const SearchForCost& search_;
+  const std::size_t num_searches_;  // at most
+  std::size_t done_ = 1;
+  std::int64_t plans_evaluated_ = 0;
+  std::int64_t compute_evaluations_ = 0;
+  SearchResult best_;
+  std::vector<Limit> limits_;  // of the goals that are done
+};
+
+}  // namespace
+
+double ValueOf(PlanMeasure measure, const PlanRequest& request, const Plan& plan,
+               const PlanCost& cost) {
+  switch (measure) {
+    case PlanMeasure::kCost:
+      return CostWithMigration(request, plan, cost);
+    case PlanMeasure::kMaxMemory: {
+      double largest = 0;
+      for (const RankCost& rank : cost.ranks) largest = std::max(largest, UsedShare(rank));
+      return largest;
+    }
+    case PlanMeasure::kMovedBytes:
+      return static_cast<double>(ReportMigration(request, plan).moved_bytes);
+    case PlanMeasure::kCutTables:
+      return static_cast<double>(std::count_if(plan.tables.begin(), plan.tables.end(), IsCut));
+    case PlanMeasure::kExchanges: {
+      std::set<Exchange> exchanges;
+      for (const TablePlan& table : plan.tables) {
+        exchanges.emplace(table.module, table.sharding_type);
+      }
+      return static_cast<double>(exchanges.size());
+    }
+  }
+  return 0;
+}
+
+StatusOr<SearchResult> SearchByGoals(const PlanRequest& request, const BoundCostModel& model,
+                                     const StopSignal& stop, SearchObserver* observer,
+                                     const SearchForCost& search) {
+  return GoalSearch(request, model, stop, observer, search).Run();
+}
+
+}  // namespace neuroshard

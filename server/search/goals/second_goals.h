@@ -1,0 +1,35 @@
+// Second goals: what of a plan is made small after its cost (SearchOptions::goals).
+#pragma once
+
+#include <functional>
+
+#include "common/base/status.h"
+#include "common/base/stop_signal.h"
+#include "common/domain/plan_request.h"
+#include "server/cost/cost_model.h"
+#include "server/search/core/search_observer.h"
+#include "server/search/core/search_result.h"
+
+namespace neuroshard {
+
+// Searches for the cheapest plan of a request; of RunSearch's arguments those that vary.
+using SearchForCost = std::function<StatusOr<SearchResult>(
+    const PlanRequest& request, const StopSignal& stop, SearchObserver* observer)>;
+
+// The epsilon-constraint method (Haimes et al., 1971): the cheapest plan comes first, and then, goal
+// by goal, a bisection for the least value within which `search` still finds a plan that keeps to
+// the tolerances of the goals before. A limit on a value is what the request's own words can say
+// (less memory, a smaller budget, fewer shards a table, fewer types a module), so that searches,
+// rules and proofs know nothing of goals. A goal takes up to ten searches, most of them quick; one
+// that finds a plan within the tolerances ends there. `observer` (may be null) sees the first search's plans. The
+// plan is the same in every run unless `stop` cuts it.
+StatusOr<SearchResult> SearchByGoals(const PlanRequest& request, const BoundCostModel& model,
+                                     const StopSignal& stop, SearchObserver* observer,
+                                     const SearchForCost& search);
+
+// What a legal plan has of a measure; of the cost also what the moves of a migration cost. `cost`:
+// what PricePlan says of it.
+double ValueOf(PlanMeasure measure, const PlanRequest& request, const Plan& plan,
+               const PlanCost& cost);
+
+}  // namespace neuroshard

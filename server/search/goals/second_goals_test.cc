@@ -1,0 +1,198 @@
+#include "server/search/goals/second_goals.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "server/cost/analytic/analytic_cost_model.h"
+#include "server/evaluate/check_plan.h"
+#include "server/evaluate/price_plan.h"
+#include "server/search/run_search.h"
+#include "server/search/testing/all_plans.h"
+#include "tests/support/concave_cost_model.h"
+#include "tests/support/random_constraints.h"
+#include "tests/support/random_migration.h"
+#include "tests/support/random_plan_request.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/trials.h"
+
+namespace neuroshard {
+namespace {
+
+using ::neuroshard::testing::AddRandomConstraints;
+using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::BoundTo;
+using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::RandomPlanRequest;
+using ::testing::IsEmpty;
+using enum PlanMeasure;
+
+double Value(PlanMeasure measure, const PlanRequest& request, const SearchResult& result) {
+  return ValueOf(measure, request, result.plan, result.cost);
+}
+
+PlanRequest WithGoals(PlanRequest request, std::vector<PlanGoal> goals) {
+  request.search.goals = std::move(goals);
+  return request;
+}
+
+// Cost, and what comes after it in a random order.
+std::vector<PlanGoal> RandomGoals(Random& random, const PlanRequest& request) {
+  std::vector<PlanMeasure> others = {kMaxMemory, kCutTables, kExchanges};
+  if (request.migration) others.push_back(kMovedBytes);
+  std::vector<PlanGoal> goals = {{kCost, random.Below(4) == 0 ? 0 : 0.2 * random.UniformReal()}};
+  const std::size_t count = 1 + random.Below(others.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t drawn = random.Below(others.size());
+    goals.push_back({others[drawn], random.Below(2) == 0 ? 0 : 0.2 * random.UniformReal()});
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(drawn));
+  }
+  return goals;
+}
+
+TEST(SecondGoalsTest, PlansAreLegalAndWithinAllTolerances) {
+  Random random(3);
+  int solved = 0, improved = 0;
+  for (int i = 0; i < testing::Trials(120); ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 5));
+    PlanRequest request = RandomPlanRequest(random, {.max_tables = 8, .torchrec_memory = true});
+    if (random.Below(2) == 0) AddRandomConstraints(random, request, 4);
+    if (random.Below(2) == 0) AddRandomMigration(random, request);
+    request.search.refine_steps = 20;
+    request.search.max_length = 2;
+    const BoundCostModel bound = BoundTo(request, model);
+    const auto cheapest = RunSearch(request, bound, NeverStop(), nullptr);
+    const std::vector<PlanGoal> goals = RandomGoals(random, request);
+    const PlanRequest asked = WithGoals(request, goals);
+    const auto result = RunSearch(asked, bound, NeverStop(), nullptr);
+    ASSERT_EQ(result.ok(), cheapest.ok()) << i << result.status();
+    if (!result.ok()) continue;
+    ++solved;
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << i;
+    NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, result->plan, bound));
+    EXPECT_EQ(result->cost, cost) << i;
+    const double least_ms = Value(kCost, request, *cheapest);
+    EXPECT_LE(Value(kCost, request, *result), least_ms * (1 + goals[0].tolerance) * (1 + 1e-6))
+        << i;
+    ASSERT_EQ(result->trades.size(), goals.size() - 1);
+    for (std::size_t g = 1; g < goals.size(); ++g) {
+      const GoalTrade& trade = result->trades[g - 1];
+      EXPECT_EQ(trade.measure, goals[g].measure);
+      ASSERT_EQ(trade.points.size(), 3u);
+      EXPECT_GE(trade.points[0].value, trade.points[1].value) << i;
+      EXPECT_GE(trade.points[1].value, trade.points[2].value) << i;
+      EXPECT_LE(Value(goals[g].measure, request, *result),
+                trade.points[2].value * (1 + goals[g].tolerance) + 1e-6)
+          << i << ToText(goals[g].measure);
+      if (trade.points[2].value < trade.points[0].value) ++improved;
+    }
+    const TradePoint& first = result->trades[0].points[0];
+    EXPECT_DOUBLE_EQ(first.cost_ms, least_ms);
+    EXPECT_DOUBLE_EQ(first.value, Value(goals[1].measure, request, *cheapest));
+    EXPECT_LE(result->trades[0].points[1].cost_ms,
+              least_ms * (1 + goals[0].tolerance / 2) * (1 + 1e-6))
+        << i;
+  }
+  EXPECT_GT(solved, testing::Trials(40));
+  EXPECT_GT(improved, testing::Trials(20));
+}
+
+// Of all legal plans that cost no more, the least value of the measure.
+double LeastOfAll(const PlanRequest& request, const BoundCostModel& model, PlanMeasure measure,
+                  double limit_ms) {
+  double least = std::numeric_limits<double>::infinity();
+  Plan plan;
+  plan.world_size = request.topology.num_ranks();
+  plan.local_world_size = request.topology.ranks_per_host();
+  const auto first = AllTablePlans(request, 0);
+  const auto second = AllTablePlans(request, 1);
+  for (const TablePlan& a : first) {
+    for (const TablePlan& b : second) {
+      plan.tables = {a, b};
+      if (!CheckPlan(request, plan).empty()) continue;
+      const auto cost = PricePlan(request, plan, model);
+      if (!cost.ok() || ValueOf(kCost, request, plan, *cost) > limit_ms) continue;
+      least = std::min(least, ValueOf(measure, request, plan, *cost));
+    }
+  }
+  return least;
+}
+
+TEST(SecondGoalsTest, TinyRequestsGetTheLeastOfAllPlans) {
+  Random random(5);
+  int tried = 0, least_found = 0;
+  for (int i = 0; i < testing::Trials(60); ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 3));
+    PlanRequest request = RandomPlanRequest(
+        random, {.max_tables = 2, .max_ranks = 3, .dims = {4, 8}, .ranks_per_host = {1, 2}});
+    if (request.tables.size() != 2) continue;
+    AddRandomMigration(random, request);
+    const BoundCostModel bound = BoundTo(request, model);
+    for (const PlanMeasure measure : {kMaxMemory, kMovedBytes, kCutTables, kExchanges}) {
+      const auto result =
+          RunSearch(WithGoals(request, {{kCost, 0.1}, {measure}}), bound, NeverStop(), nullptr);
+      if (!result.ok()) continue;
+      const double limit_ms = result->trades[0].points[0].cost_ms * 1.1 * (1 + 1e-9);
+      const double least = LeastOfAll(request, bound, measure, limit_ms);
+      const double found = Value(measure, request, *result);
+      EXPECT_GE(found, least * (1 - 1e-9)) << i << ToText(measure);
+      ++tried;
+      if (found <= least * 1.01) ++least_found;
+    }
+  }
+  EXPECT_GT(tried, testing::Trials(40));
+  EXPECT_GT(least_found, 0.9 * tried);
+}
+
+// Tables of 16 MiB, of which two ranks have room for four each.
+PlanRequest SixTables() {
+  PlanRequest request;
+  request.topology.devices = {{.memory_bytes = 64 << 20}, {.memory_bytes = 64 << 20}};
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  for (int t = 0; t < 6; ++t) {
+    Table& table = request.tables.emplace_back();
+    table.name = "t" + std::to_string(t);
+    table.num_embeddings = 1 << 16;
+    table.embedding_dim = 64;
+    // Costs are even with one of the first two beside four others.
+    table.pooling_factor = t < 2 ? 40 : 10;
+  }
+  request.constraints.sharding_types = {ShardingType::kTableWise};
+  return request;
+}
+
+TEST(SecondGoalsTest, MemoryIsEvenedOutWhereItCostsNoMoreThanTheTolerance) {
+  const PlanRequest request = SixTables();
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  const auto result =
+      RunSearch(WithGoals(request, {{kCost, 1}, {kMaxMemory}}), model, NeverStop(), nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_DOUBLE_EQ(Value(kMaxMemory, request, *result), 0.75);
+  EXPECT_EQ(Value(kCutTables, request, *result), 0);
+  EXPECT_EQ(Value(kExchanges, request, *result), 1);
+}
+
+TEST(SecondGoalsTest, AStopLeavesWhatThereIs) {
+  const PlanRequest request = WithGoals(SixTables(), {{kCost, 0.1}, {kMaxMemory}, {kCutTables}});
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  ManualStop stop;
+  class StopAtFirst final : public SearchObserver {
+   public:
+    explicit StopAtFirst(ManualStop& stop) : stop_(stop) {}
+    void OnImprovement(const SearchResult&) override { stop_.Stop(); }
+    void OnProgress(double) override {}
+
+   private:
+    ManualStop& stop_;
+  } observer(stop);
+  const auto result = RunSearch(request, model, stop, &observer);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->trades, IsEmpty());
+  EXPECT_TRUE(result->statistics.time_limit_reached);
+  EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+}
+
+}  // namespace
+}  // namespace neuroshard
