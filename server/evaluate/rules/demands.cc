@@ -317,10 +317,8 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
     }
     last_rule = demand.index;
     kRuleFields[demand.field].copy(rule, request.constraints.tables.back());
-    if (request.constraints.tables.back().row_proportion == RowProportion::kMemory) {
-      request.constraints.memory_weights = RowWeights(request_, RowProportion::kMemory);
-    }
   }
+  KeepRowWeights(request_, request);
   KeepSsd(kept, request);
   return request;
 }

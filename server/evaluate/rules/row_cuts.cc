@@ -52,6 +52,15 @@ std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion p
   return weights;
 }
 
+void KeepRowWeights(const PlanRequest& original, PlanRequest& request) {
+  const std::vector<TableRule>& rules = request.constraints.tables;
+  if (std::any_of(rules.begin(), rules.end(), [](const TableRule& rule) {
+        return rule.row_proportion == RowProportion::kMemory;
+      })) {
+    request.constraints.memory_weights = RowWeights(original, RowProportion::kMemory);
+  }
+}
+
 RowCuts::RowCuts(const PlanRequest& request) {
   SharedWeights weights(request);
   for (const TableRule& rule : request.constraints.tables) {

@@ -13,6 +13,10 @@ namespace neuroshard {
 // compute_speed in units of 2^-40.
 std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion proportion);
 
+// Keeps the blocks of `request`, where its rules have them in proportion to memory, as they are with
+// the devices of `original`, whatever its own have or will have.
+void KeepRowWeights(const PlanRequest& original, PlanRequest& request);
+
 // By table; several rules that name one all hold: buckets of their least common multiple, and of
 // two proportions none (RowCut::contradictory). O(tables + ranks + what the constraints list).
 class RowCuts {

@@ -51,13 +51,7 @@ double UsedShare(const RankCost& rank) {
 
 // Devices with less memory, of which nothing is reserved.
 void LimitMemory(double share, PlanRequest& request) {
-  const auto by_memory = [](const TableRule& rule) {
-    return rule.row_proportion == RowProportion::kMemory;
-  };
-  Constraints& constraints = request.constraints;
-  if (std::any_of(constraints.tables.begin(), constraints.tables.end(), by_memory)) {
-    constraints.memory_weights = RowWeights(request, RowProportion::kMemory);
-  }
+  KeepRowWeights(request, request);
   for (Device& device : request.topology.devices) {
     const std::int64_t reserve = ReserveBytes(request.memory, device.memory_bytes);
     const double limit = std::floor(share * static_cast<double>(device.memory_bytes) + kRounding);

@@ -88,8 +88,8 @@ bool LocalSearch::Restart() {
     UpdateIncumbent();
     return true;
   }
-  // Where two memories are scarce, no construction may fit.
-  if (!residency_moves_.has_value()) return false;
+  // Where two memories are scarce, or hardly anything may move, no construction may fit.
+  if (!residency_moves_.has_value() && !solution_.migration_terms()) return false;
   RestartFromIncumbent();
   return true;
 }
@@ -253,7 +253,7 @@ void LocalSearch::UpdateIncumbent() {
 void LocalSearch::RestartFromIncumbent() {
   solution_.Clear();
   for (const Unit& unit : best_) solution_.Add(unit);
-  pricer_.SetRankPrices(best_rank_prices_);
+  pricer_.SetRankPrices(solution_, best_rank_prices_);
 }
 
 void LocalSearch::Perturb() {

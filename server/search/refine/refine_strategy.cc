@@ -305,8 +305,7 @@ class RefineSearch {
   }
 
   // First what is in place is made legal, with as little moved as can be; then more and more of it
-  // is free to move. Where what moves has a price, the smaller steps are there for the objective to
-  // choose from.
+  // is free to move.
   Status RunFromPrevious() {
     const Migration& migration = *request_.migration;
     NS_RETURN_IF_ERROR(CheckKeptTables(request_));
@@ -331,25 +330,45 @@ class RefineSearch {
       }
       all_paid += paid[t];
     }
-    double most = BytesOf(request_, rules_, stay, paid);
+    const double all = BytesOf(request_, rules_, stay, paid);
+    double most = all;
     if (migration.budget_bytes.has_value()) {
       most = std::min(most, static_cast<double>(*migration.budget_bytes) - all_paid);
     }
-    for (const double share : {0.0, 0.25, 0.5, 1.0}) {
-      if (share > 0 && (most <= 0 || context_.ShouldStop())) break;
-      if (share < 1 && most > 0 && migration.price_ms_per_gib == 0) continue;
-      fixed_ = FixAllBut(request_, rules_, stay, paid, share * most);
-      const auto free = std::count(fixed_.plans.begin(), fixed_.plans.end(), nullptr);
-      if (free == 0) continue;
-      bench_.Fix(fixed_);
-      // Where everything may move, the plan in place need not be the best to begin with.
-      if (free == std::ssize(fixed_.plans)) {
-        NS_RETURN_IF_ERROR(SearchFromCheap());
-      } else {
-        NS_RETURN_IF_ERROR(SearchFrom(base_));
-      }
-    }
-    return absl::OkStatus();
+    const bool has_price = migration.price_ms_per_gib > 0;
+    if (most >= all && !has_price) return SearchBeside(stay, paid, all, false);
+    // What is new finds its place first; then the tables with the most lookups a byte that may move
+    // whichever way; then all, where moves are counted one by one. Alone the last would spend the
+    // budget on what gains most, whatever it takes of it.
+    const double work_ns = context_.work_ns();
+    if (most <= 0 || has_price) NS_RETURN_IF_ERROR(SearchBeside(stay, paid, 0, false));
+    if (most <= 0) return absl::OkStatus();
+    context_.StartWithWork(work_ns);
+    NS_RETURN_IF_ERROR(SearchBeside(stay, paid, most, false));
+    context_.StartWithWork(work_ns);
+    return SearchBeside(stay, paid, all, true);
+  }
+
+  // Beside the tables that stay when so many bytes may move. `counts_moves`: their price and budget
+  // are a matter of each move.
+  Status SearchBeside(const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
+                      double bytes, bool counts_moves) {
+    if (context_.ShouldStop()) return absl::OkStatus();
+    counts_moves_ = counts_moves;
+    fixed_ = FixAllBut(request_, rules_, stay, paid, bytes);
+    const auto free = std::count(fixed_.plans.begin(), fixed_.plans.end(), nullptr);
+    if (free == 0) return absl::OkStatus();
+    Prepare(bench_);
+    // Where everything may move, the plan in place need not be the best to begin with.
+    const bool all_free = free == std::ssize(fixed_.plans);
+    if (all_free && !counts_moves) return SearchFromCheap();
+    return SearchFrom(counts_moves ? context_.best_plan() : base_);
+  }
+
+  // What of the plan in place is to stay.
+  void Prepare(Workbench& bench) const {
+    if (!fixed_.plans.empty()) bench.Fix(fixed_);
+    if (counts_moves_) bench.CountMoves();
   }
 
   // As many searches as there may be threads, none of which knows of the others. The first is what
@@ -370,7 +389,7 @@ class RefineSearch {
       }
       auto& companion = companions[static_cast<std::size_t>(i - 1)];
       companion = std::make_unique<Companion>(context_, work_ns, rules_, layouts_);
-      if (!fixed_.plans.empty()) companion->bench.Fix(fixed_);
+      Prepare(companion->bench);
       companion->status = SearchFromPlan(companion->bench, plan, i);
     });
     NS_RETURN_IF_ERROR(status);
@@ -397,6 +416,7 @@ class RefineSearch {
   Workbench bench_;
   Plan base_;          // that fixed_ points into
   FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
+  bool counts_moves_ = false;
 };
 
 // Where a plan pays for each exchange that it has (ShardKinds::exchanges): the cheapest plan of one

@@ -424,5 +424,38 @@ TEST(RefineStrategyTest, AsksOftenWhetherToStop) {
   EXPECT_LT(work.most, 6000U);
 }
 
+// One large hot table on one of four ranks: a budget of half of it pays for half of its columns.
+TEST(RefineStrategyTest, ABudgetIsSpentOnPartsOfTables) {
+  PlanRequest request;
+  request.topology.devices.assign(4, {.memory_bytes = std::int64_t{1} << 34});
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  Plan previous{.world_size = 4, .local_world_size = 4, .tables = {}};
+  for (int t = 0; t < 4; ++t) {
+    Table& table = request.tables.emplace_back();
+    table.name = "t" + std::to_string(t);
+    table.num_embeddings = 1'000'000;
+    table.embedding_dim = 128;
+    table.pooling_factor = t == 0 ? 80 : 5;
+    TablePlan& in_place = previous.tables.emplace_back();
+    in_place.name = table.name;
+    in_place.shards = {{.rows = table.num_embeddings, .cols = 128, .rank = t}};
+  }
+  request.constraints.sharding_types = {ShardingType::kTableWise, ShardingType::kColumnWise};
+  request.migration.emplace().previous = previous;
+  request.migration->budget_bytes = 4 * 1'000'000 * 64;
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  const double before_ms = PricePlan(request, previous, model)->embedding_cost_ms;
+  for (const double price : {0.0, 1e-3}) {
+    request.migration->price_ms_per_gib = price;
+    const auto result = RunSearch(request, model, NeverStop(), nullptr);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(CheckPlan(request, result->plan).empty());
+    EXPECT_LT(result->cost.embedding_cost_ms, 0.6 * before_ms) << price;
+  }
+  // Not worth it.
+  request.migration->price_ms_per_gib = 1e6;
+  EXPECT_EQ(RunSearch(request, model, NeverStop(), nullptr)->plan, previous);
+}
+
 }  // namespace
 }  // namespace neuroshard

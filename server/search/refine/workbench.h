@@ -26,6 +26,8 @@ struct Workbench {
 
   // From now on these tables of a plan in place stay. Clears the solution.
   void Fix(const FixedTables& fixed);
+  // From now on moves cost what the migration says, and keep to its budget. Clears the solution.
+  void CountMoves();
 
   SearchContext& context;
   const CompiledRules& rules;

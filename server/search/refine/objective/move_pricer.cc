@@ -86,6 +86,7 @@ void MovePricer::PriceSolution(const Solution& solution) {
     rank_prices_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
                        forward_loads_[r], backward_loads_[r]};
   }
+  weights_.moves_ms = solution.MovesMs();
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 
@@ -100,6 +101,7 @@ std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const 
   for (std::size_t i = 0; i < moves.size(); ++i) {
     priced_[i].allowed = solution.Allows(list.removed(moves[i]), list.added(moves[i]));
     if (priced_[i].allowed) {
+      priced_[i].moves_ms = solution.MovesMs(list.removed(moves[i]), list.added(moves[i]));
       Collect(solution, list, moves[i]);
       kinds_.push_back(solution.KindsAfter(list.removed(moves[i]), list.added(moves[i])));
     }
@@ -211,7 +213,9 @@ void MovePricer::PriceSeparately() {
 
 void MovePricer::PriceTrial(std::size_t trial) {
   RankPricesAfter(trial, trial_prices_);
-  const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights_);
+  Objective::Weights weights = weights_;
+  weights.moves_ms = priced_[trial].moves_ms;
+  const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights);
   priced_[trial].cost_ms = value.cost_ms;
   priced_[trial].value_ms = value.value_ms;
 }
@@ -238,7 +242,9 @@ void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank
 
 void MovePricer::Adopt(std::size_t index) {
   RankPricesAfter(index, trial_prices_);
-  SetRankPrices(trial_prices_);
+  rank_prices_ = trial_prices_;
+  weights_.moves_ms = priced_[index].moves_ms;
+  objective_.Reset(rank_prices_, separable_, weights_);
 }
 
 void MovePricer::WeighWork() {
@@ -253,8 +259,10 @@ void MovePricer::WeighWork() {
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 
-void MovePricer::SetRankPrices(const std::vector<RankPrice>& rank_prices) {
+void MovePricer::SetRankPrices(const Solution& solution,
+                               const std::vector<RankPrice>& rank_prices) {
   rank_prices_ = rank_prices;
+  weights_.moves_ms = solution.MovesMs();
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 

@@ -42,6 +42,7 @@ class MovePricer {
     bool allowed = false;  // by memory and rules; otherwise the rest is void
     double cost_ms = 0;
     double value_ms = 0;
+    double moves_ms = 0;  // Solution::MovesMs, a part of both
   };
   // One result a move, in order.
   std::span<const Priced> Price(Solution& solution, const MoveList& list,
@@ -53,7 +54,7 @@ class MovePricer {
 
   // What PriceSolution and Adopt made of the ranks, to go back to.
   const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
-  void SetRankPrices(const std::vector<RankPrice>& rank_prices);
+  void SetRankPrices(const Solution& solution, const std::vector<RankPrice>& rank_prices);
 
   // Whether a rank's communication depends on its own load alone.
   bool separable() const { return separable_; }

@@ -79,7 +79,7 @@ void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const We
   }
   compute_sum_ms_ = 0;
   for (const RankPrice& r : ranks_) compute_sum_ms_ += r.compute_ms;
-  cost_ms_ = largest_[kTotal];
+  cost_ms_ = largest_[kTotal] + weights_.moves_ms;
   value_ms_ = cost_ms_ + kShare * means[kTotal] + weights_.work * compute_sum_ms_ / count;
   if (!separable_) {
     value_ms_ += kShare * means[kReady] + kLoadShare * weights_.load_ms * means[kForwardLoad];
@@ -96,7 +96,8 @@ Objective::Value Objective::Evaluate(std::span<const RankPrice> ranks, bool sepa
     for (const RankPrice& r : ranks) sum += Power16(value(r) * scale);
     return std::pair(largest, largest * Root16(sum / static_cast<double>(ranks.size())));
   };
-  const auto [cost_ms, total_ms] = mean([](const RankPrice& r) { return r.total_ms(); });
+  const auto [largest_ms, total_ms] = mean([](const RankPrice& r) { return r.total_ms(); });
+  const double cost_ms = largest_ms + weights.moves_ms;
   double compute_sum_ms = 0;
   for (const RankPrice& r : ranks) compute_sum_ms += r.compute_ms;
   Value result{cost_ms, cost_ms + kShare * total_ms +
@@ -132,6 +133,7 @@ Objective::Others Objective::OthersThan(std::span<const int> ranks) const {
 
 double Objective::Estimate(std::span<const RankChange> changes, const Others& others,
                            const CommSurrogate& surrogate, double limit_ms) const {
+  limit_ms -= weights_.moves_ms;
   double forward_change = 0;  // for everybody, by the largest load
   double backward_change = 0;
   double last_ready_ms = 0;
@@ -174,7 +176,7 @@ double Objective::Estimate(std::span<const RankChange> changes, const Others& ot
           Power16(change.forward_load * scales_[kForwardLoad]) - powers_[kForwardLoad][r];
     }
     cost_ms = std::max(cost_ms, total_ms);
-    if (cost_ms >= limit_ms) return cost_ms;  // the power means only add to it
+    if (cost_ms >= limit_ms) return cost_ms + weights_.moves_ms;  // the power means only add to it
     compute_sum_ms += change.compute_ms - now.compute_ms;
     powers[kTotal] += Power16((total_ms - others_change) * scales_[kTotal]) - powers_[kTotal][r];
   }
@@ -185,7 +187,7 @@ double Objective::Estimate(std::span<const RankChange> changes, const Others& ot
                     weights_.work * compute_sum_ms / static_cast<double>(ranks_.size());
   if (!separable_)
     value_ms += kShare * mean(kReady) + kLoadShare * weights_.load_ms * mean(kForwardLoad);
-  return value_ms;
+  return value_ms + weights_.moves_ms;
 }
 
 }  // namespace neuroshard

@@ -42,8 +42,9 @@ class Objective {
  public:
   // What counts besides the cost.
   struct Weights {
-    double load_ms = 0;  // a unit of the largest forward load
-    double work = 0;     // mean compute over all ranks
+    double load_ms = 0;   // a unit of the largest forward load
+    double work = 0;      // mean compute over all ranks
+    double moves_ms = 0;  // what moves from a plan in place cost, a part of the cost
   };
   // The objective of a placement, and the cost in it.
   struct Value {

@@ -89,6 +89,7 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
       };
       return key(a) < key(b);
     });
+    if (solution.migration_terms()) units = solution.migration_terms()->Ordered(units);
     TablePlan& table_plan = plan.tables[t];
     if (const TablePlan* const kept = solution.fixed(static_cast<int>(t)); kept != nullptr) {
       table_plan = *kept;

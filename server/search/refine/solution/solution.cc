@@ -57,6 +57,7 @@ void Solution::Clear() {
   wide_.clear();
   pools_ = all_pools_;
   kinds_ = {};
+  moved_bytes_ = 0;
   std::fill(ranks_.begin(), ranks_.end(), Rank{});
   std::fill(sums_.begin(), sums_.end(), 0.0);
 }
@@ -65,6 +66,15 @@ void Solution::Fix(FixedTables fixed, std::vector<Unit> units) {
   fixed_ = std::move(fixed);
   fixed_units_ = std::move(units);
   Clear();
+}
+
+void Solution::CountMoves(MigrationTerms terms) {
+  terms_.emplace(std::move(terms));
+  Clear();
+}
+
+double Solution::MovesMs(std::span<const int> removed, std::span<const Unit> added) const {
+  return terms_ ? terms_->PriceMs(moved_bytes_ + MoreMovedBytes(removed, added)) : 0;
 }
 
 std::vector<Unit> Solution::Units() const {
@@ -97,6 +107,7 @@ ShardKinds Solution::KindsAfter(std::span<const int> removed, std::span<const Un
 
 void Solution::Apply(const Unit& unit, int sign) {
   kinds_.Add(KindsOf(unit), sign);
+  if (terms_) moved_bytes_ += sign * terms_->MovedBytes(unit);
   const std::size_t width = shard_table_->width();
   for (int i = 0; i < unit.shards.count; ++i) {
     const int shard = unit.shards.at(i);
@@ -157,7 +168,8 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   for (const Unit& unit : added) {
     if (unit.spread() == Spread::kCopies && !MayCopy(unit.table)) return false;
   }
-  if (!HasRoom(removed, added) || !KeepsToHosts(removed, added) || !KeepsApart(removed, added)) {
+  if (!HasRoom(removed, added) || !KeepsToHosts(removed, added) || !KeepsApart(removed, added) ||
+      !KeepsToMigrationBudget(removed, added)) {
     return false;
   }
   if (!constrained_) return true;
@@ -169,6 +181,21 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   while (counted > 0) CountForRules(added[--counted], -1);
   for (const int id : removed) CountForRules(unit(id), 1);
   return allowed;
+}
+
+std::int64_t Solution::MoreMovedBytes(std::span<const int> removed,
+                                      std::span<const Unit> added) const {
+  std::int64_t bytes = 0;
+  for (const int id : removed) bytes -= terms_->MovedBytes(unit(id));
+  for (const Unit& unit : added) bytes += terms_->MovedBytes(unit);
+  return bytes;
+}
+
+bool Solution::KeepsToMigrationBudget(std::span<const int> removed,
+                                      std::span<const Unit> added) const {
+  if (!terms_) return true;
+  const std::int64_t more = MoreMovedBytes(removed, added);
+  return more <= 0 || more <= terms_->budget_bytes() - moved_bytes_;
 }
 
 bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "server/search/core/fixed_tables.h"
 #include "server/search/core/rank_content.h"
 #include "server/search/core/shard_table.h"
+#include "server/search/refine/solution/migration_terms.h"
 #include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
@@ -59,6 +61,13 @@ class Solution {
   const TablePlan* fixed(int table) const {
     return fixed_.plans.empty() ? nullptr : fixed_.plans[static_cast<std::size_t>(table)];
   }
+  // From now on moves are counted, and no more are allowed than `terms` have bytes for. Clears the
+  // solution.
+  void CountMoves(MigrationTerms terms);
+  const std::optional<MigrationTerms>& migration_terms() const { return terms_; }
+  // What the moves cost now, or after the move of `removed` (distinct ids) for `added`; 0 where they
+  // are not counted.
+  double MovesMs(std::span<const int> removed = {}, std::span<const Unit> added = {}) const;
   // Whether the table may become data_parallel as far as a plan in place is concerned.
   bool MayCopy(int table) const {
     return fixed_.uncopied.empty() || !fixed_.uncopied[static_cast<std::size_t>(table)];
@@ -170,6 +179,10 @@ class Solution {
     return shard_table_->load(unit.shards.full).kinds;
   }
   void Apply(const Unit& unit, int sign);
+  // Bytes that move after that, less those that do now; requires terms_.
+  std::int64_t MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added) const;
+  // Whether the budget has bytes for what moves then, or no more moves than now.
+  bool KeepsToMigrationBudget(std::span<const int> removed, std::span<const Unit> added) const;
   void CountForRules(const Unit& unit, int sign);
   // Whether devices, hosts, and ranks by their own limits, have memory of every kind for the tables
   // that come.
@@ -194,6 +207,8 @@ class Solution {
   MemoryPools pools_;  // what is left of them
   FixedTables fixed_;  // empty: all is free
   std::vector<Unit> fixed_units_;
+  std::optional<MigrationTerms> terms_;
+  std::int64_t moved_bytes_ = 0;  // of all units, where there is a budget
   std::vector<std::vector<int>> subsets_;
   std::map<std::vector<int>, int> subset_numbers_;
   std::vector<Unit> units_;
