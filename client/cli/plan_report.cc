@@ -171,7 +171,7 @@ std::string AnalyticLine(double cost_ms, const v1::MeasuredWith& measured_with) 
   return fmt::format("TorchRec's formulas (analytic) {:.3f} ms\n", cost_ms);
 }
 
-// "goal max_memory: 83.1% at 2.605 ms, 74.0% at 2.628 ms, 70.2% at 2.657 ms\n": without it, with half
+// "goal max_memory: 83.1% at 2.605, 74.0% at 2.628, 70.2% at 2.657 ms\n": without it, with half
 // of the tolerance of the cost, with all of it.
 std::string TradeLine(const v1::GoalTrade& trade) {
   const auto measure = FromText<PlanMeasure>(trade.measure());
@@ -182,9 +182,9 @@ std::string TradeLine(const v1::GoalTrade& trade) {
                               : measure == PlanMeasure::kMovedBytes
                                   ? FormatBytes(static_cast<std::int64_t>(point.value()))
                                   : fmt::format("{:.10g}", point.value());
-    points.push_back(fmt::format("{} at {:.3f} ms", value, point.cost_ms()));
+    points.push_back(fmt::format("{} at {:.3f}", value, point.cost_ms()));
   }
-  return fmt::format("goal {}: {}\n", trade.measure(), fmt::join(points, ", "));
+  return fmt::format("goal {}: {} ms\n", trade.measure(), fmt::join(points, ", "));
 }
 
 // How many bytes move, and of which tables: the ones that move most are named.

@@ -14,10 +14,6 @@ namespace {
 constexpr std::string_view kTable = "plan.tables[";
 // Each takes away the tables that CheckPlan lists; it lists some hundred at a time.
 constexpr int kRounds = 50;
-// Of the bytes that are left, what the copies of one table may take. More, and a few tables that
-// could be data_parallel would leave nothing for the others.
-constexpr double kShareForCopies = 0.125;
-
 double WeightBytes(const Table& table) {
   return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
          static_cast<double>(ElementBytes(table.weight_dtype));
@@ -89,29 +85,17 @@ double BytesOf(const PlanRequest& request, const CompiledRules& rules,
 FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
                       const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
                       double bytes) {
-  FixedTables fixed{stay, std::vector<bool>(stay.size(), false)};
-  double spare = bytes;  // where the bytes pay for everything once: what is left for copies
-  for (std::size_t t = 0; t < stay.size(); ++t) {
-    if (stay[t] != nullptr && !MustStay(rules, t))
-      spare -= WeightBytes(request.tables[t]) - paid[t];
-  }
-  const bool frees_all = spare >= 0;
+  FixedTables fixed{stay};
   const auto lookups_a_byte = [&](std::size_t t) {
     const Table& table = request.tables[t];
     return table.pooling_factor / static_cast<double>(table.num_embeddings);
   };
   for (const std::size_t t : PositionsDescending(stay.size(), lookups_a_byte)) {
     if (stay[t] == nullptr || MustStay(rules, t)) continue;
-    const double once = WeightBytes(request.tables[t]);
-    const double copies = once * MostCopies(rules, t);
-    const bool copied =
-        frees_all ? copies - once <= spare : copies == once || copies <= kShareForCopies * bytes;
-    if (copied) spare -= copies - once;
-    const double moved = (copied ? copies : once) - paid[t];
+    const double moved = WeightBytes(request.tables[t]) - paid[t];
     if (moved > bytes) continue;
     bytes -= moved;
     fixed.plans[t] = nullptr;
-    fixed.uncopied[t] = !copied;
   }
   return fixed;
 }

@@ -15,19 +15,15 @@ namespace neuroshard {
 std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request,
                                                 const CompiledRules& rules);
 
-// Tables of a plan in place that local search leaves alone. Empty vectors: none.
+// Tables of a plan in place that local search leaves alone. Empty: none.
 struct FixedTables {
   std::vector<const TablePlan*> plans;  // by table; null: free
-  // Free tables, by table, that may not be replicated on every rank.
-  std::vector<bool> uncopied;
 };
 
-// Returns the tables of `stay` that remain fixed when tables with up to `bytes` in all may be laid
-// out anew; those with the most lookups per byte are freed first. paid[table]: bytes that the table
-// moves in `stay` anyway, and so may always move. Where `bytes` pay for all tables once, all are
-// freed and the rest pays for replicas; otherwise a table is freed with replicas while they take a
-// small part of the rest, or else without. Whatever becomes of the freed tables, at most `bytes`
-// move besides the paid ones. Tables that rules keep in place (TableRules::kept) stay fixed.
+// Returns the tables of `stay` that remain fixed when tables with up to `bytes` in all, without
+// replicas, may be laid out anew; those with the most lookups per byte are freed first.
+// paid[table]: bytes that the table moves in `stay` anyway, and so may always move. Tables that
+// rules keep in place (TableRules::kept) stay fixed.
 FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
                       const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
                       double bytes);

@@ -160,9 +160,8 @@ StatusOr<bool> SearchContext::ImproveIfCheaper(Plan plan) {
   // A budget is on the whole plan, which a search that looks at single tables does not see.
   if (request_.migration.has_value() && !CheckPlan(request_, plan).empty()) return false;
   NS_ASSIGN_OR_RETURN(PlanCost cost, PricePlan(request_, plan, model_));
-  if (has_plan() &&
-      !(CostWithMigration(request_, plan, cost) <
-        CostWithMigration(request_, best_->plan, best_->cost))) {
+  if (has_plan() && !(CostWithMigration(request_, plan, cost) <
+                      CostWithMigration(request_, best_->plan, best_->cost))) {
     return false;
   }
   NS_RETURN_IF_ERROR(Take(std::move(plan), std::move(cost)));

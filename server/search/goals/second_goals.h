@@ -21,8 +21,8 @@ using SearchForCost = std::function<StatusOr<SearchResult>(
 // the tolerances of the goals before. A limit on a value is what the request's own words can say
 // (less memory, a smaller budget, fewer shards a table, fewer types a module), so that searches,
 // rules and proofs know nothing of goals. A goal takes up to ten searches, most of them quick; one
-// that finds a plan within the tolerances ends there. `observer` (may be null) sees the first search's plans. The
-// plan is the same in every run unless `stop` cuts it.
+// that finds a plan within the tolerances ends there. `observer` (may be null) sees the first
+// search's plans. The plan is the same in every run unless `stop` cuts it.
 StatusOr<SearchResult> SearchByGoals(const PlanRequest& request, const BoundCostModel& model,
                                      const StopSignal& stop, SearchObserver* observer,
                                      const SearchForCost& search);

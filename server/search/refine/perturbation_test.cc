@@ -142,7 +142,6 @@ TEST(PerturbationTest, FixedTablesStay) {
     const Plan plan = bed.PlanOf(before);
     FixedTables fixed;
     fixed.plans.assign(bed.request.tables.size(), nullptr);
-    fixed.uncopied.assign(bed.request.tables.size(), false);
     fixed.plans[0] = &plan.tables[0];
     bed.bench.Fix(fixed);
     bed.Load(before);

@@ -336,33 +336,33 @@ class RefineSearch {
       most = std::min(most, static_cast<double>(*migration.budget_bytes) - all_paid);
     }
     const bool has_price = migration.price_ms_per_gib > 0;
-    if (most >= all && !has_price) return SearchBeside(stay, paid, all, false);
-    // What is new finds its place first; then the tables with the most lookups a byte that may move
-    // whichever way; then all, where moves are counted one by one. Alone the last would spend the
-    // budget on what gains most, whatever it takes of it.
+    counts_moves_ = most < all || has_price;
+    if (!counts_moves_) return SearchBeside(stay, paid, all, base_).status();
+    // What is new finds its place first; then the tables with the most lookups a byte, as many as the
+    // budget pays for whichever way they move; then all. Alone the last would spend the budget on
+    // what gains most, whatever it takes of it.
     const double work_ns = context_.work_ns();
-    if (most <= 0 || has_price) NS_RETURN_IF_ERROR(SearchBeside(stay, paid, 0, false));
+    if (most <= 0 || has_price) NS_RETURN_IF_ERROR(SearchBeside(stay, paid, 0, base_).status());
     if (most <= 0) return absl::OkStatus();
     context_.StartWithWork(work_ns);
-    NS_RETURN_IF_ERROR(SearchBeside(stay, paid, most, false));
+    NS_ASSIGN_OR_RETURN(const bool all_free, SearchBeside(stay, paid, most, base_));
+    if (all_free) return absl::OkStatus();
     context_.StartWithWork(work_ns);
-    return SearchBeside(stay, paid, all, true);
+    return SearchBeside(stay, paid, all, context_.best_plan()).status();
   }
 
-  // Beside the tables that stay when so many bytes may move. `counts_moves`: their price and budget
-  // are a matter of each move.
-  Status SearchBeside(const std::vector<const TablePlan*>& stay, const std::vector<double>& paid,
-                      double bytes, bool counts_moves) {
-    if (context_.ShouldStop()) return absl::OkStatus();
-    counts_moves_ = counts_moves;
+  // From `start`, beside the tables that stay when so many bytes may move. Whether none does.
+  StatusOr<bool> SearchBeside(const std::vector<const TablePlan*>& stay,
+                              const std::vector<double>& paid, double bytes, const Plan& start) {
+    if (context_.ShouldStop()) return false;
     fixed_ = FixAllBut(request_, rules_, stay, paid, bytes);
     const auto free = std::count(fixed_.plans.begin(), fixed_.plans.end(), nullptr);
-    if (free == 0) return absl::OkStatus();
+    if (free == 0) return false;
     Prepare(bench_);
     // Where everything may move, the plan in place need not be the best to begin with.
     const bool all_free = free == std::ssize(fixed_.plans);
-    if (all_free && !counts_moves) return SearchFromCheap();
-    return SearchFrom(counts_moves ? context_.best_plan() : base_);
+    NS_RETURN_IF_ERROR(all_free ? SearchFromCheap() : SearchFrom(start));
+    return all_free;
   }
 
   // What of the plan in place is to stay.

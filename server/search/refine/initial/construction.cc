@@ -289,7 +289,6 @@ bool Construction::PlaceOtherwise(int table, Solution& solution) {
   std::vector<std::pair<double, std::size_t>> by_price;
   for (std::size_t l = 0; l < layouts.size(); ++l) {
     const PricedLayout& p = layouts[l];
-    if (p.layout.type == ShardingType::kDataParallel && !solution.MayCopy(table)) continue;
     by_price.emplace_back(p.price_ms + MemoryMs(p.bytes) +
                               rules_.num_ranks() * std::max(0.0, p.peak_ms - fallback_.limit_ms),
                           l);

@@ -149,13 +149,13 @@ Status InitialSolutions::FindLegal(Solution& solution) {
                             TableNames(request.tables).ReferenceTo(static_cast<int>(t))),
                         FailureReason::kConstraintsConflict);
     }
-    const Construction::Choice choice = Choose(first, {}, fill, solution, nullptr);
+    const Construction::Choice choice = Choose(first, {}, fill, nullptr);
     if (BuildFirst(choice, first, solution)) return absl::OkStatus();
   }
   if (off_device) {
     SetResidencies(kCheapFills, true);
     for (const double fill : fills) {
-      const Construction::Choice choice = Choose(AllLayouts(), {}, fill, solution, nullptr);
+      const Construction::Choice choice = Choose(AllLayouts(), {}, fill, nullptr);
       if (context_.stopped() || BuildFirst(choice, AllLayouts(), solution)) return absl::OkStatus();
     }
   }
@@ -175,7 +175,7 @@ Status InitialSolutions::FindLegal(Solution& solution) {
 
 bool InitialSolutions::Repair(const PricedLayouts& layouts, Solution& solution) {
   const auto& surrogate = pricer_.surrogate();
-  Construction::Choice choice = Choose(layouts, {}, kFills.front(), solution, nullptr);
+  Construction::Choice choice = Choose(layouts, {}, kFills.front(), nullptr);
   for (int round = 0; round < kRepairRounds; ++round) {
     const auto order =
         round % 2 == 0 ? Construction::Order::kByBytes : Construction::Order::kByPrice;
@@ -271,8 +271,7 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
 }
 
 Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, const Limit& limit,
-                                              double fill, const Solution& solution,
-                                              Random* noise) {
+                                              double fill, Random* noise) {
   const bool off_device = rules_.has_off_device();
   holdings_.resize(off_device ? layouts.size() : 0);
   positions_.resize(holdings_.size());
@@ -289,8 +288,6 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
       const PricedLayout& p = layouts[t][l];
       const double factor = noise != nullptr ? 1 + kPriceNoise * noise->UniformReal() : 1;
       const double price_ms = factor * p.price_ms;
-      const bool copy = p.layout.type == ShardingType::kDataParallel;
-      if (copy && layouts[t].size() > 1 && !solution.MayCopy(static_cast<int>(t))) continue;
       const bool is_spared = limit.spares_every_rank && TakesEveryRank(p.layout.type);
       const double excess_ms = is_spared ? 0 : std::max(0.0, factor * p.peak_ms - limit.ms);
       if (off_device) {
@@ -318,10 +315,9 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
   return choice;
 }
 
-std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fill,
-                                                                       const Solution& solution) {
+std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fill) {
   const PricedLayouts& layouts = AllLayouts();
-  const Construction::Choice cheapest = Choose(layouts, {}, fill, solution, nullptr);
+  const Construction::Choice cheapest = Choose(layouts, {}, fill, nullptr);
   double limit_ms = 0;
   if (rules_.has_off_device()) {
     for (const PricedLayout& p : cheapest) limit_ms = std::max(limit_ms, p.peak_ms);
@@ -343,10 +339,10 @@ std::vector<InitialSolutions::LimitedChoice> InitialSolutions::Choices(double fi
   for (const double share : kRoomShares) {
     if (room_ms <= 0 || everywhere.largest_ms <= room_ms) break;
     const Limit limit = {share * room_ms, true};
-    choices.push_back({Choose(layouts, limit, fill, solution, nullptr), limit.ms});
+    choices.push_back({Choose(layouts, limit, fill, nullptr), limit.ms});
   }
   for (int i = 0; i < kLimits && !context_.ShouldStop(); ++i, limit_ms *= kNextLimit) {
-    Construction::Choice choice = Choose(layouts, {limit_ms}, fill, solution, nullptr);
+    Construction::Choice choice = Choose(layouts, {limit_ms}, fill, nullptr);
     const auto same = [](const PricedLayout& a, const PricedLayout& b) {
       return a.layout == b.layout;
     };
@@ -375,8 +371,7 @@ void InitialSolutions::KeepPromising(std::vector<LimitedChoice>& choices) const 
 }
 
 bool InitialSolutions::CutAll(Solution& solution) {
-  const Construction::Choice choice =
-      Choose(AllLayouts(), {.ms = 0}, kFills.front(), solution, nullptr);
+  const Construction::Choice choice = Choose(AllLayouts(), {.ms = 0}, kFills.front(), nullptr);
   return !context_.ShouldStop() &&
          Build(choice, Construction::Order::kByPeak, AllLayouts(), kNoLimit, solution);
 }
@@ -391,7 +386,7 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   const std::span<const double> fills(kCheapFills.data(), num_fills);
   if (rules_.has_off_device()) SetResidencies(fills, few);
   for (const double fill : fills) {
-    for (LimitedChoice& choice : Choices(fill, solution)) choices.push_back(std::move(choice));
+    for (LimitedChoice& choice : Choices(fill)) choices.push_back(std::move(choice));
   }
   if (rules_.has_off_device()) KeepPromising(choices);
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
@@ -455,8 +450,7 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& so
     const double fill = rules_.has_off_device()
                             ? kMinRestartFill + (1 - kMinRestartFill) * random.UniformReal()
                             : 1;
-    const Construction::Choice choice =
-        Choose(layouts, {limit_ms, in_room}, fill, solution, &random);
+    const Construction::Choice choice = Choose(layouts, {limit_ms, in_room}, fill, &random);
     room_ms = std::max(0.0, best_cost_ms - TablesOnEveryRank(choice).sum_ms);
     const auto order =
         random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;

@@ -75,13 +75,13 @@ class InitialSolutions {
   // memory, and a shard's excess over the limit counts as if every rank took so much longer.
   // `noise`: makes every price a little larger; null: as they are.
   Construction::Choice Choose(const PricedLayouts& layouts, const Limit& limit, double fill,
-                              const Solution& solution, Random* noise);
+                              Random* noise);
   // A choice under a limit on what a shard takes.
   struct LimitedChoice {
     Construction::Choice choice;
     double limit_ms = 0;
   };
-  std::vector<LimitedChoice> Choices(double fill, const Solution& solution);
+  std::vector<LimitedChoice> Choices(double fill);
   // Leaves those that promise the lowest cost: the longer of the largest shard's time and an even
   // share of all.
   void KeepPromising(std::vector<LimitedChoice>& choices) const;

@@ -165,9 +165,6 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   for (const int id : removed) {
     if (fixed(unit(id).table) != nullptr) return false;
   }
-  for (const Unit& unit : added) {
-    if (unit.spread() == Spread::kCopies && !MayCopy(unit.table)) return false;
-  }
   if (!HasRoom(removed, added) || !KeepsToHosts(removed, added) || !KeepsApart(removed, added) ||
       !KeepsToMigrationBudget(removed, added)) {
     return false;

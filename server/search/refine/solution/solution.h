@@ -68,10 +68,6 @@ class Solution {
   // What the moves cost now, or after the move of `removed` (distinct ids) for `added`; 0 where they
   // are not counted.
   double MovesMs(std::span<const int> removed = {}, std::span<const Unit> added = {}) const;
-  // Whether the table may become data_parallel as far as a plan in place is concerned.
-  bool MayCopy(int table) const {
-    return fixed_.uncopied.empty() || !fixed_.uncopied[static_cast<std::size_t>(table)];
-  }
   std::span<const Unit> fixed_units() const { return fixed_units_; }
 
   const Unit& unit(int id) const { return units_[static_cast<std::size_t>(id)]; }

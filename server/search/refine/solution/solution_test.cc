@@ -104,14 +104,13 @@ TEST(SolutionTest, UndoneInTheOppositeOrderEverythingHasItsIdAgain) {
   ExpectHolds(solution, before, bed.bench.shard_table, bed.request);
 }
 
-TEST(SolutionTest, FixedTablesStayAndOthersMayBeForbiddenCopies) {
+TEST(SolutionTest, FixedTablesStay) {
   RefineBed bed(4);
   ASSERT_TRUE(bed.LoadLegal());
   Solution& solution = bed.bench.solution;
   const Plan plan = bed.PlanOf(solution.Units());
   FixedTables fixed;
   fixed.plans.assign(bed.request.tables.size(), nullptr);
-  fixed.uncopied.assign(bed.request.tables.size(), true);
   fixed.plans[0] = &plan.tables[0];
   bed.bench.Fix(fixed);
   EXPECT_FALSE(solution.fixed_units().empty());
@@ -119,7 +118,6 @@ TEST(SolutionTest, FixedTablesStayAndOthersMayBeForbiddenCopies) {
   const int id = solution.units_of_table(0).front();
   const Unit same = solution.unit(id);
   EXPECT_FALSE(solution.Allows({&id, 1}, {&same, 1}));
-  EXPECT_FALSE(solution.MayCopy(1));
 }
 
 }  // namespace
