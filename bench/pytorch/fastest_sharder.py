@@ -106,7 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=lambda p: pathlib.Path(p).resolve(), required=True)
     parser.add_argument("--folder", type=lambda p: pathlib.Path(p).resolve(), required=True, help="keeps what was measured: tasks that are in it are not measured again")
-    parser.add_argument("--models", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2] / "configs/models")
+    parser.add_argument("--models", type=lambda p: pathlib.Path(p).resolve(), default=pathlib.Path(__file__).resolve().parents[2] / "configs/models")
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)

@@ -58,6 +58,7 @@ Status Compare(const PlannerClient& planner, const v1::ShardPlanRequest& request
     asked.clear_constraints();
     asked.clear_migration();
     asked.mutable_search()->clear_objective();
+    asked.mutable_search()->clear_goals();
   }
   NS_ASSIGN_OR_RETURN(v1::ShardPlanResponse answer, planner.ShardPlan(asked));
   compared.set_search_ms(answer.search().search_ms());

@@ -240,10 +240,8 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   if (message.has_migration() && admitted.previous_plan) {
     request.migration = DecodeMigration(message.migration(), request.tables, violations);
   }
-  for (std::size_t i = 0; i < request.search.goals.size(); ++i) {
-    if (request.search.goals[i].measure != PlanMeasure::kMovedBytes || message.has_migration()) {
-      continue;
-    }
+  for (int i = 0; i < message.search().goals_size() && !message.has_migration(); ++i) {
+    if (message.search().goals(i).measure() != ToText(PlanMeasure::kMovedBytes)) continue;
     violations.Add(fmt::format("search.goals[{}].measure", i),
                    "'moved_bytes' needs a plan in place: the request has no migration");
   }

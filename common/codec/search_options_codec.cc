@@ -71,7 +71,7 @@ void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const
     of_goal.InRange("tolerance", goal.tolerance, 0.0, 1.0);
     if (violations.count() > before) continue;
     if ((i == 0) != (goal.measure == PlanMeasure::kCost)) {
-      of_goal.Fail("measure", i == 0 ? "the first must be cost" : "cost is the first goal alone");
+      of_goal.Fail("measure", i == 0 ? "the first must be cost" : "cost can only be the first");
     }
     const auto is_same = [&](const PlanGoal& other) { return other.measure == goal.measure; };
     if (i > 0 && std::any_of(options.goals.begin(), options.goals.end(), is_same)) {

@@ -150,8 +150,11 @@ class EndOfCall final : public grpc::experimental::Interceptor {
       const grpc::Status status = methods->GetSendStatus();
       // Our handlers name the request. Who leaves is no failure; where somebody who watches health
       // does, gRPC ends the call with UNKNOWN or, before it has read the request, INTERNAL.
-      const bool left = status.error_code() == grpc::StatusCode::CANCELLED ||
-                        std::string_view(call_.method()) == "/grpc.health.v1.Health/Watch";
+      const bool ends_watch = status.error_code() == grpc::StatusCode::UNKNOWN ||
+                              status.error_code() == grpc::StatusCode::INTERNAL;
+      const bool left =
+          status.error_code() == grpc::StatusCode::CANCELLED ||
+          (ends_watch && std::string_view(call_.method()) == "/grpc.health.v1.Health/Watch");
       const bool failed = !status.ok() && !left;
       if (failed && trailers.find(kRequestIdKey) == trailers.end()) {
         const CallIdentity identity = IdentifyCall(*call_.server_context());

@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kTable = "plan.tables[";
 // Each takes away the tables that CheckPlan lists; it lists some hundred at a time.
 constexpr int kRounds = 50;
+
 double WeightBytes(const Table& table) {
   return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
          static_cast<double>(ElementBytes(table.weight_dtype));

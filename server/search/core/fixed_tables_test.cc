@@ -15,7 +15,7 @@ double WeightBytesOf(const Table& table) {
                              ElementBytes(table.weight_dtype));
 }
 
-TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
+TEST(FixAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
   Random random(41);
   int freed = 0;
   for (int i = 0; i < 300; ++i) {
@@ -60,7 +60,7 @@ TEST(KeepAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
   EXPECT_GT(freed, 100);
 }
 
-TEST(KeepAllButTest, WhatRulesKeepInPlaceIsNeverFreed) {
+TEST(FixAllButTest, WhatRulesKeepInPlaceIsNeverFreed) {
   Random random(42);
   PlanRequest request = testing::RandomPlanRequest(random, {.max_tables = 20});
   Migration& migration = request.migration.emplace();

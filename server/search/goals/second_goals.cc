@@ -1,6 +1,7 @@
 #include "server/search/goals/second_goals.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,8 @@ constexpr double kResolution = 2e-3;
 constexpr double kPromising = 0.03;
 // What sums of the same numbers may differ by.
 constexpr double kRounding = 1e-9;
+// The same of bytes that are a share of a device's.
+constexpr double kByteRounding = 1e-3;
 
 // A measure of which a plan may have so much.
 struct Limit {
@@ -49,13 +52,14 @@ double UsedShare(const RankCost& rank) {
   return static_cast<double>(rank.memory.total_bytes()) / static_cast<double>(rank.capacity_bytes);
 }
 
-// Devices with less memory, of which nothing is reserved.
+// Devices with less memory, of which nothing is reserved. A share beyond all is no limit.
 void LimitMemory(double share, PlanRequest& request) {
   KeepRowWeights(request, request);
   for (Device& device : request.topology.devices) {
     const std::int64_t reserve = ReserveBytes(request.memory, device.memory_bytes);
-    const double limit = std::floor(share * static_cast<double>(device.memory_bytes) + kRounding);
-    device.memory_bytes = std::max<std::int64_t>(1, static_cast<std::int64_t>(limit) - reserve);
+    const double limit = std::min(share, 1.0) * static_cast<double>(device.memory_bytes);
+    device.memory_bytes =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(limit + kByteRounding) - reserve);
   }
   request.memory.reserve_fraction = 0;
   request.memory.reserve_bytes = 0;
@@ -83,8 +87,8 @@ std::vector<Counted> CountedTables(const PlanRequest& request, const Plan& plan)
   return counted;
 }
 
-// The `most` largest of the tables that the plan cuts may be cut, and those that it has on every
-// rank; every other is one shard.
+// The `most` largest of the tables that the plan cuts may be cut; every other is one shard. Tables on
+// every rank stay free, to be cut as well, which the search's plan is checked for.
 void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
   std::vector<Counted> cut;
   TableRule whole;
@@ -135,8 +139,8 @@ void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
   }
 }
 
-// The request with fewer plans: none that the limits forbid, though not all that they allow. Where
-// counts are limited, `plan` says what there is to choose from.
+// The request with fewer plans: hardly any that the limits forbid, though not all that they allow.
+// Where counts are limited, `plan` says what there is to choose from.
 PlanRequest Limited(PlanRequest request, std::span<const Limit> limits, const Plan& plan) {
   for (const auto& [measure, value] : limits) {
     switch (measure) {
@@ -161,23 +165,28 @@ PlanRequest Limited(PlanRequest request, std::span<const Limit> limits, const Pl
   return request;
 }
 
-// Ends a search that has a plan of this cost.
-class UntilCheapEnough final : public SearchObserver {
+// Ends a search that has a plan of this cost, or when `outer` says so. It has no time to spend beyond
+// the search's own work.
+class UntilCheapEnough final : public SearchObserver, public StopSignal {
  public:
-  UntilCheapEnough(const PlanRequest& request, double limit_ms)
-      : request_(request), limit_ms_(limit_ms) {}
+  UntilCheapEnough(const PlanRequest& request, double limit_ms, const StopSignal& outer)
+      : request_(request), limit_ms_(limit_ms), outer_(outer) {}
 
   void OnImprovement(const SearchResult& result) override {
-    if (ValueOf(PlanMeasure::kCost, request_, result.plan, result.cost) <= limit_ms_) stop_.Stop();
+    if (ValueOf(PlanMeasure::kCost, request_, result.plan, result.cost) <= limit_ms_) {
+      is_cheap_enough_.store(true, std::memory_order_relaxed);
+    }
   }
   void OnProgress(double) override {}
-
-  const StopSignal& stop() const { return stop_; }
+  bool ShouldStop() const override {
+    return is_cheap_enough_.load(std::memory_order_relaxed) || outer_.ShouldStop();
+  }
 
  private:
   const PlanRequest& request_;
   const double limit_ms_;
-  ManualStop stop_;
+  const StopSignal& outer_;
+  std::atomic<bool> is_cheap_enough_{false};
 };
 
 // Passes on the first search's plans, and progress as a part of all.
@@ -292,13 +301,13 @@ class GoalSearch {
     return absl::OkStatus();
   }
 
-  // To the cheapest plan with no more of it: those before were taken as soon as they were cheap
-  // enough.
+  // To the cheapest plan with no more of it: searches before ended as soon as a plan was cheap
+  // enough, before they merged shards and used memory that is left.
   Status Cheapen(PlanMeasure measure) {
     if (stop_.ShouldStop()) return absl::OkStatus();
     NS_ASSIGN_OR_RETURN(const auto found,
                         Search({measure, Value(measure)}, 0, request_.search.effort));
-    if (found && Value(PlanMeasure::kCost, *found) < Value(PlanMeasure::kCost)) best_ = *found;
+    if (found && Value(PlanMeasure::kCost, *found) <= Value(PlanMeasure::kCost)) best_ = *found;
     return absl::OkStatus();
   }
 
@@ -321,9 +330,10 @@ class GoalSearch {
     limits.push_back(limit);
     PlanRequest limited = Limited(request_, limits, best_.plan);
     limited.search.effort = effort;
-    UntilCheapEnough until(request_, limit_ms);
-    const EitherStop either(stop_, until.stop());
-    StatusOr<SearchResult> found = search_(limited, either, &until);
+    // Searches side by side would be cut wherever they are when one has a plan.
+    if (limit_ms > 0) limited.search.max_threads = 1;
+    UntilCheapEnough until(request_, limit_ms, stop_);
+    StatusOr<SearchResult> found = search_(limited, until, &until);
     if (absl::IsFailedPrecondition(found.status()) || absl::IsDeadlineExceeded(found.status())) {
       return std::nullopt;
     }
@@ -353,7 +363,7 @@ class GoalSearch {
   const StopSignal& stop_;
   SearchObserver* const observer_;
   const SearchForCost& search_;
-  const std::size_t num_searches_;  // at most
+  const std::size_t num_searches_;  // at most, a probe with more work not counted
   std::size_t done_ = 1;
   std::int64_t plans_evaluated_ = 0;
   std::int64_t compute_evaluations_ = 0;

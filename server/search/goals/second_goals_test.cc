@@ -46,7 +46,7 @@ std::vector<PlanGoal> RandomGoals(Random& random, const PlanRequest& request) {
   const std::size_t count = 1 + random.Below(others.size());
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t drawn = random.Below(others.size());
-    goals.push_back({others[drawn], random.Below(2) == 0 ? 0 : 0.2 * random.UniformReal()});
+    goals.push_back({others[drawn], random.Below(2) == 0 ? 0 : random.UniformReal()});
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(drawn));
   }
   return goals;
@@ -172,6 +172,20 @@ TEST(SecondGoalsTest, MemoryIsEvenedOutWhereItCostsNoMoreThanTheTolerance) {
   EXPECT_DOUBLE_EQ(Value(kMaxMemory, request, *result), 0.75);
   EXPECT_EQ(Value(kCutTables, request, *result), 0);
   EXPECT_EQ(Value(kExchanges, request, *result), 1);
+}
+
+// Devices that the tables fill to 75 %: a tolerance of a half allows more than there is.
+TEST(SecondGoalsTest, ALooseLimitOnMemoryIsNoMoreMemory) {
+  PlanRequest request = SixTables();
+  request.constraints = {};
+  for (Device& device : request.topology.devices) device.memory_bytes = 52 << 20;
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  const auto result =
+      RunSearch(WithGoals(request, {{kCost, 0.5}, {kMaxMemory, 0.5}, {kCutTables}, {kExchanges}}),
+                model, NeverStop(), nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+  EXPECT_EQ(result->trades.size(), 3u);
 }
 
 TEST(SecondGoalsTest, AStopLeavesWhatThereIs) {

@@ -95,6 +95,7 @@ bool LocalSearch::Restart() {
 }
 
 void LocalSearch::NoteElite() {
+  if (!std::isfinite(best_cost_ms_)) return;
   const auto is_same = [&](const Elite& elite) {
     return std::abs(elite.cost_ms - best_cost_ms_) < kMinGain * best_cost_ms_;
   };
@@ -268,8 +269,15 @@ void LocalSearch::Perturb() {
 Status LocalSearch::Publish() {
   if (best_cost_ms_ >= published_cost_ms_) return absl::OkStatus();
   if (context_.stopped() && CountShards(best_) > kMaxShardsAtStop) return absl::OkStatus();
-  published_cost_ms_ = best_cost_ms_;
-  return context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)).status();
+  NS_ASSIGN_OR_RETURN(const bool is_taken,
+                      context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)));
+  if (is_taken || !solution_.migration_terms()) {
+    published_cost_ms_ = best_cost_ms_;
+  } else {
+    // It moves more than was counted: whatever comes next is the incumbent.
+    best_cost_ms_ = std::numeric_limits<double>::infinity();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace neuroshard

@@ -337,32 +337,43 @@ class RefineSearch {
     }
     const bool has_price = migration.price_ms_per_gib > 0;
     counts_moves_ = most < all || has_price;
-    if (!counts_moves_) return SearchBeside(stay, paid, all, base_).status();
+    const auto fixed = [&](double bytes) { return FixAllBut(request_, rules_, stay, paid, bytes); };
+    if (!counts_moves_) return SearchBeside(fixed(all), nullptr);
     // What is new finds its place first; then the tables with the most lookups a byte, as many as the
     // budget pays for whichever way they move; then all. Alone the last would spend the budget on
-    // what gains most, whatever it takes of it.
+    // what gains most, whatever it takes of it. Each does the work of a search, and the last one uses
+    // the time budget.
+    const SearchStage stage = context_.stage();
     const double work_ns = context_.work_ns();
-    if (most <= 0 || has_price) NS_RETURN_IF_ERROR(SearchBeside(stay, paid, 0, base_).status());
-    if (most <= 0) return absl::OkStatus();
-    context_.StartWithWork(work_ns);
-    NS_ASSIGN_OR_RETURN(const bool all_free, SearchBeside(stay, paid, most, base_));
-    if (all_free) return absl::OkStatus();
-    context_.StartWithWork(work_ns);
-    return SearchBeside(stay, paid, all, context_.best_plan()).status();
+    const auto begin = [&](bool is_last) {
+      context_.Begin({stage.slowest, is_last});
+      context_.StartWithWork(work_ns);
+    };
+    if (most <= 0) return SearchBeside(fixed(0), &base_);
+    if (has_price) {
+      begin(false);
+      NS_RETURN_IF_ERROR(SearchBeside(fixed(0), &base_));
+    }
+    const bool pays_for_all = fixed(most).plans == fixed(all).plans;
+    if (!pays_for_all) {
+      begin(false);
+      NS_RETURN_IF_ERROR(SearchBeside(fixed(most), &base_));
+    }
+    begin(stage.is_last);
+    const Plan best = context_.best_plan();
+    return SearchBeside(fixed(all), pays_for_all ? nullptr : &best);
   }
 
-  // From `start`, beside the tables that stay when so many bytes may move. Whether none does.
-  StatusOr<bool> SearchBeside(const std::vector<const TablePlan*>& stay,
-                              const std::vector<double>& paid, double bytes, const Plan& start) {
-    if (context_.ShouldStop()) return false;
-    fixed_ = FixAllBut(request_, rules_, stay, paid, bytes);
+  // From `start`, or null: from whatever promises most where all tables are free, and base_
+  // otherwise.
+  Status SearchBeside(FixedTables fixed, const Plan* start) {
+    if (context_.ShouldStop()) return absl::OkStatus();
+    fixed_ = std::move(fixed);
     const auto free = std::count(fixed_.plans.begin(), fixed_.plans.end(), nullptr);
-    if (free == 0) return false;
+    if (free == 0) return absl::OkStatus();
     Prepare(bench_);
-    // Where everything may move, the plan in place need not be the best to begin with.
-    const bool all_free = free == std::ssize(fixed_.plans);
-    NS_RETURN_IF_ERROR(all_free ? SearchFromCheap() : SearchFrom(start));
-    return all_free;
+    if (start != nullptr) return SearchFrom(*start);
+    return free == std::ssize(fixed_.plans) ? SearchFromCheap() : SearchFrom(base_);
   }
 
   // What of the plan in place is to stay.

@@ -29,14 +29,6 @@ void Workbench::Fix(const FixedTables& fixed) {
   solution.Fix(fixed, UnitsOf(context.request(), layouts, plan, shard_table, solution));
 }
 
-void Workbench::CountMoves() {
-  const PlanRequest& request = context.request();
-  Plan plan;
-  for (const TablePlan* const table : TablesThatCanStay(request, rules)) {
-    if (table != nullptr) plan.tables.push_back(*table);
-  }
-  const auto units = UnitsOf(request, layouts, plan, shard_table, solution);
-  solution.CountMoves(MigrationTerms(request, rules, units));
-}
+void Workbench::CountMoves() { solution.CountMoves({context.request(), rules}); }
 
 }  // namespace neuroshard

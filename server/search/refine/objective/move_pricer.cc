@@ -63,7 +63,7 @@ void MovePricer::FitSurrogate() {
       surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
 }
 
-void MovePricer::PriceSolution(const Solution& solution) {
+void MovePricer::PriceSolution(Solution& solution) {
   rank_costs_.TrimIfLarge();
   slots_.clear();
   for (int r = 0; r < solution.num_ranks(); ++r)
@@ -259,8 +259,7 @@ void MovePricer::WeighWork() {
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 
-void MovePricer::SetRankPrices(const Solution& solution,
-                               const std::vector<RankPrice>& rank_prices) {
+void MovePricer::SetRankPrices(Solution& solution, const std::vector<RankPrice>& rank_prices) {
   rank_prices_ = rank_prices;
   weights_.moves_ms = solution.MovesMs();
   objective_.Reset(rank_prices_, separable_, weights_);

@@ -28,7 +28,7 @@ class MovePricer {
   MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs);
 
   // Prices the solution itself.
-  void PriceSolution(const Solution& solution);
+  void PriceSolution(Solution& solution);
 
   // From now on the work of all ranks together counts, too: much where all of them compute
   // as long as each other, hardly at all where some are nearly idle.
@@ -54,7 +54,7 @@ class MovePricer {
 
   // What PriceSolution and Adopt made of the ranks, to go back to.
   const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
-  void SetRankPrices(const Solution& solution, const std::vector<RankPrice>& rank_prices);
+  void SetRankPrices(Solution& solution, const std::vector<RankPrice>& rank_prices);
 
   // Whether a rank's communication depends on its own load alone.
   bool separable() const { return separable_; }

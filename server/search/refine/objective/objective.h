@@ -71,7 +71,8 @@ class Objective {
   };
   Others OthersThan(std::span<const int> ranks) const;
 
-  // The objective after `changes` (distinct ranks), with communication by `surrogate`. Where the
+  // The objective after `changes` (distinct ranks), with communication by `surrogate` and what moves
+  // cost as it is. Where the
   // cost in it is `limit_ms` or more, that alone, which takes less time. `others`: than those
   // ranks.
   double Estimate(std::span<const RankChange> changes, const Others& others,

@@ -4,53 +4,96 @@
 #include <limits>
 #include <utility>
 
+#include "common/domain/held_shards.h"
 #include "common/domain/tables_in_place.h"
+#include "server/evaluate/lay_out.h"
 
 namespace neuroshard {
 
-MigrationTerms::MigrationTerms(const PlanRequest& request, const CompiledRules& rules,
-                               std::span<const Unit> in_place)
+MigrationTerms::MigrationTerms(const PlanRequest& request, const CompiledRules& rules)
     : request_(request),
       rules_(rules),
-      budget_bytes_(
-          request.migration->budget_bytes.value_or(std::numeric_limits<std::int64_t>::max())),
+      budget_bytes_(request.migration->budget_bytes
+                        ? static_cast<double>(*request.migration->budget_bytes)
+                        : std::numeric_limits<double>::infinity()),
+      previous_(request),
       held_(request.tables.size()) {
-  for (const TablePlan* const table : TablesInPlace(request)) {
-    is_in_place_.push_back(table != nullptr);
-  }
-  for (const Unit& unit : in_place) {
-    std::vector<Held>& of_table = held_[static_cast<std::size_t>(unit.table)];
-    const std::int64_t offset =
-        of_table.empty() ? 0 : of_table.back().col_offset + of_table.back().unit.cols;
-    of_table.push_back({unit, offset});
+  const std::vector<const TablePlan*> in_place = TablesInPlace(request);
+  for (std::size_t t = 0; t < in_place.size(); ++t) {
+    if (!previous_.Has(static_cast<int>(t))) continue;
+    std::vector<Held>& held = held_[t];
+    for (const Shard& shard : in_place[t]->shards) {
+      const Table& table = request.tables[t];
+      if (!IsInside(shard, table.num_embeddings, table.embedding_dim)) continue;
+      held.push_back({shard.rank, shard.rows, shard.cols, shard.col_offset});
+    }
+    std::stable_sort(held.begin(), held.end(),
+                     [](const Held& a, const Held& b) { return a.rank < b.rank; });
+    std::size_t count = 0;
+    for (const Held& of : held) {
+      if (count > 0 && held[count - 1].rank == of.rank) {
+        held[count - 1].cols += of.cols;
+      } else {
+        held[count++] = of;
+      }
+    }
+    held.resize(count);
   }
 }
 
-double MigrationTerms::PriceMs(std::int64_t moved_bytes) const {
-  return request_.migration->price_ms_per_gib * static_cast<double>(moved_bytes) / (1 << 30);
+double MigrationTerms::PriceMs(double moved_bytes) const {
+  return request_.migration->price_ms_per_gib * moved_bytes / (1 << 30);
 }
 
 const MigrationTerms::Held* MigrationTerms::HeldBy(const Unit& unit) const {
-  for (const Held& held : held_[static_cast<std::size_t>(unit.table)]) {
-    if (held.unit.spread() == unit.spread() && held.unit.place == unit.place) return &held;
+  int rank = unit.place;
+  if (unit.spread() == Spread::kOneHost) {
+    rank = rules_.hosts()[static_cast<std::size_t>(unit.place)].first;
+  } else if (unit.spread() != Spread::kRank) {
+    return nullptr;
   }
-  return nullptr;
+  const std::vector<Held>& held = held_[static_cast<std::size_t>(unit.table)];
+  const auto found = std::lower_bound(held.begin(), held.end(), rank,
+                                      [](const Held& of, int at) { return of.rank < at; });
+  return found != held.end() && found->rank == rank ? &*found : nullptr;
 }
 
-std::int64_t MigrationTerms::MovedBytes(const Unit& unit) const {
-  if (!is_in_place_[static_cast<std::size_t>(unit.table)]) return 0;
-  const Table& table = request_.tables[static_cast<std::size_t>(unit.table)];
-  const auto tier = [&](const Unit& of) { return rules_.residency(of.residency).tier(); };
-  std::int64_t cols = unit.cols;
-  if (const Held* const held = HeldBy(unit); held != nullptr && tier(held->unit) == tier(unit)) {
-    if (unit.spread() == Spread::kRank) {
-      cols -= std::min(cols, held->unit.cols);
-    } else if (held->unit.type == unit.type && held->unit.cols == unit.cols) {
-      cols = 0;
+ComputeKernel MigrationTerms::KernelOf(const Unit& unit) const {
+  return LayoutIn(rules_.residency(unit.residency), unit.type, 1).kernel;
+}
+
+double MigrationTerms::MovedBytes(const Unit& unit, std::span<const int> places) {
+  if (!previous_.Has(unit.table)) return 0;
+  const bool changes_memory = ChangesMemory(previous_.kernel(unit.table), KernelOf(unit));
+  if (unit.spread() == Spread::kRank) {
+    const Table& table = request_.tables[static_cast<std::size_t>(unit.table)];
+    const Held* const held = changes_memory ? nullptr : HeldBy(unit);
+    double cells = static_cast<double>(table.num_embeddings) * static_cast<double>(unit.cols);
+    if (held != nullptr) {
+      cells -=
+          static_cast<double>(held->rows) * static_cast<double>(std::min(unit.cols, held->cols));
     }
+    return cells * static_cast<double>(ElementBytes(table.weight_dtype));
   }
-  const std::int64_t copies = unit.spread() == Spread::kCopies ? rules_.num_ranks() : 1;
-  return copies * table.num_embeddings * cols * ElementBytes(table.weight_dtype);
+  const auto [entry, added] =
+      moved_by_many_.try_emplace({unit.table, unit.type, unit.cols, changes_memory,
+                                  std::vector<int>(places.begin(), places.end())},
+                                 0.0);
+  if (added) entry->second = MovedByMany(unit, places);
+  return entry->second;
+}
+
+double MigrationTerms::MovedByMany(const Unit& unit, std::span<const int> places) const {
+  const Table& table = request_.tables[static_cast<std::size_t>(unit.table)];
+  const Held* const held = HeldBy(unit);
+  const std::int64_t offset = held == nullptr ? 0 : held->col_offset;
+  const Block columns = {std::min(offset, table.embedding_dim - unit.cols), unit.cols};
+  double bytes = 0;
+  for (const Shard& shard : LayOut(table, unit.type, {&columns, 1}, places, rules_.hosts(),
+                                   rules_.row_cut(unit.table))) {
+    bytes += static_cast<double>(previous_.MovedBytes(unit.table, KernelOf(unit), shard));
+  }
+  return bytes;
 }
 
 std::vector<const Unit*> MigrationTerms::Ordered(std::span<const Unit* const> units) const {
@@ -65,7 +108,7 @@ std::vector<const Unit*> MigrationTerms::Ordered(std::span<const Unit* const> un
       others.push_back(unit);
     } else {
       // A wider one is to have all of what is there, and what comes before.
-      const std::int64_t wider = std::max<std::int64_t>(0, unit->cols - held->unit.cols);
+      const std::int64_t wider = std::max<std::int64_t>(0, unit->cols - held->cols);
       staying.emplace_back(std::max<std::int64_t>(0, held->col_offset - wider), unit);
     }
   }

@@ -2,53 +2,64 @@
 // way.
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
+
 #include <cstdint>
-#include <limits>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "common/domain/plan_request.h"
+#include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/refine/solution/unit.h"
 
 namespace neuroshard {
 
 // Bytes that units move (Migration), as far as that can be told before they have their columns: a
-// unit on one rank keeps as many columns as the rank has of the table, any other unit all or
-// nothing. MakePlan orders columns so that this is nearly so; the plan is checked in the end.
-// Queries take time in the units of a table in place, and may run concurrently.
+// unit on one rank keeps as many columns as the rank has, in the rows that it has; a unit of blocks
+// of rows is laid out where its host has the table. Ordered hands out columns so that this is nearly
+// so. A plan may move a little more than was counted, and is checked in the end. Bytes are doubles,
+// whose sums are exact to 2^53. A query takes time in the logarithm of the shards in place, for a
+// unit of many shards once in those. For one thread.
 class MigrationTerms {
  public:
-  // `in_place`: the units of the tables that could stay, in the order of their columns. Both other
-  // arguments must outlive it; the request has a migration.
-  MigrationTerms(const PlanRequest& request, const CompiledRules& rules,
-                 std::span<const Unit> in_place);
+  // Both must outlive it; the request has a migration.
+  MigrationTerms(const PlanRequest& request, const CompiledRules& rules);
 
   // The most that may move.
-  std::int64_t budget_bytes() const { return budget_bytes_; }
+  double budget_bytes() const { return budget_bytes_; }
   // What so many bytes cost.
-  double PriceMs(std::int64_t moved_bytes) const;
-  std::int64_t MovedBytes(const Unit& unit) const;
+  double PriceMs(double moved_bytes) const;
+  // `places`: as LayOut takes them.
+  double MovedBytes(const Unit& unit, std::span<const int> places);
 
   // A table's units in the order of their columns, so that most of these stay where they are; a
   // ragged end last.
   std::vector<const Unit*> Ordered(std::span<const Unit* const> units) const;
 
  private:
-  // Columns of a table in place.
+  // What a rank has of a table: columns of some or all rows.
   struct Held {
-    Unit unit;
-    std::int64_t col_offset = 0;
+    int rank = 0;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t col_offset = 0;  // of the first
   };
+  // Of a unit of many shards: table, type, columns, whether it changes memory, places.
+  using ManyShards = std::tuple<int, ShardingType, std::int64_t, bool, std::vector<int>>;
 
-  // Null: the unit's rank has none.
+  // What the rank of a unit on one rank, or the first of its host, has; null: nothing.
   const Held* HeldBy(const Unit& unit) const;
+  double MovedByMany(const Unit& unit, std::span<const int> places) const;
+  ComputeKernel KernelOf(const Unit& unit) const;
 
   const PlanRequest& request_;
   const CompiledRules& rules_;
-  const std::int64_t budget_bytes_;
-  std::vector<bool> is_in_place_;        // by table
-  std::vector<std::vector<Held>> held_;  // by table
+  const double budget_bytes_;
+  const PreviousPlacement previous_;
+  std::vector<std::vector<Held>> held_;  // by table, ascending ranks
+  absl::flat_hash_map<ManyShards, double> moved_by_many_;
 };
 
 }  // namespace neuroshard

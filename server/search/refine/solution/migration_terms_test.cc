@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/evaluate/migration_report.h"
+#include "server/search/refine/moves/table_moves.h"
 #include "tests/support/refine_bed.h"
 
 namespace neuroshard {
@@ -69,8 +70,13 @@ TEST(MigrationTermsTest, WhatMovesIsCountedAsThePlanHasIt) {
     bed.bench.Load(previous);
     EXPECT_EQ(solution.MovesMs(), 0) << seed;
     EXPECT_EQ(MovedBytes(bed), 0) << seed;
+    TableMoves table_moves(bed.context, bed.rules, bed.layouts, bed.bench.shard_table);
     for (int i = 0; i < 8; ++i) {
-      if (!MoveOne(bed)) continue;
+      if (i % 2 == 0 ? !MoveOne(bed)
+                     : !table_moves.RandomRelayout(solution, bed.bench.pricer, bed.random())) {
+        continue;
+      }
+      bed.bench.pricer.PriceSolution(solution);
       const std::int64_t counted = std::llround(solution.MovesMs());
       const std::int64_t moved = MovedBytes(bed);
       EXPECT_LE(counted, moved) << seed;

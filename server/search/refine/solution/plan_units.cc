@@ -89,12 +89,12 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
       };
       return key(a) < key(b);
     });
-    if (solution.migration_terms()) units = solution.migration_terms()->Ordered(units);
     TablePlan& table_plan = plan.tables[t];
     if (const TablePlan* const kept = solution.fixed(static_cast<int>(t)); kept != nullptr) {
       table_plan = *kept;
       continue;
     }
+    if (solution.migration_terms()) units = solution.migration_terms()->Ordered(units);
     table_plan.sharding_type = units.front()->type;
     const Residency& residency = solution.rules().residency(units.front()->residency);
     table_plan.compute_kernel = LayoutIn(residency, table_plan.sharding_type, 1).kernel;
@@ -102,12 +102,9 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
     std::int64_t col_offset = 0;
     for (const Unit* unit : units) {
       const Block columns = {col_offset, unit->cols};
-      const std::span<const int> places = unit->spread() == Spread::kSubset
-                                              ? solution.subset(unit->place)
-                                              : std::span(&unit->place, 1);
       const std::vector<Shard> shards =
-          LayOut(request.tables[t], unit->type, {&columns, 1}, places, solution.rules().hosts(),
-                 solution.rules().row_cut(static_cast<int>(t)));
+          LayOut(request.tables[t], unit->type, {&columns, 1}, solution.PlacesOf(*unit),
+                 solution.rules().hosts(), solution.rules().row_cut(static_cast<int>(t)));
       table_plan.shards.insert(table_plan.shards.end(), shards.begin(), shards.end());
       col_offset += unit->cols;
     }

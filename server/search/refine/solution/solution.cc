@@ -73,7 +73,7 @@ void Solution::CountMoves(MigrationTerms terms) {
   Clear();
 }
 
-double Solution::MovesMs(std::span<const int> removed, std::span<const Unit> added) const {
+double Solution::MovesMs(std::span<const int> removed, std::span<const Unit> added) {
   return terms_ ? terms_->PriceMs(moved_bytes_ + MoreMovedBytes(removed, added)) : 0;
 }
 
@@ -107,7 +107,7 @@ ShardKinds Solution::KindsAfter(std::span<const int> removed, std::span<const Un
 
 void Solution::Apply(const Unit& unit, int sign) {
   kinds_.Add(KindsOf(unit), sign);
-  if (terms_) moved_bytes_ += sign * terms_->MovedBytes(unit);
+  if (terms_) moved_bytes_ += sign * MovedBytes(unit);
   const std::size_t width = shard_table_->width();
   for (int i = 0; i < unit.shards.count; ++i) {
     const int shard = unit.shards.at(i);
@@ -180,18 +180,18 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   return allowed;
 }
 
-std::int64_t Solution::MoreMovedBytes(std::span<const int> removed,
-                                      std::span<const Unit> added) const {
-  std::int64_t bytes = 0;
-  for (const int id : removed) bytes -= terms_->MovedBytes(unit(id));
-  for (const Unit& unit : added) bytes += terms_->MovedBytes(unit);
+double Solution::MovedBytes(const Unit& unit) { return terms_->MovedBytes(unit, PlacesOf(unit)); }
+
+double Solution::MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added) {
+  double bytes = 0;
+  for (const int id : removed) bytes -= MovedBytes(unit(id));
+  for (const Unit& unit : added) bytes += MovedBytes(unit);
   return bytes;
 }
 
-bool Solution::KeepsToMigrationBudget(std::span<const int> removed,
-                                      std::span<const Unit> added) const {
+bool Solution::KeepsToMigrationBudget(std::span<const int> removed, std::span<const Unit> added) {
   if (!terms_) return true;
-  const std::int64_t more = MoreMovedBytes(removed, added);
+  const double more = MoreMovedBytes(removed, added);
   return more <= 0 || more <= terms_->budget_bytes() - moved_bytes_;
 }
 

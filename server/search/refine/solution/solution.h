@@ -54,8 +54,8 @@ class Solution {
   void Remove(int id);
   void Clear();
 
-  // From now on tables stay, or are not copied, as `fixed` says; `units` are those of all that
-  // stay. Clears the solution.
+  // From now on tables stay as `fixed` says; `units` are those of all that stay. Clears the
+  // solution.
   void Fix(FixedTables fixed, std::vector<Unit> units);
   // Null: the table is free.
   const TablePlan* fixed(int table) const {
@@ -67,7 +67,7 @@ class Solution {
   const std::optional<MigrationTerms>& migration_terms() const { return terms_; }
   // What the moves cost now, or after the move of `removed` (distinct ids) for `added`; 0 where they
   // are not counted.
-  double MovesMs(std::span<const int> removed = {}, std::span<const Unit> added = {}) const;
+  double MovesMs(std::span<const int> removed = {}, std::span<const Unit> added = {});
   std::span<const Unit> fixed_units() const { return fixed_units_; }
 
   const Unit& unit(int id) const { return units_[static_cast<std::size_t>(id)]; }
@@ -142,6 +142,11 @@ class Solution {
     return i;
   }
 
+  // Where LayOut is to put the unit.
+  std::span<const int> PlacesOf(const Unit& unit) const {
+    return unit.spread() == Spread::kSubset ? subset(unit.place) : std::span(&unit.place, 1);
+  }
+
   // The number of a subset for Unit::place; `ranks` ascending and distinct, two at least.
   int AddSubset(std::vector<int> ranks);
   std::span<const int> subset(int number) const {
@@ -175,10 +180,11 @@ class Solution {
     return shard_table_->load(unit.shards.full).kinds;
   }
   void Apply(const Unit& unit, int sign);
-  // Bytes that move after that, less those that do now; requires terms_.
-  std::int64_t MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added) const;
+  double MovedBytes(const Unit& unit);  // requires terms_
+  // That move after that, less those that do now; requires terms_.
+  double MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added);
   // Whether the budget has bytes for what moves then, or no more moves than now.
-  bool KeepsToMigrationBudget(std::span<const int> removed, std::span<const Unit> added) const;
+  bool KeepsToMigrationBudget(std::span<const int> removed, std::span<const Unit> added);
   void CountForRules(const Unit& unit, int sign);
   // Whether devices, hosts, and ranks by their own limits, have memory of every kind for the tables
   // that come.
@@ -204,7 +210,7 @@ class Solution {
   FixedTables fixed_;  // empty: all is free
   std::vector<Unit> fixed_units_;
   std::optional<MigrationTerms> terms_;
-  std::int64_t moved_bytes_ = 0;  // of all units, where there is a budget
+  double moved_bytes_ = 0;  // of all units, where moves are counted
   std::vector<std::vector<int>> subsets_;
   std::map<std::vector<int>, int> subset_numbers_;
   std::vector<Unit> units_;
