@@ -55,8 +55,8 @@ def solve(shards, num_ranks, capacity, limit_s):
     stay = [name for name, (_, _, _, movable) in of.items() if not movable]
     if stay:
         solver.add_constraint({"avoidMovingSpec": {"name": "stay", "objects": stay}})
-    solver.add_goal({"balanceSpec": {"name": "largest", "scope": "rank", "dimension": "ms", "formula": "MAX"}}, tuple_pos=0)
-    solver.add_goal({"balanceSpec": {"name": "even", "scope": "rank", "dimension": "ms", "formula": "SQUARES"}}, tuple_pos=1)
+    solver.add_goal({"minimizeNthLargestUtilizationSpec": {"name": "largest", "scope": "rank", "dimension": "ms", "n": 0}}, tuple_pos=0)
+    solver.add_goal({"minimizeSquaresSpec": {"name": "even", "scope": "rank", "dimension": "ms"}}, tuple_pos=1)
     moves = [{"singleMoveTypeSpec": {}}, {"swapMoveTypeSpec": {}}, {"tripleLoopMoveTypeSpec": {}}]
     solver.add_solver({"localSearchSolverSpec": {"solveTime": limit_s, "moveTypeList": moves}})
     began = time.monotonic()
