@@ -16,7 +16,6 @@ most: ours by search.goals, HiGHS with these costs as a constraint. Exits 1 wher
 With --budget 0.05 the plan of `size_greedy` is in place (whole tables), and 5 % of all weights may move, which HiGHS has as a constraint.
 """
 
-import argparse
 import json
 import math
 import pathlib
@@ -29,7 +28,7 @@ import highspy
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent.parent / "torchrec")]
 import make_requests  # noqa: E402
-from planner_calls import TOLERANCE, Planner, entry  # noqa: E402
+from planner_calls import TOLERANCE, Planner, entry, parser  # noqa: E402
 from server_process import PlannerProcess  # noqa: E402
 
 BLOCKS = (2, 4, 8)
@@ -180,16 +179,12 @@ def compare(planner, tables, ranks, seed, limit_s, share):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of neuroshard and neuroshard-planner")
-    parser.add_argument("--sizes", default="26x8,100x8,26x16,100x32", help="TABLESxRANKS,...")
-    parser.add_argument("--seeds", default="1,2")
-    parser.add_argument("--limit-s", type=int, default=60, help="HiGHS's limit of time for each plan")
-    parser.add_argument("--tolerance", type=float, help="of the cost, for the fullest rank")
-    parser.add_argument("--budget", type=float, help="share of the weights that may move from a plan in place")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "HiGHS")
+    arguments.add_argument("--tolerance", type=float, help="of the cost, for the fullest rank")
+    arguments.add_argument("--budget", type=float, help="share of the weights that may move from a plan in place")
+    options = arguments.parse_args()
     if options.tolerance is not None and options.budget is not None:
-        parser.error("--tolerance or --budget")
+        arguments.error("--tolerance or --budget")
     if options.tolerance is not None:
         print("| tables x ranks | seed | fullest rank at ms: cheapest | half of the tolerance | all of it | s | HiGHS | its bound | s | ours / HiGHS |\n|---|---|---|---|---|---|---|---|---|---|")
     else:

@@ -10,7 +10,6 @@ replicas stay where our plan has them. The largest rank comes first, the sum of 
 triple loops for --limit-s seconds from a greedy start (largest costs first); its plan is priced by EvaluatePlan. Exits 1 where its plan is cheaper than ours.
 """
 
-import argparse
 import math
 import pathlib
 import sys
@@ -21,7 +20,7 @@ from rebalancer import ProblemSolver
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent.parent / "torchrec")]
 import make_requests  # noqa: E402
-from planner_calls import TOLERANCE, Planner  # noqa: E402
+from planner_calls import TOLERANCE, Planner, parser  # noqa: E402
 from server_process import PlannerProcess  # noqa: E402
 
 ON_ONE_RANK = ("table_wise", "column_wise")
@@ -80,12 +79,8 @@ def compare(planner, size, seed, whole, limit_s):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of neuroshard and neuroshard-planner")
-    parser.add_argument("--sizes", default="26x8,100x8,26x16,100x32", help="TABLESxRANKS,...")
-    parser.add_argument("--seeds", default="1,2")
-    parser.add_argument("--limit-s", type=int, default=60, help="Rebalancer's limit of time for each plan")
-    options = parser.parse_args()
+    arguments = parser(__doc__, "Rebalancer")
+    options = arguments.parse_args()
     print("| tables x ranks | seed | problem | shards | Rebalancer, ms | s | ours, ms | s | ours / Rebalancer |\n|---|---|---|---|---|---|---|---|---|")
     never_dearer = True
     with tempfile.TemporaryDirectory() as name, PlannerProcess(options.bin, pathlib.Path(name)) as server:

@@ -1,6 +1,8 @@
 """A planner, asked by its command line, as the comparisons with solvers ask it."""
 
+import argparse
 import json
+import pathlib
 import subprocess
 
 TOLERANCE = 1e-5  # relative; our costs are floats
@@ -47,3 +49,13 @@ class Planner:
 
 def entry(table, kind, shards):
     return {"name": table["name"], "sharding_type": kind, "compute_kernel": "fused", "shards": shards}
+
+
+def parser(description, solver):
+    """Of a comparison's arguments."""
+    of = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    of.add_argument("--bin", type=pathlib.Path, required=True, help="folder of neuroshard and neuroshard-planner")
+    of.add_argument("--sizes", default="26x8,100x8,26x16,100x32", help="TABLESxRANKS,...")
+    of.add_argument("--seeds", default="1,2")
+    of.add_argument("--limit-s", type=int, default=60, help=f"{solver}'s limit of time for each plan")
+    return of

@@ -50,7 +50,7 @@ HugeCtrOptions DecodeHugeCtr(const v1::HugeCtrOptions& message, Violations& viol
   return options;
 }
 
-// Whether `options` may have them.
+// Into `options`, whose strategy and objective are decoded.
 void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const FieldCheck& check,
                  Violations& violations) {
   constexpr int kMostGoals = static_cast<int>(kWords<PlanMeasure>.size());

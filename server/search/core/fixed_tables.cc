@@ -96,7 +96,7 @@ FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
     const double moved = WeightBytes(request.tables[t]) - paid[t];
     if (moved > bytes) continue;
     bytes -= moved;
-    fixed.plans[t] = nullptr;
+    fixed[t] = nullptr;
   }
   return fixed;
 }

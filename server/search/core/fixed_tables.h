@@ -15,10 +15,8 @@ namespace neuroshard {
 std::vector<const TablePlan*> TablesThatCanStay(const PlanRequest& request,
                                                 const CompiledRules& rules);
 
-// Tables of a plan in place that local search leaves alone. Empty: none.
-struct FixedTables {
-  std::vector<const TablePlan*> plans;  // by table; null: free
-};
+// Tables of a plan in place that local search leaves alone, by table; null: free. Empty: all are.
+using FixedTables = std::vector<const TablePlan*>;
 
 // Returns the tables of `stay` that remain fixed when tables with up to `bytes` in all, without
 // replicas, may be laid out anew; those with the most lookups per byte are freed first.

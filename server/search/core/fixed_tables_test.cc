@@ -39,23 +39,23 @@ TEST(FixAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {
     double moved = 0;
     for (std::size_t t = 0; t < stay.size(); ++t) {
       if (stay[t] == nullptr) {
-        EXPECT_EQ(fixed.plans[t], nullptr);
+        EXPECT_EQ(fixed[t], nullptr);
         continue;
       }
-      if (fixed.plans[t] != nullptr) continue;
+      if (fixed[t] != nullptr) continue;
       moved += WeightBytesOf(request.tables[t]) - paid[t];
       ++freed;
     }
     EXPECT_LE(moved, bytes);
 
     const FixedTables none = FixAllBut(request, rules, stay, paid, all);
-    EXPECT_EQ(none.plans, std::vector<const TablePlan*>(stay.size(), nullptr));
-    EXPECT_EQ(FixAllBut(request, rules, stay, paid, 0).plans, stay);
+    EXPECT_EQ(none, std::vector<const TablePlan*>(stay.size(), nullptr));
+    EXPECT_EQ(FixAllBut(request, rules, stay, paid, 0), stay);
     double all_paid = 0;
     for (std::size_t t = 0; t < stay.size(); ++t) all_paid += stay[t] != nullptr ? paid[t] : 0;
     const double for_once = (all + all_paid) / rules.num_ranks() - all_paid;
     const FixedTables once = FixAllBut(request, rules, stay, paid, for_once);
-    EXPECT_EQ(once.plans, none.plans);
+    EXPECT_EQ(once, none);
   }
   EXPECT_GT(freed, 100);
 }
@@ -82,8 +82,8 @@ TEST(FixAllButTest, WhatRulesKeepInPlaceIsNeverFreed) {
   const CompiledRules rules(request, TypeSet::All());
   const std::vector<double> paid(stay.size(), 0);
   const double all = BytesOf(request, rules, stay, paid);
-  EXPECT_EQ(FixAllBut(request, rules, stay, paid, all).plans, kept);
-  EXPECT_EQ(FixAllBut(request, rules, stay, paid, 1e18).plans, kept);
+  EXPECT_EQ(FixAllBut(request, rules, stay, paid, all), kept);
+  EXPECT_EQ(FixAllBut(request, rules, stay, paid, 1e18), kept);
 }
 
 }  // namespace

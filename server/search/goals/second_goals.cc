@@ -65,11 +65,11 @@ void LimitMemory(double share, PlanRequest& request) {
   request.memory.reserve_bytes = 0;
 }
 
-// By table of the plan, what it has to do with a limit on counts: the bytes of its weights and its
+// By table of the plan, what it has to do with a limit on counts: how many weights it has, and its
 // exchange.
 struct Counted {
   int table = 0;  // of the request
-  double bytes = 0;
+  double weights = 0;
   Exchange exchange;
   const TablePlan* plan = nullptr;
 };
@@ -79,10 +79,11 @@ std::vector<Counted> CountedTables(const PlanRequest& request, const Plan& plan)
   std::vector<Counted> counted;
   for (std::size_t i = 0; i < plan.tables.size(); ++i) {
     const Table& table = request.tables[static_cast<std::size_t>(table_of[i])];
-    counted.push_back({table_of[i],
-                       static_cast<double>(table.num_embeddings * table.embedding_dim),
-                       {plan.tables[i].module, plan.tables[i].sharding_type},
-                       &plan.tables[i]});
+    counted.push_back(
+        {table_of[i],
+         static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim),
+         {plan.tables[i].module, plan.tables[i].sharding_type},
+         &plan.tables[i]});
   }
   return counted;
 }
@@ -101,7 +102,7 @@ void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
     }
   }
   std::stable_sort(cut.begin(), cut.end(),
-                   [](const Counted& a, const Counted& b) { return a.bytes > b.bytes; });
+                   [](const Counted& a, const Counted& b) { return a.weights > b.weights; });
   for (std::size_t i = static_cast<std::size_t>(most); i < cut.size(); ++i) {
     whole.tables.push_back(cut[i].table);
   }
@@ -113,10 +114,10 @@ void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
 // of the others.
 void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
   const std::vector<Counted> counted = CountedTables(request, plan);
-  std::map<Exchange, double> bytes;
-  for (const Counted& of : counted) bytes[of.exchange] += of.bytes;
+  std::map<Exchange, double> weights;
+  for (const Counted& of : counted) weights[of.exchange] += of.weights;
   std::vector<std::pair<double, Exchange>> largest_first;
-  for (const auto& [exchange, of] : bytes) largest_first.emplace_back(of, exchange);
+  for (const auto& [exchange, of] : weights) largest_first.emplace_back(of, exchange);
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::map<std::string, std::vector<ShardingType>> types;

@@ -254,7 +254,7 @@ void LocalSearch::UpdateIncumbent() {
 void LocalSearch::RestartFromIncumbent() {
   solution_.Clear();
   for (const Unit& unit : best_) solution_.Add(unit);
-  pricer_.SetRankPrices(solution_, best_rank_prices_);
+  pricer_.SetRankPrices(best_rank_prices_, solution_.MovesMs());
 }
 
 void LocalSearch::Perturb() {

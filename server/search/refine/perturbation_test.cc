@@ -141,8 +141,8 @@ TEST(PerturbationTest, FixedTablesStay) {
     const std::vector<Unit> before = bed.bench.solution.Units();
     const Plan plan = bed.PlanOf(before);
     FixedTables fixed;
-    fixed.plans.assign(bed.request.tables.size(), nullptr);
-    fixed.plans[0] = &plan.tables[0];
+    fixed.assign(bed.request.tables.size(), nullptr);
+    fixed[0] = &plan.tables[0];
     bed.bench.Fix(fixed);
     bed.Load(before);
     for (int rank = 0; rank < bed.num_ranks(); ++rank) {

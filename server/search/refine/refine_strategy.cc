@@ -354,7 +354,7 @@ class RefineSearch {
       begin(false);
       NS_RETURN_IF_ERROR(SearchBeside(fixed(0), &base_));
     }
-    const bool pays_for_all = fixed(most).plans == fixed(all).plans;
+    const bool pays_for_all = fixed(most) == fixed(all);
     if (!pays_for_all) {
       begin(false);
       NS_RETURN_IF_ERROR(SearchBeside(fixed(most), &base_));
@@ -369,16 +369,16 @@ class RefineSearch {
   Status SearchBeside(FixedTables fixed, const Plan* start) {
     if (context_.ShouldStop()) return absl::OkStatus();
     fixed_ = std::move(fixed);
-    const auto free = std::count(fixed_.plans.begin(), fixed_.plans.end(), nullptr);
+    const auto free = std::count(fixed_.begin(), fixed_.end(), nullptr);
     if (free == 0) return absl::OkStatus();
     Prepare(bench_);
     if (start != nullptr) return SearchFrom(*start);
-    return free == std::ssize(fixed_.plans) ? SearchFromCheap() : SearchFrom(base_);
+    return free == std::ssize(fixed_) ? SearchFromCheap() : SearchFrom(base_);
   }
 
   // What of the plan in place is to stay.
   void Prepare(Workbench& bench) const {
-    if (!fixed_.plans.empty()) bench.Fix(fixed_);
+    if (!fixed_.empty()) bench.Fix(fixed_);
     if (counts_moves_) bench.CountMoves();
   }
 

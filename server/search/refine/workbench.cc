@@ -23,7 +23,7 @@ void Workbench::Load(const Plan& plan) {
 void Workbench::Fix(const FixedTables& fixed) {
   solution.Fix(fixed, {});
   Plan plan;
-  for (const TablePlan* const table : fixed.plans) {
+  for (const TablePlan* const table : fixed) {
     if (table != nullptr) plan.tables.push_back(*table);
   }
   solution.Fix(fixed, UnitsOf(context.request(), layouts, plan, shard_table, solution));

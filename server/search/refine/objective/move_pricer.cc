@@ -63,7 +63,7 @@ void MovePricer::FitSurrogate() {
       surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
 }
 
-void MovePricer::PriceSolution(Solution& solution) {
+void MovePricer::PriceSolution(const Solution& solution) {
   rank_costs_.TrimIfLarge();
   slots_.clear();
   for (int r = 0; r < solution.num_ranks(); ++r)
@@ -242,9 +242,7 @@ void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank
 
 void MovePricer::Adopt(std::size_t index) {
   RankPricesAfter(index, trial_prices_);
-  rank_prices_ = trial_prices_;
-  weights_.moves_ms = priced_[index].moves_ms;
-  objective_.Reset(rank_prices_, separable_, weights_);
+  SetRankPrices(trial_prices_, priced_[index].moves_ms);
 }
 
 void MovePricer::WeighWork() {
@@ -259,9 +257,9 @@ void MovePricer::WeighWork() {
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 
-void MovePricer::SetRankPrices(Solution& solution, const std::vector<RankPrice>& rank_prices) {
+void MovePricer::SetRankPrices(const std::vector<RankPrice>& rank_prices, double moves_ms) {
   rank_prices_ = rank_prices;
-  weights_.moves_ms = solution.MovesMs();
+  weights_.moves_ms = moves_ms;
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 

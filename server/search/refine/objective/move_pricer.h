@@ -28,7 +28,7 @@ class MovePricer {
   MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs);
 
   // Prices the solution itself.
-  void PriceSolution(Solution& solution);
+  void PriceSolution(const Solution& solution);
 
   // From now on the work of all ranks together counts, too: much where all of them compute
   // as long as each other, hardly at all where some are nearly idle.
@@ -52,9 +52,9 @@ class MovePricer {
   // out.
   void Adopt(std::size_t index);
 
-  // What PriceSolution and Adopt made of the ranks, to go back to.
+  // What PriceSolution and Adopt made of the ranks, to go back to (moves_ms: Solution::MovesMs).
   const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
-  void SetRankPrices(Solution& solution, const std::vector<RankPrice>& rank_prices);
+  void SetRankPrices(const std::vector<RankPrice>& rank_prices, double moves_ms);
 
   // Whether a rank's communication depends on its own load alone.
   bool separable() const { return separable_; }

@@ -62,7 +62,7 @@ ComputeKernel MigrationTerms::KernelOf(const Unit& unit) const {
   return LayoutIn(rules_.residency(unit.residency), unit.type, 1).kernel;
 }
 
-double MigrationTerms::MovedBytes(const Unit& unit, std::span<const int> places) {
+double MigrationTerms::MovedBytes(const Unit& unit, std::span<const int> places) const {
   if (!previous_.Has(unit.table)) return 0;
   const bool changes_memory = ChangesMemory(previous_.kernel(unit.table), KernelOf(unit));
   if (unit.spread() == Spread::kRank) {

@@ -32,7 +32,7 @@ class MigrationTerms {
   // What so many bytes cost.
   double PriceMs(double moved_bytes) const;
   // `places`: as LayOut takes them.
-  double MovedBytes(const Unit& unit, std::span<const int> places);
+  double MovedBytes(const Unit& unit, std::span<const int> places) const;
 
   // A table's units in the order of their columns, so that most of these stay where they are; a
   // ragged end last.
@@ -58,8 +58,8 @@ class MigrationTerms {
   const CompiledRules& rules_;
   const double budget_bytes_;
   const PreviousPlacement previous_;
-  std::vector<std::vector<Held>> held_;  // by table, ascending ranks
-  absl::flat_hash_map<ManyShards, double> moved_by_many_;
+  std::vector<std::vector<Held>> held_;                            // by table, ascending ranks
+  mutable absl::flat_hash_map<ManyShards, double> moved_by_many_;  // a cache
 };
 
 }  // namespace neuroshard

@@ -73,7 +73,7 @@ void Solution::CountMoves(MigrationTerms terms) {
   Clear();
 }
 
-double Solution::MovesMs(std::span<const int> removed, std::span<const Unit> added) {
+double Solution::MovesMs(std::span<const int> removed, std::span<const Unit> added) const {
   return terms_ ? terms_->PriceMs(moved_bytes_ + MoreMovedBytes(removed, added)) : 0;
 }
 
@@ -180,16 +180,19 @@ bool Solution::Allows(std::span<const int> removed, std::span<const Unit> added)
   return allowed;
 }
 
-double Solution::MovedBytes(const Unit& unit) { return terms_->MovedBytes(unit, PlacesOf(unit)); }
+double Solution::MovedBytes(const Unit& unit) const {
+  return terms_->MovedBytes(unit, PlacesOf(unit));
+}
 
-double Solution::MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added) {
+double Solution::MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added) const {
   double bytes = 0;
   for (const int id : removed) bytes -= MovedBytes(unit(id));
   for (const Unit& unit : added) bytes += MovedBytes(unit);
   return bytes;
 }
 
-bool Solution::KeepsToMigrationBudget(std::span<const int> removed, std::span<const Unit> added) {
+bool Solution::KeepsToMigrationBudget(std::span<const int> removed,
+                                      std::span<const Unit> added) const {
   if (!terms_) return true;
   const double more = MoreMovedBytes(removed, added);
   return more <= 0 || more <= terms_->budget_bytes() - moved_bytes_;

@@ -59,7 +59,7 @@ class Solution {
   void Fix(FixedTables fixed, std::vector<Unit> units);
   // Null: the table is free.
   const TablePlan* fixed(int table) const {
-    return fixed_.plans.empty() ? nullptr : fixed_.plans[static_cast<std::size_t>(table)];
+    return fixed_.empty() ? nullptr : fixed_[static_cast<std::size_t>(table)];
   }
   // From now on moves are counted, and no more are allowed than `terms` have bytes for. Clears the
   // solution.
@@ -67,7 +67,7 @@ class Solution {
   const std::optional<MigrationTerms>& migration_terms() const { return terms_; }
   // What the moves cost now, or after the move of `removed` (distinct ids) for `added`; 0 where they
   // are not counted.
-  double MovesMs(std::span<const int> removed = {}, std::span<const Unit> added = {});
+  double MovesMs(std::span<const int> removed = {}, std::span<const Unit> added = {}) const;
   std::span<const Unit> fixed_units() const { return fixed_units_; }
 
   const Unit& unit(int id) const { return units_[static_cast<std::size_t>(id)]; }
@@ -180,11 +180,11 @@ class Solution {
     return shard_table_->load(unit.shards.full).kinds;
   }
   void Apply(const Unit& unit, int sign);
-  double MovedBytes(const Unit& unit);  // requires terms_
+  double MovedBytes(const Unit& unit) const;  // requires terms_
   // That move after that, less those that do now; requires terms_.
-  double MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added);
+  double MoreMovedBytes(std::span<const int> removed, std::span<const Unit> added) const;
   // Whether the budget has bytes for what moves then, or no more moves than now.
-  bool KeepsToMigrationBudget(std::span<const int> removed, std::span<const Unit> added);
+  bool KeepsToMigrationBudget(std::span<const int> removed, std::span<const Unit> added) const;
   void CountForRules(const Unit& unit, int sign);
   // Whether devices, hosts, and ranks by their own limits, have memory of every kind for the tables
   // that come.

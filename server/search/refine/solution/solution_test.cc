@@ -110,8 +110,8 @@ TEST(SolutionTest, FixedTablesStay) {
   Solution& solution = bed.bench.solution;
   const Plan plan = bed.PlanOf(solution.Units());
   FixedTables fixed;
-  fixed.plans.assign(bed.request.tables.size(), nullptr);
-  fixed.plans[0] = &plan.tables[0];
+  fixed.assign(bed.request.tables.size(), nullptr);
+  fixed[0] = &plan.tables[0];
   bed.bench.Fix(fixed);
   EXPECT_FALSE(solution.fixed_units().empty());
   bed.bench.Load(plan);
