@@ -21,7 +21,17 @@ ShardTable::ShardTable(SearchContext& context)
     : ShardTable(context, std::vector<Residency>(1), RowCuts(context.request())) {}
 
 ShardTable::ShardTable(SearchContext& context, const CompiledRules& rules)
-    : ShardTable(context, rules.residencies(), rules.row_cuts()) {}
+    : ShardTable(context, rules.residencies(), rules.row_cuts()) {
+  const std::vector<Table>& tables = context.request().tables;
+  if (context.model().properties().additive_compute) return;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    Whole(static_cast<int>(t), tables[t].embedding_dim);
+  }
+  RepresentNew();
+  mean_rank_.resize(width_);
+  for (std::size_t i = 0; i < phi_.size(); ++i) mean_rank_[i % width_] += phi_[i];
+  for (float& sum : mean_rank_) sum /= static_cast<float>(context.model().num_ranks());
+}
 
 ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencies, RowCuts row_cuts)
     : context_(context),
@@ -154,12 +164,9 @@ int* ShardTable::QuickNumber(const Shape& shape) {
                          kRankTypes * granules + type];
 }
 
-void ShardTable::PredictNew() {
+void ShardTable::RepresentNew() {
   const std::size_t known = loads_.size();
-  const std::size_t added = entries_.size() - known;
-  if (added == 0) return;
   std::vector<ShardFeatures> features;
-  features.reserve(added);
   for (std::size_t i = known; i < entries_.size(); ++i) {
     const Shape& of = shape(entries_[i]);
     features.push_back(FeaturesOf(context_.request().tables[static_cast<std::size_t>(of.table)],
@@ -167,39 +174,54 @@ void ShardTable::PredictNew() {
   }
   phi_.resize(entries_.size() * width_);
   loads_.resize(entries_.size());
-  const std::span<float> phi(phi_.data() + known * width_, added * width_);
-  context_.model().Represent(features, phi, std::span(loads_).subspan(known));
-  if (ranks_of_kind_.size() > 1) return PredictKinds(phi);
-  std::vector<ComputeCost> costs(added);
-  context_.model().ComputeCosts(phi, costs);
-  context_.statistics().compute_evaluations += static_cast<std::int64_t>(added);
-  for (const ComputeCost& cost : costs) single_cost_ms_.push_back(cost.total_ms);
+  context_.model().Represent(features, std::span(phi_).subspan(known * width_),
+                             std::span(loads_).subspan(known));
 }
 
-void ShardTable::PredictKinds(std::span<const float> phi) {
+void ShardTable::PredictNew() {
+  const std::size_t known = shard_cost_ms_.size();
+  if (known == entries_.size()) return;
+  RepresentNew();
+  const std::span<const float> phi = std::span(phi_).subspan(known * width_);
   const std::size_t num_kinds = ranks_of_kind_.size();
-  const std::size_t added = phi.size() / width_;
-  const std::size_t known = single_cost_ms_.size();
-  kind_cost_ms_.resize((known + added) * num_kinds);
-  std::vector<ComputeCost> costs(added);
+  if (num_kinds == 1) {
+    const std::vector<float> costs_ms = CostsOf(phi, 0);
+    shard_cost_ms_.insert(shard_cost_ms_.end(), costs_ms.begin(), costs_ms.end());
+    return;
+  }
+  kind_cost_ms_.resize(entries_.size() * num_kinds);
   for (std::size_t k = 0; k < num_kinds; ++k) {
-    const std::vector<int> kinds(added, static_cast<int>(k));
-    context_.model().ComputeCosts(phi, costs, kinds);
-    context_.statistics().compute_evaluations += static_cast<std::int64_t>(added);
-    for (std::size_t i = 0; i < added; ++i) {
-      kind_cost_ms_[(known + i) * num_kinds + k] = costs[i].total_ms;
+    const std::vector<float> costs_ms = CostsOf(phi, static_cast<int>(k));
+    for (std::size_t i = 0; i < costs_ms.size(); ++i) {
+      kind_cost_ms_[(known + i) * num_kinds + k] = costs_ms[i];
     }
   }
   const double ranks = static_cast<double>(context_.model().num_ranks());
-  for (std::size_t i = known; i < known + added; ++i) {
+  for (std::size_t i = known; i < entries_.size(); ++i) {
     // By what kinds differ from the first: exactly that where they do not.
     const float* const of_kind = &kind_cost_ms_[i * num_kinds];
     double more_ms = 0;
     for (std::size_t k = 1; k < num_kinds; ++k) {
       more_ms += (of_kind[k] - of_kind[0]) * ranks_of_kind_[k] / ranks;
     }
-    single_cost_ms_.push_back(static_cast<float>(of_kind[0] + more_ms));
+    shard_cost_ms_.push_back(static_cast<float>(of_kind[0] + more_ms));
   }
+}
+
+std::vector<float> ShardTable::CostsOf(std::span<const float> phi, int kind) {
+  std::vector<float> sums = mean_rank_;  // and that alone first
+  for (std::size_t i = 0; i < phi.size(); ++i) {
+    sums.push_back(mean_rank_.empty() ? phi[i] : mean_rank_[i % width_] + phi[i]);
+  }
+  std::vector<ComputeCost> costs(sums.size() / width_);
+  context_.model().ComputeCosts(sums, costs, std::vector<int>(costs.size(), kind));
+  context_.statistics().compute_evaluations += std::ssize(costs);
+  std::vector<float> costs_ms;
+  const float mean_rank_ms = mean_rank_.empty() ? 0 : costs.front().total_ms;
+  for (std::size_t i = costs.size() - phi.size() / width_; i < costs.size(); ++i) {
+    costs_ms.push_back(std::max(0.0F, costs[i].total_ms - mean_rank_ms));
+  }
+  return costs_ms;
 }
 
 }  // namespace neuroshard

@@ -77,12 +77,14 @@ class ShardTable {
   // Representation of a shard, width() entries.
   const float* phi(int id) const { return phi_.data() + static_cast<std::size_t>(id) * width_; }
   const CommLoad& load(int id) const { return loads_[static_cast<std::size_t>(id)]; }
-  // Compute cost of a rank that holds only this shard, at compute_scale 1; of the mean rank, where
-  // ranks have several kinds.
-  float single_cost_ms(int id) const { return single_cost_ms_[static_cast<std::size_t>(id)]; }
-  // Compute cost of `rank` if it holds only this shard.
-  float single_cost_ms(int id, int rank) const {
-    if (kind_cost_ms_.empty()) return single_cost_ms(id);
+  // Compute of a shard at compute_scale 1, averaged over ranks of several kinds: of a rank that
+  // holds only it, or, in a table made for rules, what it adds to a rank that holds an even share
+  // of all tables. Where compute adds up these are equal; networks charge a rank once for what its
+  // shards share, such as launches, so that many small shards alone cost far more than together.
+  float shard_cost_ms(int id) const { return shard_cost_ms_[static_cast<std::size_t>(id)]; }
+  // The same on `rank`.
+  float shard_cost_ms(int id, int rank) const {
+    if (kind_cost_ms_.empty()) return shard_cost_ms(id);
     const std::size_t kind =
         static_cast<std::size_t>(context_.model().kind(static_cast<std::size_t>(rank)));
     return kind_cost_ms_[static_cast<std::size_t>(id) * ranks_of_kind_.size() + kind];
@@ -152,8 +154,10 @@ class ShardTable {
   // Returns where quick_numbers_ has a shape with all rows, whole granules of columns and a place
   // of its own, which searches ask for most; null for other shapes.
   int* QuickNumber(const Shape& shape);
-  // Predicts the shards of `phi` on ranks of every kind, and on the mean rank.
-  void PredictKinds(std::span<const float> phi);
+  // Fills phi_ and loads_ of what was added since the last call.
+  void RepresentNew();
+  // Returns shard_cost_ms of the shards of `phi` on ranks of a kind.
+  std::vector<float> CostsOf(std::span<const float> phi, int kind);
 
   SearchContext& context_;
   const std::vector<Residency> residencies_;
@@ -175,7 +179,9 @@ class ShardTable {
   // Predictions of entries.
   std::vector<float> phi_;  // [entries, width]
   std::vector<CommLoad> loads_;
-  std::vector<float> single_cost_ms_;
+  // [width], of the tables whole and on devices; empty: costs are those of shards alone.
+  std::vector<float> mean_rank_;
+  std::vector<float> shard_cost_ms_;
   std::vector<float> kind_cost_ms_;    // [entries, kinds]; empty where there is one kind
   std::vector<double> ranks_of_kind_;  // by kind
 };

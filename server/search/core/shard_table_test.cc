@@ -26,6 +26,38 @@ class ShardTableTest : public ::testing::Test {
   ShardTable shards_{context_};
 };
 
+// A model that is not additive charges a rank for what its shards share: alone a shard pays for it,
+// beside others it does not.
+TEST_F(ShardTableTest, WithRulesAShardCostsWhatItAddsToTheMeanRank) {
+  ShardTable beside(context_, CompiledRules(request_, TypeSet::All()));
+  std::vector<float> mean(static_cast<std::size_t>(model_.representation_width()), 0.0F);
+  std::vector<int> whole;
+  for (int t = 0; t < std::ssize(request_.tables); ++t) {
+    const std::int64_t dim = request_.tables[static_cast<std::size_t>(t)].embedding_dim;
+    ASSERT_EQ(shards_.Whole(t, dim), beside.Whole(t, dim));
+    whole.push_back(beside.Whole(t, dim));
+  }
+  shards_.PredictNew();
+  beside.PredictNew();
+  const float ranks = static_cast<float>(request_.topology.num_ranks());
+  for (const int id : whole) {
+    for (std::size_t w = 0; w < mean.size(); ++w) mean[w] += beside.phi(id)[w] / ranks;
+  }
+  const auto cost_ms = [&](const std::vector<float>& sum) {
+    ComputeCost cost;
+    model_.ComputeCosts(sum, std::span(&cost, 1), std::vector<int>{0});
+    return cost.total_ms;
+  };
+  for (const int id : whole) {
+    std::vector<float> sum = mean;
+    for (std::size_t w = 0; w < sum.size(); ++w) sum[w] += beside.phi(id)[w];
+    EXPECT_NEAR(beside.shard_cost_ms(id), cost_ms(sum) - cost_ms(mean), 1e-5);
+    EXPECT_FLOAT_EQ(shards_.shard_cost_ms(id),
+                    cost_ms({beside.phi(id), beside.phi(id) + mean.size()}));
+    EXPECT_LT(beside.shard_cost_ms(id), shards_.shard_cost_ms(id));
+  }
+}
+
 // Blocks in buckets are those of the plans.
 TEST_F(ShardTableTest, BucketsAreNotCut) {
   PlanRequest request = request_;
@@ -118,7 +150,7 @@ TEST_F(ShardTableTest, ShardsAreTheBlocksOfTheirType) {
           model_.ComputeCosts(phi, {&cost, 1});
           EXPECT_EQ(std::vector<float>(shards_.phi(id), shards_.phi(id) + shards_.width()), phi);
           EXPECT_EQ(shards_.load(id).forward, load.forward);
-          EXPECT_EQ(shards_.single_cost_ms(id), cost.total_ms);
+          EXPECT_EQ(shards_.shard_cost_ms(id), cost.total_ms);
           EXPECT_EQ(shards_.cols(id), table.embedding_dim);
           EXPECT_EQ(shards_.bytes(id),
                     ShardMemory(request_, table, layout, size, table.embedding_dim).total_bytes());

@@ -187,8 +187,8 @@ void GreedyGrid::SortPieces(const SplitSequence& sequence, std::vector<int>& ord
   order.resize(sequence.pieces.size());
   std::iota(order.rbegin(), order.rend(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return shard_table_.single_cost_ms(sequence.shards[static_cast<std::size_t>(a)]) >
-           shard_table_.single_cost_ms(sequence.shards[static_cast<std::size_t>(b)]);
+    return shard_table_.shard_cost_ms(sequence.shards[static_cast<std::size_t>(a)]) >
+           shard_table_.shard_cost_ms(sequence.shards[static_cast<std::size_t>(b)]);
   });
 }
 

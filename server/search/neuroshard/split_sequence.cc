@@ -41,7 +41,7 @@ std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_
                       order.begin() + static_cast<std::ptrdiff_t>(kept));
   };
   add_largest([&](int shard) { return shard_table.bytes(shard); });
-  add_largest([&](int shard) { return shard_table.single_cost_ms(shard); });
+  add_largest([&](int shard) { return shard_table.shard_cost_ms(shard); });
   SortUnique(candidates);
   std::erase_if(candidates, [&](std::size_t i) { return !CanHalve(sequence.pieces[i]); });
   return candidates;

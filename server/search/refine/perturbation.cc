@@ -104,7 +104,7 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
 }
 
 void Perturbation::AddUnplaced(const Unit& unit, double noise) {
-  const double share_ms = estimator_.ShareOf(solution_, pricer_, unit.place, unit.shards.full);
+  const double share_ms = estimator_.ShareOf(pricer_, unit.place, unit.shards.full);
   unplaced_.push_back({unit, share_ms, (1 + noise) * share_ms});
 }
 

@@ -88,15 +88,15 @@ bool Construction::IsTooLarge(int table, const TableLayout& layout) {
 
 double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
   const CommLoad& load = shard_table_.load(shard);
-  return static_cast<double>(shard_table_.single_cost_ms(shard)) +
+  return static_cast<double>(shard_table_.shard_cost_ms(shard)) +
          static_cast<double>(load.forward) * (surrogate.forward_own + surrogate.forward_largest) +
          static_cast<double>(load.backward) * (surrogate.backward_own + surrogate.backward_largest);
 }
 
 double Construction::PriceOn(int rank, int shard, const CommSurrogate& surrogate) const {
   const double scale = context_.model().compute_scale(static_cast<std::size_t>(rank));
-  const double mean_ms = static_cast<double>(shard_table_.single_cost_ms(shard));
-  const double here_ms = static_cast<double>(shard_table_.single_cost_ms(shard, rank));
+  const double mean_ms = static_cast<double>(shard_table_.shard_cost_ms(shard));
+  const double here_ms = static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
   return PriceOf(shard, surrogate) + (scale - 1) * here_ms + (here_ms - mean_ms);
 }
 

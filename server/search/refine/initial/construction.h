@@ -49,7 +49,7 @@ class Construction {
   // too large, and in device memory all of a table that takes half a rank), and all of them. With
   // host memory in ascending order of device bytes; data_parallel is among all layouts of a table
   // that may have it, also where the table may otherwise be in host memory only. What a shard costs
-  // is taken to be its compute alone plus its load times what `surrogate` says. Empty for a table
+  // is taken to be its shard_cost_ms plus its load times what `surrogate` says. Empty for a table
   // that has no layout; no tables at all when the context says stop.
   PricedLayouts FirstLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
   PricedLayouts AllLayouts(const Residencies& residencies, const CommSurrogate& surrogate);

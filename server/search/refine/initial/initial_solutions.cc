@@ -225,7 +225,7 @@ bool InitialSolutions::PredictWholeTables() {
     whole_tables_[t].reserve(by_bytes.size());
     for (const auto& [id, residency] : by_bytes) {
       whole_residencies_[t].push_back(residency);
-      const double cost_ms = static_cast<double>(shard_table_.single_cost_ms(id));
+      const double cost_ms = static_cast<double>(shard_table_.shard_cost_ms(id));
       whole_tables_[t].push_back({TieBroken(cost_ms, residency), shard_table_.tier_bytes(id)});
     }
   }

@@ -91,8 +91,7 @@ void ResidencyMoves::Count(const Solution& solution, const Unit& unit, int sign)
     const int shard = unit.shards.at(i);
     touched_.push_back({rank, shard, sign});
     left_->Add(rank, shard_table_.tier_bytes(shard), sign);
-    more_ms_[static_cast<std::size_t>(rank)] +=
-        sign * estimator_.ShareOf(solution, *pricer_, rank, shard);
+    more_ms_[static_cast<std::size_t>(rank)] += sign * estimator_.ShareOf(*pricer_, rank, shard);
   }
 }
 
@@ -198,8 +197,8 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
   for_each_shard([&](const Unit& unit, const Unit& then, Change& change) {
     int i = 0;
     while (solution.RankOf(unit, i) != rank) ++i;
-    change.lost_ms += static_cast<double>(shard_table_.single_cost_ms(then.shards.at(i), rank)) -
-                      static_cast<double>(shard_table_.single_cost_ms(unit.shards.at(i), rank));
+    change.lost_ms += static_cast<double>(shard_table_.shard_cost_ms(then.shards.at(i), rank)) -
+                      static_cast<double>(shard_table_.shard_cost_ms(unit.shards.at(i), rank));
     const MemoryTier of_rows = rules_.residency(then.residency).tier();
     for (const auto& [tier, name] : kWords<MemoryTier>) {
       if (tier != MemoryTier::kDevice && tier >= of_rows) continue;
@@ -254,8 +253,7 @@ bool ResidencyMoves::Demote(const Solution& solution, int rank) {
     double ratio = std::numeric_limits<double>::infinity();
     const Change* best = LeastLoss(changes, MemoryTier::kDevice, -FreeBytes(rank), ratio);
     // What follows loses no less a byte.
-    if (best == nullptr ||
-        IsTooSlow(solution, rank, -ratio * static_cast<double>(FreeBytes(rank)))) {
+    if (best == nullptr || IsTooSlow(rank, -ratio * static_cast<double>(FreeBytes(rank)))) {
       return false;
     }
     SetResidency(solution, best->table, best->residency);
@@ -368,7 +366,7 @@ std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(const Solution&
     if (unit.type == ShardingType::kTableColumnWise || solution.fixed(unit.table) != nullptr) {
       continue;
     }
-    by_share.push_back({estimator_.ShareOf(solution, *pricer_, rank, unit.shards.full), id});
+    by_share.push_back({estimator_.ShareOf(*pricer_, rank, unit.shards.full), id});
   }
   std::sort(by_share.begin(), by_share.end(), [](const UnitShare& a, const UnitShare& b) {
     return a.share_ms != b.share_ms ? a.share_ms > b.share_ms : a.id < b.id;
@@ -406,7 +404,7 @@ void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, int source, Mov
   const double cost_ms = pricer_->objective().cost_ms();
   const double source_ms = pricer_->objective().rank(source).total_ms();
   const auto share_ms = [&](int rank, int id) {
-    return estimator_.ShareOf(solution, *pricer_, rank, solution.unit(id).shards.full);
+    return estimator_.ShareOf(*pricer_, rank, solution.unit(id).shards.full);
   };
   for (const auto& [of_source_ms, id] : on(source, kUnits)) {
     const int table = solution.unit(id).table;

@@ -90,11 +90,11 @@ class ResidencyMoves {
   // Whether the move, and so much more compute of single shards on the rank, is estimated at more
   // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
   // when it computes more.
-  bool IsTooSlow(const Solution& solution, int rank, double more_ms) const {
-    return pricer_->separable() &&
-           pricer_->objective().rank(rank).total_ms() + more_ms_[static_cast<std::size_t>(rank)] +
-                   estimator_.ComputeShare(solution, *pricer_, rank) * more_ms >
-               most_ms_;
+  bool IsTooSlow(int rank, double more_ms) const {
+    return pricer_->separable() && pricer_->objective().rank(rank).total_ms() +
+                                           more_ms_[static_cast<std::size_t>(rank)] +
+                                           pricer_->compute_scale(rank) * more_ms >
+                                       most_ms_;
   }
   // Whether the table can take the residency as far as device memory goes.
   bool Fits(const Solution& solution, int table, int residency);

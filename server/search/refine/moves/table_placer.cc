@@ -72,7 +72,7 @@ void TablePlacer::Count(const Unit& unit, int sign) {
     const int rank = solution_->RankOf(unit, i);
     counted_.push_back(rank);
     total_ms_[static_cast<std::size_t>(rank)] +=
-        sign * estimator_.ShareOf(*solution_, *pricer_, rank, unit.shards.at(i));
+        sign * estimator_.ShareOf(*pricer_, rank, unit.shards.at(i));
     more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(unit.shards.at(i));
   }
 }

@@ -20,12 +20,10 @@ double MoveEstimator::Of(const Solution& solution, const MovePricer& pricer,
                                      pricer.surrogate());
 }
 
-double MoveEstimator::ShareOf(const Solution& solution, const MovePricer& pricer, int rank,
-                              int shard) const {
+double MoveEstimator::ShareOf(const MovePricer& pricer, int rank, int shard) const {
   const CommSurrogate& c = pricer.surrogate();
   const CommLoad& load = shard_table_.load(shard);
-  return ComputeOf(solution, pricer, rank, shard) +
-         static_cast<double>(load.forward) * c.forward_own +
+  return ComputeOf(pricer, rank, shard) + static_cast<double>(load.forward) * c.forward_own +
          static_cast<double>(load.backward) * c.backward_own;
 }
 
@@ -37,7 +35,7 @@ void MoveEstimator::CostliestTables(const Solution& solution, const MovePricer& 
     const Unit& unit = solution.unit(id);
     for (int i = 0; i < unit.shards.count; ++i) {
       if (solution.RankOf(unit, i) != rank) continue;
-      by_share_.emplace_back(-ShareOf(solution, pricer, rank, unit.shards.at(i)), unit.table);
+      by_share_.emplace_back(-ShareOf(pricer, rank, unit.shards.at(i)), unit.table);
     }
   };
   for (const int id : solution.units_on_rank(rank)) consider(id);
@@ -53,17 +51,8 @@ void MoveEstimator::CostliestTables(const Solution& solution, const MovePricer& 
   }
 }
 
-double MoveEstimator::ComputeShare(const Solution& solution, const MovePricer& pricer,
-                                   int rank) const {
-  const double alone_ms = solution.rank(rank).single_costs_ms;
-  return alone_ms > 0 ? pricer.objective().rank(rank).compute_ms / alone_ms
-                      : pricer.compute_scale(rank);
-}
-
-double MoveEstimator::ComputeOf(const Solution& solution, const MovePricer& pricer, int rank,
-                                int shard) const {
-  return ComputeShare(solution, pricer, rank) *
-         static_cast<double>(shard_table_.single_cost_ms(shard, rank));
+double MoveEstimator::ComputeOf(const MovePricer& pricer, int rank, int shard) const {
+  return pricer.compute_scale(rank) * static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
 }
 
 void MoveEstimator::Change(const Solution& solution, const MovePricer& pricer, const Unit& unit,
@@ -78,7 +67,7 @@ void MoveEstimator::Change(const Solution& solution, const MovePricer& pricer, c
     }
     RankChange& change = changes_[static_cast<std::size_t>(index)];
     const int shard = unit.shards.at(i);
-    change.compute_ms += sign * ComputeOf(solution, pricer, rank, shard);
+    change.compute_ms += sign * ComputeOf(pricer, rank, shard);
     change.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
     change.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
   }

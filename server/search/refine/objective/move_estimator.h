@@ -14,9 +14,9 @@
 
 namespace neuroshard {
 
-// Takes a shard to change its rank's compute by its cost alone, times what the rank costs per sum
-// of its shards' costs alone: right for models with additive compute. Of takes time in the shards
-// that move. For one thread; ShareOf for any number.
+// Takes a shard to change its rank's compute by its shard_cost_ms: right for models with additive
+// compute, near for networks. Of takes time in the shards that move. For one thread; ShareOf for any
+// number.
 class MoveEstimator {
  public:
   // `shard_table` must outlive it.
@@ -26,18 +26,15 @@ class MoveEstimator {
             std::span<const Unit> added);
 
   // What a shard would add to the total of a rank, likewise.
-  double ShareOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
+  double ShareOf(const MovePricer& pricer, int rank, int shard) const;
 
   // The tables that `takes` takes with the largest shares of a rank, `most` at most, into `tables`.
   void CostliestTables(const Solution& solution, const MovePricer& pricer, int rank,
                        std::size_t most, absl::FunctionRef<bool(int table)> takes,
                        std::vector<int>& tables);
 
-  // What the rank computes for a millisecond of its shards alone.
-  double ComputeShare(const Solution& solution, const MovePricer& pricer, int rank) const;
-
  private:
-  double ComputeOf(const Solution& solution, const MovePricer& pricer, int rank, int shard) const;
+  double ComputeOf(const MovePricer& pricer, int rank, int shard) const;
   void Change(const Solution& solution, const MovePricer& pricer, const Unit& unit, int sign);
 
   const ShardTable& shard_table_;

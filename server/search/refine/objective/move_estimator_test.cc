@@ -26,7 +26,7 @@ TEST(MoveEstimatorTest, NothingChangedIsEstimatedAsItIs) {
   }
 }
 
-// What the shards of a rank add to it is its compute and its own part of communication.
+// What the shards of a rank add to it is what they cost and its own part of communication.
 TEST(MoveEstimatorTest, SharesOfARankAddUp) {
   RefineBed bed(4);
   ASSERT_TRUE(bed.LoadLegal());
@@ -37,15 +37,14 @@ TEST(MoveEstimatorTest, SharesOfARankAddUp) {
   for (const Unit& unit : solution.Units()) {
     for (int i = 0; i < unit.shards.count; ++i) {
       const int rank = solution.RankOf(unit, i);
-      shares[static_cast<std::size_t>(rank)] +=
-          estimator.ShareOf(solution, pricer, rank, unit.shards.at(i));
+      shares[static_cast<std::size_t>(rank)] += estimator.ShareOf(pricer, rank, unit.shards.at(i));
     }
   }
   for (int r = 0; r < bed.num_ranks(); ++r) {
     const double comm_ms = pricer.surrogate().forward_own * solution.rank(r).forward_load +
                            pricer.surrogate().backward_own * solution.rank(r).backward_load;
     EXPECT_NEAR(shares[static_cast<std::size_t>(r)],
-                pricer.objective().rank(r).compute_ms + comm_ms, 1e-4);
+                pricer.compute_scale(r) * solution.rank(r).shard_costs_ms + comm_ms, 1e-4);
   }
 }
 

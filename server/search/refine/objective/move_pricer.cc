@@ -139,7 +139,7 @@ void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std
     Solution::Rank& changed = touched_[static_cast<std::size_t>(index)].changed;
     changed.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
     changed.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
-    changed.single_costs_ms += sign * static_cast<double>(shard_table_.single_cost_ms(shard, r));
+    changed.shard_costs_ms += sign * static_cast<double>(shard_table_.shard_cost_ms(shard, r));
     changed.shards += sign;
     changed.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
     double* const added = sum_changes_.data() + static_cast<std::size_t>(index) * width;

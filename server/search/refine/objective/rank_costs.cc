@@ -19,7 +19,7 @@ RankCosts::RankCosts(SearchContext& context, const ShardTable& shard_table)
 template <typename Fill>
 RankCosts::Slot RankCosts::FindOrQueue(int rank, const Solution::Rank& changed, const Fill& fill) {
   if (changed.shards == 0) return RankCostCache::kEmptyRank;
-  if (additive_) return cache_.AddKnown(static_cast<float>(changed.single_costs_ms));
+  if (additive_) return cache_.AddKnown(static_cast<float>(changed.shard_costs_ms));
   return cache_.Find(changed.content, model_.kind(static_cast<std::size_t>(rank)), fill);
 }
 
@@ -27,12 +27,12 @@ RankCosts::Slot RankCosts::Find(const Solution& solution, int rank, int without,
   Solution::Rank changed = solution.rank(rank);
   if (without >= 0) {
     changed.content -= ContentOf(without);
-    changed.single_costs_ms -= static_cast<double>(shard_table_.single_cost_ms(without, rank));
+    changed.shard_costs_ms -= static_cast<double>(shard_table_.shard_cost_ms(without, rank));
     --changed.shards;
   }
   if (with >= 0) {
     changed.content += ContentOf(with);
-    changed.single_costs_ms += static_cast<double>(shard_table_.single_cost_ms(with, rank));
+    changed.shard_costs_ms += static_cast<double>(shard_table_.shard_cost_ms(with, rank));
     ++changed.shards;
   }
   return FindOrQueue(rank, changed, [&](std::span<float> row) {

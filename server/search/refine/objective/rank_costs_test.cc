@@ -113,7 +113,7 @@ TEST(RankCostsTest, AdditiveComputeIsTheSumOfShardsAlone) {
   for (int r = 0; r < bed.num_ranks(); ++r) {
     double sum_ms = 0;
     for (const int shard : ShardsOn(bed.bench.solution, r)) {
-      sum_ms += static_cast<double>(bed.bench.shard_table.single_cost_ms(shard));
+      sum_ms += static_cast<double>(bed.bench.shard_table.shard_cost_ms(shard));
     }
     EXPECT_NEAR(costs.cost_ms(r, costs.Find(bed.bench.solution, r, -1, -1)), sum_ms, 1e-5 * sum_ms);
   }

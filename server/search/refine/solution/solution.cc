@@ -116,8 +116,8 @@ void Solution::Apply(const Unit& unit, int sign) {
     const CommLoad& load = shard_table_->load(shard);
     rank.forward_load += sign * static_cast<double>(load.forward);
     rank.backward_load += sign * static_cast<double>(load.backward);
-    rank.single_costs_ms +=
-        sign * static_cast<double>(shard_table_->single_cost_ms(shard, static_cast<int>(r)));
+    rank.shard_costs_ms +=
+        sign * static_cast<double>(shard_table_->shard_cost_ms(shard, static_cast<int>(r)));
     pools_.Add(static_cast<int>(r), shard_table_->tier_bytes(shard), sign);
     rank.shards += sign;
     rank.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
