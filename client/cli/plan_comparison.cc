@@ -76,15 +76,26 @@ bool KeepsTablesWhole(std::string_view strategy) {
   return strategy == "random" || strategy.ends_with("_greedy");
 }
 
-// Why the plan is missing or illegal, and what was cut for want of memory; empty: none of it.
-std::string NoteOf(const v1::ComparedPlan& compared) {
+// Why the plan is missing or illegal, what was cut for want of memory, and whether the model can
+// tell it from the plan of cost `own`; empty: none of it.
+std::string NoteOf(const v1::ComparedPlan& compared, const v1::PlanCost& own) {
   constexpr int kNamed = 3;
   if (!compared.failure().empty()) return "no plan: " + compared.failure();
   std::vector<std::string> named;
   if (compared.legal()) {
-    return KeepsTablesWhole(compared.strategy()) && compared.splits() > 0
-               ? "tables are whole, but those larger than every device halved until they fit"
-               : "";
+    if (KeepsTablesWhole(compared.strategy()) && compared.splits() > 0) {
+      named.push_back("tables are whole, but those larger than every device halved until they fit");
+    }
+    const v1::CostInterval& expected = own.interval();
+    const double ms = compared.embedding_cost_ms();
+    if (own.has_interval() && !compared.has_mean_of_max_ms() && ms != own.embedding_cost_ms() &&
+        ms >= expected.low_ms() && ms <= expected.high_ms()) {
+      named.push_back(
+          fmt::format("the costs differ by less than the model can tell: {:.0f} % of measurements "
+                      "of this plan are expected between {:.4g} and {:.4g} ms",
+                      100 * own.interval_coverage(), expected.low_ms(), expected.high_ms()));
+    }
+    return fmt::format("{}", fmt::join(named, "; "));
   }
   for (int i = 0; i < std::min(kNamed, compared.violations_size()); ++i) {
     const v1::PlanViolation& violation = compared.violations(i);
@@ -156,7 +167,7 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
             [](const Compared& of) { return of.without_constraints() ? "ignored" : ""; });
   TableNotes notes;
   for (const Compared& compared : response.comparison()) {
-    notes.Add(compared.strategy(), NoteOf(compared));
+    notes.Add(compared.strategy(), NoteOf(compared, cost));
   }
   return table.ToString(rows) + notes.ToString();
 }

@@ -83,6 +83,35 @@ TEST_F(ComparePlansTest, ComparesByTheObjectiveWhichBaselinesAreNotAskedFor) {
   EXPECT_EQ(asked[2].search().objective(), "mean_of_max");
 }
 
+TEST_F(ComparePlansTest, SaysWhereTheModelCannotTellThePlansApart) {
+  double low_ms = 6;
+  auto plan = planner_.plan;
+  planner_.plan = [&, plan](const v1::ShardPlanRequest& request, v1::ShardPlanResponse* response) {
+    const grpc::Status status = plan(request, response);
+    v1::PlanCost& cost = *response->mutable_cost();
+    cost.set_interval_coverage(0.9);
+    cost.mutable_interval()->set_low_ms(low_ms);
+    cost.mutable_interval()->set_high_ms(9);
+    return status;
+  };
+  planner_.evaluation.Clear();
+  planner_.evaluation.set_legal(true);
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(8);
+  const auto compared = [&] {
+    EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--compare", "neuroshard"}),
+              0)
+        << err_;
+    return out_;
+  };
+  EXPECT_THAT(compared(),
+              HasSubstr("neuroshard: the costs differ by less than the model can tell"));
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(9.1);
+  EXPECT_THAT(compared(), Not(HasSubstr("can tell")));
+  planner_.evaluation.mutable_cost()->set_embedding_cost_ms(7);
+  low_ms = 7.1;
+  EXPECT_THAT(compared(), Not(HasSubstr("can tell")));
+}
+
 TEST_F(ComparePlansTest, RefineObeysThem) {
   EXPECT_EQ(Run({"plan", constrained_, "--planner", planner_.address(), "--compare", "refine"}), 0);
   EXPECT_TRUE(planner_.requests()[1].has_constraints());

@@ -362,17 +362,20 @@ bool Beats(const v1::WhatIfRow& other, const v1::WhatIfRow& row) {
   return speed >= 0 && saved >= 0 && (speed > 0 || saved > 0);
 }
 
-// The first of the rows of each topology with groups that has the most samples a second.
-void MarkFastest(const std::vector<AskedRow>& asked, std::vector<v1::WhatIfRow>& rows) {
-  std::map<const v1::WhatIfTopology*, v1::WhatIfRow*> fastest;
+// The first of the rows of each topology with groups that has the most samples a second; it gets
+// its plan.
+void MarkFastest(const std::vector<AskedRow>& asked, const std::vector<PlannedTopology>& planned,
+                 std::vector<v1::WhatIfRow>& rows) {
+  std::map<const v1::WhatIfTopology*, std::size_t> fastest;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!asked[i].groups || !rows[i].failure().empty()) continue;
-    v1::WhatIfRow*& best = fastest[asked[i].topology];
-    if (best == nullptr || rows[i].samples_per_second() > best->samples_per_second()) {
-      best = &rows[i];
-    }
+    std::size_t& best = fastest.try_emplace(asked[i].topology, i).first->second;
+    if (rows[i].samples_per_second() > rows[best].samples_per_second()) best = i;
   }
-  for (const auto& [topology, row] : fastest) row->mutable_two_dimensional()->set_fastest(true);
+  for (const auto& [topology, i] : fastest) {
+    rows[i].mutable_two_dimensional()->set_fastest(true);
+    *rows[i].mutable_two_dimensional()->mutable_plan() = planned[i].plan;
+  }
 }
 
 std::string SamplesText(double samples_per_second) {
@@ -459,7 +462,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
     return !failure.ok() && Message(failure) == Message(failures.front());
   });
   if (alike) return failures.front();
-  MarkFastest(asked_rows, rows);
+  MarkFastest(asked_rows, planned, rows);
   v1::WhatIfAnswer answer;
   for (v1::WhatIfRow& row : rows) *answer.add_rows() = std::move(row);
   MarkPareto(answer);

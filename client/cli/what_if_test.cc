@@ -394,6 +394,8 @@ TEST_F(WhatIfGroupsTest, AsJson) {
   EXPECT_EQ(rows[1]["global_batch_size"], 64);
   EXPECT_NEAR(rows[1]["samples_per_second"], 64e3 / (1 + 2.4), 1e-6);
   EXPECT_EQ(cut["fastest"], false);
+  EXPECT_EQ(whole["plan"]["world_size"], 8) << "of the fastest row";
+  EXPECT_FALSE(cut.contains("plan"));
 }
 
 TEST_F(WhatIfGroupsTest, FaultsOfGroups) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from neuroshard import v1
 
@@ -19,6 +19,12 @@ class PlanCosts(NamedTuple):
     """Of the fullest rank's device memory, reserve included."""
     violations: Sequence[str]
     """Rules of the request that the plan breaks, each with its place."""
+    interval_ms: Optional[Tuple[float, float]] = None
+    """Where `PlanCost.interval_coverage` of its measurements are expected; None: the model has no intervals."""
+
+    def may_measure(self, cost_ms: Optional[float]) -> bool:
+        """Whether the model expects this plan to measure like one of this other cost."""
+        return cost_ms not in (None, self.cost_ms) and self.interval_ms is not None and self.interval_ms[0] <= cost_ms <= self.interval_ms[1]
 
 
 class PlanComparison(NamedTuple):
@@ -45,6 +51,10 @@ class PlanComparison(NamedTuple):
         for row in rows:
             cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:4], widths[1:])]
             lines.append("  ".join([*cells, row[4]]).rstrip())
+        for other in self.plans[1:]:
+            if self.plans[0].may_measure(other.cost_ms):
+                low, high = self.plans[0].interval_ms
+                lines.append(f"the costs differ by less than the model can tell: measurements of {self.plans[0].name} are expected between {low:.4g} and {high:.4g} ms")
         if self.moved_bytes is not None:
             lines.append(f"{self.moved_bytes / 2**30:.3g} GiB of weights move on the way from {self.plans[1].name} to {self.plans[0].name}")
         return "\n".join(lines)
@@ -53,4 +63,6 @@ class PlanComparison(NamedTuple):
 def costs_of(name: str, response: v1.EvaluatePlanResponse, estimate_ms: Optional[float]) -> PlanCosts:
     cost_ms = response.cost.embedding_cost_ms if response.HasField("cost") else None
     shares = [rank.memory.total_bytes / rank.memory.capacity_bytes for rank in response.cost.ranks if rank.memory.capacity_bytes > 0]
-    return PlanCosts(name, cost_ms, estimate_ms, max(shares, default=None), [f"{each.field}: {each.description}" for each in response.violations])
+    interval = response.cost.interval
+    return PlanCosts(name, cost_ms, estimate_ms, max(shares, default=None), [f"{each.field}: {each.description}" for each in response.violations],
+                     (interval.low_ms, interval.high_ms) if response.cost.HasField("interval") else None)

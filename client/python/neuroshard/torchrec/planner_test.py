@@ -31,6 +31,7 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 import neuroshard
 from neuroshard.torchrec import NeuroShardPlanner, load_plan, save_plan
 from neuroshard.torchrec.layout import from_message, from_sharding_plan
+from neuroshard.torchrec.plan_comparison import PlanComparison, PlanCosts
 
 
 class PlansTest(Case):
@@ -196,6 +197,13 @@ class PlansTest(Case):
         for address in ("localhost", "planner:http"):
             with self.assertRaisesRegex(ValueError, "must be HOST:PORT"):
                 make(address)
+
+    def test_a_comparison_says_where_the_model_cannot_tell(self):
+        def said_of(other_ms):
+            plans = [PlanCosts("a", 1.0, None, None, [], (0.9, 1.2)), PlanCosts("b", other_ms, None, None, [])]
+            return "can tell: measurements of a are expected between 0.9 and 1.2 ms" in str(PlanComparison(plans, "m/1", ""))
+
+        self.assertEqual([said_of(ms) for ms in (0.89, 0.95, 1.0, 1.2, 1.21, None)], [False, True, False, True, False, False])
 
     def test_plans_stand_beside_each_other(self):
         planner = make()
