@@ -78,28 +78,40 @@ class Sizes(NamedTuple):
 
 
 class FitError(NamedTuple):
-    """How far compute of shards by fitted coefficients is from the prediction, relative to it, of `shards` shards that were not fitted."""
+    """How far compute of shards by fitted coefficients is from the prediction, relative to it, of `shards` shards that were not fitted: of forward and
+    backward together, which TorchRec adds up, and in the mean of each alone."""
 
     median: float
     p90: float
     worst: float
+    mean: float
+    forward_mean: float
+    backward_mean: float
     shards: int
 
 
 class FittedPerfConfig(EmbeddingPerfEstimatorConfig):
     """TorchRec's coefficients by sharding type and kernel, and a fixed time of each, which TorchRec's own do not have: for any shard, without a service.
-    `error` says how far off they are. What was not fitted costs what coefficients of 1 say."""
+    `error` says how far off they are, `errors` by sharding type and kernel. What was not fitted costs what coefficients of 1 say."""
 
     name = "neuroshard-fitted"
     _use_block_usage_penalty = False
     _use_min_dim_for_lookup = False
     _weighted_feature_bwd_compute_multiplier = 1.0
 
-    def __init__(self, coefficients: PerfCoefficientConfig, fixed_ms: Dict[Tuple[str, str], Tuple[float, float]], error: FitError) -> None:
+    def __init__(
+        self,
+        coefficients: PerfCoefficientConfig,
+        fixed_ms: Dict[Tuple[str, str], Tuple[float, float]],
+        error: FitError,
+        errors: Dict[Tuple[str, str], FitError],
+    ) -> None:
         self.coefficients = coefficients
         self.fixed_ms = fixed_ms
         """(forward, backward) by sharding type and kernel."""
         self.error = error
+        self.errors = errors
+        """Of the shards of a sharding type and kernel, which may be far from the whole: a kernel behind a cache, say."""
 
     @forward_compute
     def fitted_forward(self, ctx: ShardPerfContext) -> float:
@@ -243,7 +255,7 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
     def fitted(self) -> FittedPerfConfig:
         """Coefficients nearest to the predictions of the shards that were asked for so far, by relative error and none below 0; fitted to half of them, drawn
         at random, `error` is of the rest. They go with the topology's bandwidths. ValueError before any `estimate`."""
-        coefficients, fixed_ms, errors = PerfCoefficientConfig(weighted_kernel_multiplier=0.0), {}, []
+        coefficients, fixed_ms, errors = PerfCoefficientConfig(weighted_kernel_multiplier=0.0), {}, {}
         for key, all_sizes in self._measured.sizes.items():
             sizes = {shard: size for shard, size in all_sizes.items() if min(self._measured.predictions[shard] or (0.0,)) > 0}
             if not sizes:
@@ -255,12 +267,12 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
             forward, backward = (torch.tensor(fit_non_negative(each[half].tolist(), known[half, at].tolist()), dtype=torch.float64) for at, each in enumerate(terms))
             coefficients.by_kernel[key] = EstimatorPerfCoefficients(PerfCoefficient(*forward[1:].tolist()), PerfCoefficient(*backward[1:].tolist()))
             fixed_ms[key] = (float(forward[0]), float(backward[0]))
-            errors.append(((terms[0] @ forward + terms[1] @ backward) / known.sum(1) - 1).abs()[rest])
+            found = torch.stack([terms[0] @ forward, terms[1] @ backward], 1)[rest]
+            errors[key] = (torch.column_stack([found.sum(1), found]) / torch.column_stack([known.sum(1), known])[rest] - 1).abs()
         if not errors:
             raise ValueError("nothing was estimated yet: there are no shards to fit to")
-        found = torch.cat(errors).sort().values
-        median, p90, worst = (float(found[int(share * (len(found) - 1))]) if len(found) else 0.0 for share in (0.5, 0.9, 1.0))
-        return FittedPerfConfig(coefficients, fixed_ms, FitError(median, p90, worst, len(found)))
+        of_all = _fit_error(torch.cat(list(errors.values())))
+        return FittedPerfConfig(coefficients, fixed_ms, of_all, {key: _fit_error(each) for key, each in errors.items()})
 
     def _reuse(self, options: Sequence[ShardingOption]) -> Dict[str, Tuple[float, ...]]:
         """By table; of tables with the same name in several modules, that of all their features."""
@@ -295,6 +307,14 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
             return prediction.forward_ms, prediction.backward_ms
         forward = prediction.total_ms / (1 + self._topology.bwd_compute_multiplier)
         return forward, prediction.total_ms - forward
+
+
+def _fit_error(errors: torch.Tensor) -> FitError:
+    """Of one row a shard: relative errors of the sum, of forward and of backward."""
+    if not len(errors):
+        return FitError(*[0.0] * 6, shards=0)
+    found = errors[:, 0].sort().values
+    return FitError(*(float(found[int(share * (len(found) - 1))]) for share in (0.5, 0.9, 1.0)), *errors.mean(0).tolist(), shards=len(found))
 
 
 def _sizes(ctx: ShardPerfContext, config: HardwarePerfConfig) -> Sizes:

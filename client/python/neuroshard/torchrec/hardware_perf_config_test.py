@@ -24,6 +24,7 @@ from torchrec.distributed.types import CacheParams
 import neuroshard
 from neuroshard.torchrec import MeasuredPerfEstimator, statistics
 from neuroshard.torchrec.hardware_perf_config import DEFAULT_REUSE
+from neuroshard.torchrec.non_negative_fit import fit_non_negative
 
 MODEL = {"name": "cpu-amd-epyc"}
 BATCH, RANKS, TABLES = 256, 8, 40  # the model is of batches up to 4,096
@@ -45,16 +46,16 @@ def measured(constraints=None, **more):
     return MeasuredPerfEstimator(TOPOLOGY, constraints, **{"address": Programs.address, "cost_model": MODEL, **more})
 
 
-def enumerator(perf, constraints=None):
-    return EmbeddingEnumerator(TOPOLOGY, BATCH, constraints, [perf, EmbeddingStorageEstimator(TOPOLOGY, constraints)])
+def enumerator(perf, constraints=None, batch=BATCH):
+    return EmbeddingEnumerator(TOPOLOGY, batch, constraints, [perf, EmbeddingStorageEstimator(TOPOLOGY, constraints)])
 
 
-def options(module, perf, constraints=None):
-    return enumerator(perf, constraints).enumerate(module, get_default_sharders())
+def options(module, perf, constraints=None, batch=BATCH):
+    return enumerator(perf, constraints, batch).enumerate(module, get_default_sharders())
 
 
 class MeasuredPerfEstimatorTest(Case):
-    def agree(self, found, reuse=DEFAULT_REUSE, optimizer="sgd", **more):
+    def agree(self, found, reuse=DEFAULT_REUSE, optimizer="sgd", model=MODEL, **more):
         """The perf of all shards of the options is what PredictCompute says of each; returns how many there were."""
         sets, perfs = [], []
         for option, shard in ((option, shard) for option in found for shard in option.shards):
@@ -69,7 +70,7 @@ class MeasuredPerfEstimatorTest(Case):
             sets.append({"shards": [message], "batch_size": BATCH if option.sharding_type == "data_parallel" else BATCH * RANKS, "optimizer": optimizer})
             perfs.append(shard.perf)
         with neuroshard.PlannerClient(Programs.address) as client:
-            predictions = client.predict({"cost_model": MODEL, "sets": sets}).predictions
+            predictions = client.predict({"cost_model": model, "sets": sets}).predictions
         for asked, perf, expected in zip(sets, perfs, predictions):
             self.assertAlmostEqual(perf.fwd_compute / expected.forward_ms, 1, delta=1e-5, msg=asked)
             self.assertAlmostEqual(perf.bwd_compute / expected.backward_ms, 1, delta=1e-5, msg=asked)
@@ -83,6 +84,8 @@ class MeasuredPerfEstimatorTest(Case):
         self.assertEqual({option.sharding_type for option in found}, KINDS)
         self.assertEqual({option.compute_kernel for option in found}, {"dense", "fused", "fused_uvm", "fused_uvm_caching"})
         self.assertIn("on AMD EPYC", perf.price_basis)
+        for name in ("h100-sxm", "cpu-fbgemm"):
+            self.assertGreater(self.agree(options(many_tables(), measured(constraints, cost_model={"name": name}), constraints), model={"name": name}), 1000)
         # Exchanges are TorchRec's.
         for own, other in zip(found, options(many_tables(), EmbeddingPerfEstimatorV2(TOPOLOGY, constraints), constraints)):
             for shard, same in zip(own.shards, other.shards):
@@ -111,25 +114,39 @@ class MeasuredPerfEstimatorTest(Case):
             options(small_model(), EmbeddingPerfEstimatorV2(TOPOLOGY, config=known))
 
     def test_coefficients_say_how_far_off_they_are(self):
-        for model, module, most in (
-            ({"name": "h100-sxm"}, many_tables(), 0.05),
-            ({"name": "h100-sxm"}, many_tables(weighted=True), 0.05),
-            (MODEL, many_tables(), 0.5),
-            (MODEL, many_tables(28), 0.5),  # narrow rows, which TorchRec prices as 32 columns
+        h100 = {"name": "h100-sxm"}
+        for model, module, batch, most, mean in (
+            (h100, many_tables(), BATCH, 0.05, 0.01),
+            (h100, many_tables(weighted=True), BATCH, 0.05, 0.01),
+            (h100, many_tables(), 8192, 0.12, 0.05),  # the largest batch that was measured; 5 % are kept in the mean, not of each shard
+            ({"name": "cpu-fbgemm"}, many_tables(), BATCH, 0.3, 0.1),
+            (MODEL, many_tables(), BATCH, 0.5, 0.2),
+            (MODEL, many_tables(28), BATCH, 0.5, 0.2),  # narrow rows, which TorchRec prices as 32 columns
         ):
             constraints = pooling_factors()
             perf = measured(constraints, cost_model=model)
-            found = options(module, perf, constraints)
+            found = options(module, perf, constraints, batch)
             fitted = pickle.loads(pickle.dumps(perf.fitted()))
-            errors = []
-            priced = options(module, EmbeddingPerfEstimatorV2(TOPOLOGY, constraints, config=fitted), constraints)
+            errors, of_kernels = [], {}
+            priced = options(module, EmbeddingPerfEstimatorV2(TOPOLOGY, constraints, config=fitted), constraints, batch)
             for own, other in zip(found, priced):
-                compute = [[shard.perf.fwd_compute + shard.perf.bwd_compute for shard in option.shards] for option in (own, other)]
-                errors += [abs(estimate / exact - 1) for exact, estimate in zip(*compute) if exact]
+                for exact, fit in [(shard.perf, same.perf) for shard, same in zip(own.shards, other.shards) if shard.perf.fwd_compute]:
+                    times = [(each.fwd_compute + each.bwd_compute, each.fwd_compute, each.bwd_compute) for each in (exact, fit)]
+                    off = [abs(estimate / known - 1) for known, estimate in zip(*times)]
+                    errors.append(off[0])
+                    of_kernels.setdefault((own.sharding_type, own.compute_kernel), {})[times[0]] = off  # each shard once
             errors.sort()
             self.assertGreater(len(errors), 1000)
             self.assertLess(errors[len(errors) * 95 // 100], most)
-            self.assertAlmostEqual(fitted.error.p90, errors[len(errors) * 9 // 10], delta=0.2 * fitted.error.p90)
+            self.assertLess(sum(errors) / len(errors), mean)
+            # What is said of the half that was not fitted holds of all, also by sharding type and kernel.
+            self.assertEqual(fitted.errors.keys(), of_kernels.keys())
+            once = [off for each in of_kernels.values() for off in each.values()]
+            for said, found in ((fitted.error, once), *((fitted.errors[key], list(each.values())) for key, each in of_kernels.items())):
+                for figure, column in zip((said.mean, said.forward_mean, said.backward_mean), zip(*found)):
+                    self.assertAlmostEqual(figure, sum(column) / len(column), delta=0.5 * figure)
+                self.assertAlmostEqual(said.shards, len(found) / 2, delta=0.02 * len(found))
+            self.assertAlmostEqual(fitted.error.p90, sorted(off[0] for off in once)[len(once) * 9 // 10], delta=0.3 * fitted.error.p90)
             for figure in fitted.error[:3]:  # each is of a shard
                 self.assertLess(min(abs(error - figure) for error in errors), 1e-7)
             # What was fitted is what TorchRec computes of the coefficients.
@@ -141,7 +158,25 @@ class MeasuredPerfEstimatorTest(Case):
                 for size in sizes.values():
                     time = fitted.fixed_ms[kind, kernel][0] + sum(map(operator.mul, dataclasses.astuple(factors.fwd), size.forward[1:]))
                     self.assertLess(min(abs(each / time - 1) for each in times), 1e-9)
-            print(f"{model['name']}: coefficients of TorchRec and a fixed time are off by {fitted.error}")
+            print(f"{model['name']}, {batch} samples a rank: coefficients of TorchRec and a fixed time are off by {fitted.error}")
+
+    def test_coefficients_without_a_fixed_time_are_far_off(self):
+        """Why a FittedPerfConfig has methods beside its coefficients; fitted to the very shards whose error it is."""
+        perf = measured(pooling_factors(), cost_model={"name": "h100-sxm"})
+        for batch in (BATCH, 8192):
+            perf.config.sizes.clear()
+            options(many_tables(), perf, pooling_factors(), batch)
+            errors = []
+            for sizes in perf.config.sizes.values():
+                totals = []
+                for at, terms in enumerate(zip(*sizes.values())):
+                    known = [perf.config.predictions[shard][at] for shard in sizes]
+                    found = fit_non_negative([each[1:] for each in terms], known)
+                    totals.append([(sum(map(operator.mul, found, each[1:])), time) for each, time in zip(terms, known)])
+                errors += [abs((forward + backward) / (first + second) - 1) for (forward, first), (backward, second) in zip(*totals)]
+            mean = sum(errors) / len(errors)
+            print(f"h100-sxm, {batch} samples a rank: coefficients of TorchRec alone are off by {mean} in the mean of {len(errors)} shards")
+            self.assertGreater(mean, 0.3)
 
     def test_tables_that_nobody_looks_up_are_not_fitted(self):
         constraints = {name: ParameterConstraints(pooling_factors=[0.0]) for name in "ab"}

@@ -88,11 +88,25 @@ RUNNABLE: Dict[str, Dict[str, Tuple[str, ...]]] = {
     },
 }
 
+# Of quantised modules, what create_infer_embedding_bag_sharding and create_infer_embedding_sharding make (torchrec/distributed/quant_embeddingbag.py,
+# quant_embedding.py). serving_test.py serves each on CPUs.
+SERVABLE: Dict[str, Dict[str, Tuple[str, ...]]] = {
+    "torchrec.quant.embedding_modules.EmbeddingBagCollection": {
+        "cuda": ("table_wise", "row_wise", "column_wise"),
+        "cpu": ("table_wise", "row_wise", "column_wise"),
+    },
+    "torchrec.quant.embedding_modules.EmbeddingCollection": {
+        "cuda": ("table_wise", "row_wise", "column_wise"),
+        "cpu": ("table_wise", "row_wise"),
+    },
+}
+
 
 def runnable_types(module: nn.Module, compute_device: str) -> Optional[Tuple[str, ...]]:
     """Those of the module's class, or of the nearest that it is derived from; None: of a kind, or on a device, that was not tried."""
     for kind in type(module).__mro__:
-        tried = RUNNABLE.get(f"{kind.__module__}.{kind.__qualname__}")
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        tried = RUNNABLE.get(name) or SERVABLE.get(name)
         if tried is not None:
             return tried.get(compute_device)
     return None

@@ -10,7 +10,8 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Opt
 
 import torch
 from torch import nn
-from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.embedding_types import BaseQuantEmbeddingSharder, EmbeddingComputeKernel
+from torchrec.distributed.fused_params import FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS
 from torchrec.distributed.memory_stashing import MemoryStashingManager
 from torchrec.distributed.planner.constants import POOLING_FACTOR
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, _extract_constraints_for_param, _get_tower_index, get_partition_by_type
@@ -21,6 +22,8 @@ from torchrec.modules.embedding_configs import DATA_TYPE_NUM_BITS, DataType, Poo
 from torchrec.modules.embedding_modules import EmbeddingBagCollectionInterface
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 from torchrec.modules.mc_modules import ManagedCollisionCollection, MCHManagedCollisionModule
+from torchrec.quant.embedding_modules import MODULE_ATTR_QUANT_STATE_DICT_SPLIT_SCALE_BIAS
+from torchrec.tensor_types import UInt2Tensor, UIntXTensor
 
 from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec import unpriced
@@ -33,6 +36,7 @@ TableKey = Tuple[str, str]
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 ROW_WISE = ShardingType.ROW_WISE.value
+COLUMN_WISE = ShardingType.COLUMN_WISE.value
 ROW_TYPES = {ShardingType.ROW_WISE.value, ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value}
 HOST_TYPES = {ShardingType.TABLE_ROW_WISE.value, ShardingType.TABLE_COLUMN_WISE.value, ShardingType.GRID_SHARD.value}  # within hosts
 
@@ -44,6 +48,7 @@ KEY_VALUE = EmbeddingComputeKernel.KEY_VALUE.value  # rows on the host's SSDs
 QUANT_UVM_CACHING = EmbeddingComputeKernel.QUANT_UVM_CACHING.value
 KEY_VALUE_DTYPES = ("fp32", "fp16")  # FBGEMM's
 CACHED_KERNELS = (FUSED_UVM_CACHING, QUANT_UVM_CACHING, KEY_VALUE)  # some of the rows in device memory as well
+SCALE_AND_BIAS_BYTES = 4  # of a quantised row: two of fp16 (compute_storage_usage of torchrec/distributed/types.py)
 MAX_LOAD_FACTOR = math.nextafter(1.0, 0.0)  # TorchRec's planner takes a plan whose caches hold less than all rows
 
 # Kernels that the service has no word for, by the one that it prices and counts them as: rows in the same memory.
@@ -151,6 +156,7 @@ class ModuleTable:
     dependency: Optional[str]  # tables with the same one stay on a host
     row_positions: bool  # whether it trains in any blocks of rows (RowPositions)
     extra_bytes_per_row: int  # of what finds the rows of managed collisions
+    scale_bytes_per_row: int  # and bias, of a quantised row; 0: weight_dtype has them
     buckets: int  # that rows are in and no cut divides; 0: none, or as many on every rank
     unpriced: List[str]  # what its sharder and constraints set and no request can say
 
@@ -252,12 +258,30 @@ class _Owner:
                     self.doubles.append(config.name)
                 self.configs[config.name] = config
 
-    def runs(self, tensor: torch.Tensor, sharding_type: str, compute_device: str) -> bool:
+    def runs(self, name: str, tensor: torch.Tensor, sharding_type: str, compute_device: str) -> bool:
         """Whether TorchRec runs one of the module's tables so, as far as kinds of modules like this one were tried."""
+        if self.why_uncut(name, tensor, sharding_type):
+            return False
         if tensor.shape[-1] % COLUMN_MULTIPLE and (sharding_type != DATA_PARALLEL or compute_device != "cpu"):
             return False
         types = runnable_types(self.module, compute_device)
         return sharding_type in types if types is not None else self.is_pooled or sharding_type != DATA_PARALLEL
+
+    def why_uncut(self, name: str, tensor: torch.Tensor, sharding_type: str) -> str:
+        """Why a quantised table is not cut so (torchrec/distributed/quant_embeddingbag.py, quant_state.py); empty where TorchRec serves it, and of others."""
+        if tensor.dtype != torch.uint8 or sharding_type not in (ROW_WISE, COLUMN_WISE):
+            return ""
+        of_module = getattr(self.module, MODULE_ATTR_QUANT_STATE_DICT_SPLIT_SCALE_BIAS, False)
+        if not self.fused_params.get(FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS, of_module):
+            return f"it is {sharding_type} where its sharder's fused_params have {FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS!r} alone"
+        if sharding_type == COLUMN_WISE and tensor.shape[-1] != getattr(self.configs.get(name), "embedding_dim", None):
+            return (
+                f"it is {sharding_type} where its columns are numbers, not bytes with scale and bias, alone:"
+                " quant_prep_enable_quant_state_dict_split_scale_bias_for_types, before it is quantised to integers"
+            )
+        if sharding_type == COLUMN_WISE and isinstance(tensor, UInt2Tensor):
+            return "FBGEMM takes INT2 in multiples of 8 columns, and blocks are of 4"
+        return "TorchRec adds up the means of row blocks" if sharding_type == ROW_WISE and self.pools_by_mean(name) else ""
 
     def optimizer_name(self, tensor: torch.Tensor) -> str:
         """Name of the class or FBGEMM's EmbOptimType with which a table will be trained; FBGEMM's default is EXACT_SGD."""
@@ -306,8 +330,9 @@ class _Owner:
 
     def weight_type(self, name: str, tensor: torch.Tensor) -> Any:
         """Of sharded weights: the configuration's; unsharded collections have fp16 for all that is neither fp32 nor fp16, quantised ones bytes, which
-        their columns are of."""
-        return tensor.dtype if tensor.dtype == torch.uint8 else getattr(self.configs.get(name), "data_type", tensor.dtype)
+        their columns are of, but of INT4 and INT2."""
+        bytes_ = tensor.dtype == torch.uint8 and not isinstance(tensor, UIntXTensor)
+        return DataType.INT8 if bytes_ else getattr(self.configs.get(name), "data_type", tensor.dtype)
 
 
 def _wire_type(codec: Any) -> Any:
@@ -465,7 +490,7 @@ class TableEnumerator(EmbeddingEnumerator):
             word = kernel if kernel in kernels_of(kind) else self.stand_ins.get(kernel, "")
             if word == KEY_VALUE and covering_dtype(owner.weight_type(name, tensor)) not in KEY_VALUE_DTYPES:
                 continue
-            if word in kernels_of(kind) and owner.runs(tensor, kind, self._compute_device):
+            if word in kernels_of(kind) and owner.runs(name, tensor, kind, self._compute_device):
                 if word not in offers.setdefault(kind, []):
                     offers[kind].append(word)
                 if own_kernels.get(word) != word:
@@ -477,6 +502,8 @@ class TableEnumerator(EmbeddingEnumerator):
         cache = (constraint and constraint.cache_params) or CacheParams()
         prefetched = cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline"))
         optimizer = owner.optimizer_name(tensor)
+        # FBGEMM trains int8 with 8 bytes of scale and bias, which is the service's int8; a cache holds them with the row.
+        in_bytes = isinstance(owner.sharder, BaseQuantEmbeddingSharder) and not cached
         weight_type, output_type = owner.weight_type(name, tensor), self._output_type(owner, name)
         wire, wire_notes = _one_wire(owner.wire_types())
         features = list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", []))
@@ -498,14 +525,14 @@ class TableEnumerator(EmbeddingEnumerator):
             types=[kind for kind in offers if kind == DATA_PARALLEL or kernels],
             kernels=kernels,
             own_kernels=own_kernels,
-            runnable_types=[kind for kind in runnable if owner.runs(tensor, kind, self._compute_device)],
+            runnable_types=[kind for kind in runnable if owner.runs(name, tensor, kind, self._compute_device)],
             constrained=bool(constraint and constraint.sharding_types),
             constraints=self._constraints,
             features=features,
             pooling_factors=factors,
             pooling_factors_of_statistics=known,
             is_pooled=owner.is_pooled,
-            weight_dtype=covering_dtype(weight_type),
+            weight_dtype="fp8" if in_bytes else covering_dtype(weight_type),
             output_dtype=covering_dtype(output_type),
             wire_dtypes=wire,
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
@@ -518,6 +545,7 @@ class TableEnumerator(EmbeddingEnumerator):
             dependency=owner.dependency(name),
             row_positions=isinstance(owner.sharder, RowPositions),
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
+            scale_bytes_per_row=SCALE_AND_BIAS_BYTES if in_bytes else 0,
             buckets=owner.buckets(name, self._world_size),
             unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled)
             + unpriced.of_constraint(constraint, owner.is_pooled)
@@ -559,6 +587,8 @@ class TableEnumerator(EmbeddingEnumerator):
         runs = "" if types is None else f"; TorchRec runs {', '.join(types) or 'no sharding type'} of {type(owner.module).__name__} there"
         if kernels and not offers:
             runs = f", where compute_kernels may only be {' or '.join(kernels)}{runs}"
+        uncut = dict.fromkeys(owner.why_uncut(name, owner.parameters[name], kind) for kind, _ in self._kernels(owner, name))
+        runs += "".join(f"; {why}" for why in uncut if why)
         if columns % COLUMN_MULTIPLE:
             runs += f"; FBGEMM takes columns in multiples of {COLUMN_MULTIPLE}, but of data_parallel"
         return (

@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Optional
 
 from torchrec.distributed.embedding import get_ec_index_dedup
+from torchrec.distributed.fused_params import (
+    FUSED_PARAM_BOUNDS_CHECK_MODE,
+    FUSED_PARAM_LENGTHS_TO_OFFSETS_LOOKUP,
+    FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS,
+    FUSED_PARAM_REGISTER_TBE_BOOL,
+)
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams, ModuleSharder
 
-# Of fused_params, what a request has (the first line) and what costs nothing worth a word: rates, clips and checks. Any other one is told.
+# Of fused_params, what a request has (the first line) and what costs nothing worth a word: rates, clips and checks, and those of torchrec.inference's
+# sharders. Any other one is told.
 _KNOWN = frozenset(
     "optimizer cache_load_factor prefetch_pipeline output_dtype"
     " learning_rate lr eps momentum beta1 beta2 betas eta weight_decay weight_decay_mode global_weight_decay ar_alpha ema_beta min_shrinkage"
     " gradient_clipping max_gradient max_norm stochastic_rounding bounds_check_mode counter_based_regularization cowclip_regularization"
     " cache_algorithm record_cache_metrics gather_uvm_cache_stats stats_reporter_config table_names".split()
-)
+) | {FUSED_PARAM_BOUNDS_CHECK_MODE, FUSED_PARAM_LENGTHS_TO_OFFSETS_LOOKUP, FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS, FUSED_PARAM_REGISTER_TBE_BOOL}
 # Of CacheParams and KeyValueParams.
 _CACHE_OPTIONS = ("reserved_memory", "precision", "multipass_prefetch_config")  # stats are read (miss_ratio_curve)
 _KEY_VALUE_OPTIONS = ("enable_async_update", "enable_raw_embedding_streaming", "kvzch_tbe_config", "ps_hosts")
