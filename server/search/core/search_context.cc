@@ -1,6 +1,7 @@
 #include "server/search/core/search_context.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <set>
@@ -33,9 +34,11 @@ constexpr double kMinWorkNs = 1e8;
 constexpr double kMinWorkNsWithHostMemory = 5e7;
 // A search by default does so many times the work of a quick one, and goes on, twice as long each
 // time, while the last three quarters of its work made the plan cheaper by this share, and up to
-// this much work; no longer where that share is all that there is to gain.
+// this much work; no longer where that share is all that there is to gain. Work with fewer rounds of
+// local search says nothing yet.
 constexpr double kDefaultFactor = 4;
 constexpr double kLeastGain = 1e-3;
+constexpr int kMinRounds = 30;
 constexpr double kMaxDefaultWorkNs = 5e9;
 constexpr double kThoroughFactor = 100;
 
@@ -101,8 +104,8 @@ bool SearchContext::ShouldStop() {
 
 void SearchContext::Begin(const SearchStage& stage) {
   stage_ = stage;
-  known_cost_ms_ = std::numeric_limits<double>::infinity();
-  checked_costs_ms_.fill(known_cost_ms_);
+  known_ = {};
+  checked_.fill(known_);
   const SearchOptions& search = request_.search;
   if (uses_time_budget() || search.refine_steps.has_value()) {
     end_ns_ = next_check_ns_ = std::numeric_limits<double>::infinity();
@@ -119,12 +122,15 @@ void SearchContext::Begin(const SearchStage& stage) {
 bool SearchContext::GoesOn() {
   if (request_.search.effort != SearchEffort::kDefault || IsAtBound()) return false;
   if (work_ns_ >= end_ns_) {
-    const bool pays = known_cost_ms_ < (1 - kLeastGain) * checked_costs_ms_.front();
+    // What notes no costs does not go on.
+    const bool pays =
+        known_.cost_ms < (1 - kLeastGain) * checked_.front().cost_ms ||
+        (std::isfinite(known_.cost_ms) && known_.rounds - checked_.front().rounds < kMinRounds);
     if (!pays || 2 * end_ns_ > kMaxDefaultWorkNs) return false;
     end_ns_ *= 2;
   }
-  std::rotate(checked_costs_ms_.begin(), checked_costs_ms_.begin() + 1, checked_costs_ms_.end());
-  checked_costs_ms_.back() = known_cost_ms_;
+  std::rotate(checked_.begin(), checked_.begin() + 1, checked_.end());
+  checked_.back() = known_;
   while (next_check_ns_ <= work_ns_) next_check_ns_ *= 2;
   return true;
 }
@@ -134,7 +140,7 @@ bool SearchContext::IsAtBound() {
     const LowerBound bound = LowerBoundOf(request_, model_);
     bound_ms_ = bound.kind == BoundKind::kCertified ? bound.cost_ms : 0;
   }
-  return (1 - kLeastGain) * known_cost_ms_ <= *bound_ms_;
+  return (1 - kLeastGain) * known_.cost_ms <= *bound_ms_;
 }
 
 void SearchContext::CountInside(const SearchContext& inner) {

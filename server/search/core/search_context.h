@@ -70,7 +70,9 @@ class SearchContext {
   bool WorkSpent() { return work_ns_ >= next_check_ns_ && !GoesOn(); }
   // The cost of the best plan known, also of one that is not handed out yet: by it WorkSpent judges
   // whether more work pays.
-  void NoteCost(double ms) { known_cost_ms_ = std::min(known_cost_ms_, ms); }
+  void NoteCost(double ms) { known_.cost_ms = std::min(known_.cost_ms, ms); }
+  // Counts a round of local search, likewise: a descent from somewhere else.
+  void CountRound() { ++known_.rounds; }
 
   // Count the work of a search inside this one, or beside it.
   void CountInside(const SearchContext& inner);
@@ -131,9 +133,13 @@ class SearchContext {
   // says otherwise when to end.
   double end_ns_ = 0;
   double next_check_ns_ = 0;
-  double known_cost_ms_ = std::numeric_limits<double>::infinity();
-  // At the last checks, the oldest first; infinite before there were as many.
-  std::array<double, 2> checked_costs_ms_{};
+  // What a stage has come to.
+  struct Found {
+    double cost_ms = std::numeric_limits<double>::infinity();
+    std::int64_t rounds = 0;
+  };
+  Found known_;
+  std::array<Found, 2> checked_;    // at the last checks, the oldest first
   std::optional<double> bound_ms_;  // LowerBoundOf where it is certified, else 0
   double progress_ = 0;
   bool stopped_ = false;

@@ -23,15 +23,18 @@ BoundCostModel Formulas() { return *MakeAnalyticCostModel()->Bind({.num_ranks = 
 // Where a search ends whose known cost is what `cost_ms` says of the work so far, in work of
 // "quick".
 template <typename Cost>
-double EndOfWork(SearchEffort effort, const Cost& cost_ms) {
+double EndOfWork(SearchEffort effort, const Cost& cost_ms, int rounds_of_quick = 100) {
   const PlanRequest request = OneTable(effort);
   const BoundCostModel model = Formulas();
   const NeverStop never;
   SearchContext context(request, model, never, nullptr);
   constexpr double kQuickNs = 1e8;  // of so few tables
+  int rounds = 0;
   while (!context.WorkSpent()) {
     context.AddWork(Work::kConstruction, 10'000);
     context.NoteCost(cost_ms(context.work_ns() / kQuickNs));
+    while (context.work_ns() * rounds_of_quick > ++rounds * kQuickNs) context.CountRound();
+    --rounds;
   }
   return context.work_ns() / kQuickNs;
 }
@@ -59,6 +62,16 @@ TEST(SearchContextTest, ByDefaultMoreIsDoneAsLongAsItPays) {
   EXPECT_NEAR(EndOfWork(SearchEffort::kDefault, Falling), 32, 0.01);
 }
 
+TEST(SearchContextTest, WorkWithFewRoundsSaysNothing) {
+  const auto end = [](int rounds_of_quick) {
+    return EndOfWork(
+        SearchEffort::kDefault, [](double) { return 100; }, rounds_of_quick);
+  };
+  EXPECT_NEAR(end(11), 4, 0.01) << "33 rounds in three quarters of it";
+  EXPECT_NEAR(end(9), 8, 0.01);
+  EXPECT_NEAR(end(0), 32, 0.01);
+}
+
 TEST(SearchContextTest, StagesBeginAnew) {
   const PlanRequest request = OneTable(SearchEffort::kDefault);
   const BoundCostModel model = Formulas();
@@ -66,7 +79,9 @@ TEST(SearchContextTest, StagesBeginAnew) {
   SearchContext context(request, model, never, nullptr);
   context.NoteCost(100);
   context.AddWork(Work::kConstruction, 10'000'000);
-  while (!context.WorkSpent()) context.AddWork(Work::kConstruction, 10'000'000);
+  for (; !context.WorkSpent(); context.CountRound()) {
+    context.AddWork(Work::kConstruction, 1'000'000);
+  }
   context.Begin({});
   context.StartWithWork(0);
   EXPECT_FALSE(context.WorkSpent());

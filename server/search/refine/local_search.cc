@@ -124,6 +124,7 @@ Status LocalSearch::Iterate() {
   NS_RETURN_IF_ERROR(Descend());
   if (best_cost_ms_ > (1 + kMaxGap) * published_cost_ms_) {
     ++fruitless_rounds_;
+    context_.CountRound();
     return absl::OkStatus();
   }
   for (int round = 0; round < kRoundsBeforeRestart && !Ended(); ++round) {
@@ -135,6 +136,7 @@ Status LocalSearch::Iterate() {
     NS_RETURN_IF_ERROR(Descend());
     if (best_cost_ms_ < before_ms * (1 - kMinGain)) round = -1;
     ++fruitless_rounds_;
+    context_.CountRound();
     if (published_cost_ms_ < published_ms * (1 - kMinGain)) fruitless_rounds_ = 0;
   }
   return absl::OkStatus();
