@@ -19,6 +19,10 @@
 namespace neuroshard {
 namespace {
 
+// Of measured plans that models called so far apart, 45 of 47 and more came in their order
+// (bench/README.md, "In the predicted order?"); of nearer ones often not.
+constexpr double kToldApart = 1.1;
+
 std::string CheckStrategy(const std::string& name) {
   if (std::find(kStrategyNames.begin(), kStrategyNames.end(), name) != kStrategyNames.end()) {
     return "";
@@ -88,12 +92,12 @@ std::string NoteOf(const v1::ComparedPlan& compared, const v1::PlanCost& own) {
     }
     const v1::CostInterval& expected = own.interval();
     const double ms = compared.embedding_cost_ms();
-    if (own.has_interval() && !compared.has_mean_of_max_ms() && ms != own.embedding_cost_ms() &&
-        ms >= expected.low_ms() && ms <= expected.high_ms()) {
+    const auto [less, more] = std::minmax({ms, own.embedding_cost_ms()});
+    if (own.has_interval() && !compared.has_mean_of_max_ms() && less < more &&
+        more < kToldApart * less && ms >= expected.low_ms() && ms <= expected.high_ms()) {
       named.push_back(
-          fmt::format("the costs differ by less than the model can tell: {:.0f} % of measurements "
-                      "of this plan are expected between {:.4g} and {:.4g} ms",
-                      100 * own.interval_coverage(), expected.low_ms(), expected.high_ms()));
+          "the costs differ by less than the model can tell: measured, this plan may "
+          "be the slower one");
     }
     return fmt::format("{}", fmt::join(named, "; "));
   }
