@@ -19,7 +19,7 @@
 namespace neuroshard {
 namespace {
 
-// Of measured plans that models called so far apart, 45 of 47 and more came in their order
+// Of measured plans that models called so far apart, nine of ten and more came in their order
 // (bench/README.md, "In the predicted order?"); of nearer ones often not.
 constexpr double kToldApart = 1.1;
 
@@ -95,9 +95,7 @@ std::string NoteOf(const v1::ComparedPlan& compared, const v1::PlanCost& own) {
     const auto [less, more] = std::minmax({ms, own.embedding_cost_ms()});
     if (own.has_interval() && !compared.has_mean_of_max_ms() && less < more &&
         more < kToldApart * less && ms >= expected.low_ms() && ms <= expected.high_ms()) {
-      named.push_back(
-          "the costs differ by less than the model can tell: measured, this plan may "
-          "be the slower one");
+      named.push_back("the costs differ by less than the model can tell");
     }
     return fmt::format("{}", fmt::join(named, "; "));
   }

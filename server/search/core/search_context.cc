@@ -34,8 +34,8 @@ constexpr double kMinWorkNs = 1e8;
 constexpr double kMinWorkNsWithHostMemory = 5e7;
 // A search by default does so many times the work of a quick one, and goes on, twice as long each
 // time, while the last three quarters of its work made the plan cheaper by this share, and up to
-// this much work; no longer where that share is all that there is to gain. Work with fewer rounds of
-// local search says nothing yet.
+// this much work; no longer where that share is all that there is to gain. By networks, work with
+// fewer rounds of local search says nothing yet.
 constexpr double kDefaultFactor = 4;
 constexpr double kLeastGain = 1e-3;
 constexpr int kMinRounds = 30;
@@ -123,9 +123,9 @@ bool SearchContext::GoesOn() {
   if (request_.search.effort != SearchEffort::kDefault || IsAtBound()) return false;
   if (work_ns_ >= end_ns_) {
     // What notes no costs does not go on.
-    const bool pays =
-        known_.cost_ms < (1 - kLeastGain) * checked_.front().cost_ms ||
-        (std::isfinite(known_.cost_ms) && known_.rounds - checked_.front().rounds < kMinRounds);
+    const bool pays = known_.cost_ms < (1 - kLeastGain) * checked_.front().cost_ms ||
+                      (!model_.properties().additive_compute && std::isfinite(known_.cost_ms) &&
+                       known_.rounds - checked_.front().rounds < kMinRounds);
     if (!pays || 2 * end_ns_ > kMaxDefaultWorkNs) return false;
     end_ns_ *= 2;
   }

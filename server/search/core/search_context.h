@@ -87,8 +87,8 @@ class SearchContext {
   }
   // Work done so far. A search beside another one starts with the other's.
   double work_ns() const { return work_ns_; }
-  // The work that is done at least, or until it is judged next whether more pays; infinite where the
-  // request says otherwise when to end.
+  // Work after which it is judged next whether more pays, first that of a quick search; infinite
+  // where the request says otherwise when to end.
   double next_check_ns() const { return next_check_ns_; }
   void StartWithWork(double work_ns) { work_ns_ = work_ns; }
 

@@ -4,6 +4,7 @@
 
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/lower_bound.h"
+#include "tests/support/concave_cost_model.h"
 
 namespace neuroshard {
 namespace {
@@ -23,9 +24,9 @@ BoundCostModel Formulas() { return *MakeAnalyticCostModel()->Bind({.num_ranks = 
 // Where a search ends whose known cost is what `cost_ms` says of the work so far, in work of
 // "quick".
 template <typename Cost>
-double EndOfWork(SearchEffort effort, const Cost& cost_ms, int rounds_of_quick = 100) {
+double EndOfWork(SearchEffort effort, const Cost& cost_ms, int rounds_of_quick = 0,
+                 const BoundCostModel& model = Formulas()) {
   const PlanRequest request = OneTable(effort);
-  const BoundCostModel model = Formulas();
   const NeverStop never;
   SearchContext context(request, model, never, nullptr);
   constexpr double kQuickNs = 1e8;  // of so few tables
@@ -62,14 +63,17 @@ TEST(SearchContextTest, ByDefaultMoreIsDoneAsLongAsItPays) {
   EXPECT_NEAR(EndOfWork(SearchEffort::kDefault, Falling), 32, 0.01);
 }
 
-TEST(SearchContextTest, WorkWithFewRoundsSaysNothing) {
-  const auto end = [](int rounds_of_quick) {
+TEST(SearchContextTest, ByNetworksWorkWithFewRoundsSaysNothing) {
+  const PlanRequest request = OneTable(SearchEffort::kDefault);
+  const BoundCostModel network = testing::BoundTo(request, testing::ConcaveCostModel());
+  const auto end = [](int rounds_of_quick, const BoundCostModel& model) {
     return EndOfWork(
-        SearchEffort::kDefault, [](double) { return 100; }, rounds_of_quick);
+        SearchEffort::kDefault, [](double) { return 1e9; }, rounds_of_quick, model);
   };
-  EXPECT_NEAR(end(11), 4, 0.01) << "33 rounds in three quarters of it";
-  EXPECT_NEAR(end(9), 8, 0.01);
-  EXPECT_NEAR(end(0), 32, 0.01);
+  EXPECT_NEAR(end(11, network), 4, 0.01) << "33 rounds in three quarters of it";
+  EXPECT_NEAR(end(9, network), 8, 0.01);
+  EXPECT_NEAR(end(0, network), 32, 0.01);
+  EXPECT_NEAR(end(0, Formulas()), 4, 0.01);
 }
 
 TEST(SearchContextTest, StagesBeginAnew) {

@@ -210,6 +210,7 @@ void ShardTable::PredictNew() {
 
 std::vector<float> ShardTable::CostsOf(std::span<const float> phi, int kind) {
   std::vector<float> sums = mean_rank_;  // and that alone first
+  sums.reserve(sums.size() + phi.size());
   for (std::size_t i = 0; i < phi.size(); ++i) {
     sums.push_back(mean_rank_.empty() ? phi[i] : mean_rank_[i % width_] + phi[i]);
   }

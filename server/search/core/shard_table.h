@@ -51,7 +51,7 @@ struct UnitShards {
 };
 
 // The distinct shards of a request, of any sharding type, with their representation, loads, memory
-// and cost alone. Ids are 0, 1, ... in order of first appearance and never change. A look-up takes
+// and cost. Ids are 0, 1, ... in order of first appearance and never change. A look-up takes
 // constant time; predictions are made in batches. For one thread.
 class ShardTable {
  public:

@@ -28,8 +28,9 @@ constexpr std::array kRoomShares = {1.0, 0.9, 0.8};
 // saving makes some rank the slowest. So a start is judged by its cost plus so many times the mean
 // over all ranks (of 1, 2, 4 and 8 the best for 100 tables on 128 ranks, on average by 3 %).
 constexpr double kMeanWeight = 2;
-// Of the work of a search, what the first constructions may take; the rest is for local search, which
-// gains more for it (of 1, 1/2, 1/4 and 1/8 the best for 300 tables on 64 and 128 ranks).
+// Of the work of a quick search (of a thorough one: of its own), what the first constructions may
+// take as soon as one has succeeded; local search gains more for it (of 1, 1/2, 1/4 and 1/8 the best
+// for 300 tables on 64 and 128 ranks).
 constexpr double kConstructionShare = 0.125;
 // Of a restart: constructions to choose from, their limits as a share of the best cost, and by how
 // much prices are off at most.
@@ -423,7 +424,8 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   for (const LimitedChoice& choice : choices) {
     for (const Construction::Order order :
          {Construction::Order::kByPrice, Construction::Order::kByPeak}) {
-      if (context_.work_ns() >= most_ns || context_.WorkSpent() || context_.ShouldStop()) break;
+      if (context_.WorkSpent() || context_.ShouldStop()) break;
+      if (!best.empty() && context_.work_ns() >= most_ns) break;
       if (order == Construction::Order::kByPrice || !OneShardAUnit(choice.choice))
         consider(choice, order);
     }

@@ -87,7 +87,7 @@ class ResidencyMoves {
   const RankChanges& ChangesOf(const Solution& solution, int rank);
   void ListChanges(const Solution& solution, int rank, std::vector<Change>& changes);
   std::int64_t FreeBytes(int rank) const { return left_->LeftOnDevice(rank); }
-  // Whether the move, and so much more compute of single shards on the rank, is estimated at more
+  // Whether the move, and so much more compute of shards on the rank, is estimated at more
   // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
   // when it computes more.
   bool IsTooSlow(int rank, double more_ms) const {

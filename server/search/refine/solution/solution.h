@@ -39,7 +39,7 @@ class Solution {
   struct Rank {
     double forward_load = 0;
     double backward_load = 0;
-    double shard_costs_ms = 0;  // of its shards, each by itself
+    double shard_costs_ms = 0;  // sum of ShardTable::shard_cost_ms: its compute where that adds up
     int shards = 0;
     RankContent content = 0;
   };
