@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import grpc
@@ -313,7 +312,7 @@ class MeasuredPerfEstimator(EmbeddingPerfEstimatorV2):
 def _fit_error(errors: torch.Tensor) -> FitError:
     """Of one row a shard: relative errors of the sum, of forward and of backward."""
     if not len(errors):
-        return FitError(*[math.nan] * 6, shards=0)
+        return FitError(*[0.0] * 6, shards=0)
     found = errors[:, 0].sort().values
     return FitError(*(float(found[int(share * (len(found) - 1))]) for share in (0.5, 0.9, 1.0)), *errors.mean(0).tolist(), shards=len(found))
 
