@@ -87,10 +87,10 @@ class SearchContext {
   }
   // Work done so far. A search beside another one starts with the other's.
   double work_ns() const { return work_ns_; }
+  void StartWithWork(double work_ns) { work_ns_ = work_ns; }
   // Work after which it is judged next whether more pays, first that of a quick search; infinite
   // where the request says otherwise when to end.
   double next_check_ns() const { return next_check_ns_; }
-  void StartWithWork(double work_ns) { work_ns_ = work_ns; }
 
   // Takes a legal placement that is cheaper than all before by the strategy's comparison, prices it
   // by PricePlan and tells the observer.

@@ -33,9 +33,9 @@ double EndOfWork(SearchEffort effort, const Cost& cost_ms, int rounds_of_quick =
   int rounds = 0;
   while (!context.WorkSpent()) {
     context.AddWork(Work::kConstruction, 10'000);
-    context.NoteCost(cost_ms(context.work_ns() / kQuickNs));
-    while (context.work_ns() * rounds_of_quick > ++rounds * kQuickNs) context.CountRound();
-    --rounds;
+    const double work = context.work_ns() / kQuickNs;
+    context.NoteCost(cost_ms(work));
+    for (; rounds < static_cast<int>(work * rounds_of_quick); ++rounds) context.CountRound();
   }
   return context.work_ns() / kQuickNs;
 }
@@ -83,9 +83,7 @@ TEST(SearchContextTest, StagesBeginAnew) {
   SearchContext context(request, model, never, nullptr);
   context.NoteCost(100);
   context.AddWork(Work::kConstruction, 10'000'000);
-  for (; !context.WorkSpent(); context.CountRound()) {
-    context.AddWork(Work::kConstruction, 1'000'000);
-  }
+  while (!context.WorkSpent()) context.AddWork(Work::kConstruction, 10'000'000);
   context.Begin({});
   context.StartWithWork(0);
   EXPECT_FALSE(context.WorkSpent());

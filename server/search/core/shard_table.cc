@@ -28,9 +28,13 @@ ShardTable::ShardTable(SearchContext& context, const CompiledRules& rules)
     Whole(static_cast<int>(t), tables[t].embedding_dim);
   }
   RepresentNew();
-  mean_rank_.resize(width_);
-  for (std::size_t i = 0; i < phi_.size(); ++i) mean_rank_[i % width_] += phi_[i];
-  for (float& sum : mean_rank_) sum /= static_cast<float>(context.model().num_ranks());
+  std::vector<float> mean(width_);
+  for (std::size_t i = 0; i < phi_.size(); ++i) mean[i % width_] += phi_[i];
+  for (float& sum : mean) sum /= static_cast<float>(context.model().num_ranks());
+  for (int kind = 0; kind < context.model().num_kinds(); ++kind) {
+    mean_rank_ms_.push_back(CostsOf(mean, kind).front());
+  }
+  mean_rank_ = std::move(mean);
 }
 
 ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencies, RowCuts row_cuts)
@@ -209,18 +213,17 @@ void ShardTable::PredictNew() {
 }
 
 std::vector<float> ShardTable::CostsOf(std::span<const float> phi, int kind) {
-  std::vector<float> sums = mean_rank_;  // and that alone first
-  sums.reserve(sums.size() + phi.size());
-  for (std::size_t i = 0; i < phi.size(); ++i) {
-    sums.push_back(mean_rank_.empty() ? phi[i] : mean_rank_[i % width_] + phi[i]);
+  std::vector<float> sums(phi.begin(), phi.end());
+  for (std::size_t i = 0; i < sums.size() && !mean_rank_.empty(); ++i) {
+    sums[i] += mean_rank_[i % width_];
   }
-  std::vector<ComputeCost> costs(sums.size() / width_);
+  std::vector<ComputeCost> costs(phi.size() / width_);
   context_.model().ComputeCosts(sums, costs, std::vector<int>(costs.size(), kind));
   context_.statistics().compute_evaluations += std::ssize(costs);
   std::vector<float> costs_ms;
-  const float mean_rank_ms = mean_rank_.empty() ? 0 : costs.front().total_ms;
-  for (std::size_t i = costs.size() - phi.size() / width_; i < costs.size(); ++i) {
-    costs_ms.push_back(std::max(0.0F, costs[i].total_ms - mean_rank_ms));
+  const float mean_rank_ms = mean_rank_.empty() ? 0 : mean_rank_ms_[static_cast<std::size_t>(kind)];
+  for (const ComputeCost& cost : costs) {
+    costs_ms.push_back(std::max(0.0F, cost.total_ms - mean_rank_ms));
   }
   return costs_ms;
 }

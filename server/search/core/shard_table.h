@@ -181,6 +181,7 @@ class ShardTable {
   std::vector<CommLoad> loads_;
   // [width], of the tables whole and on devices; empty: costs are those of shards alone.
   std::vector<float> mean_rank_;
+  std::vector<float> mean_rank_ms_;  // its compute, by kind
   std::vector<float> shard_cost_ms_;
   std::vector<float> kind_cost_ms_;    // [entries, kinds]; empty where there is one kind
   std::vector<double> ranks_of_kind_;  // by kind
