@@ -274,7 +274,7 @@ class _Owner:
         of_module = getattr(self.module, MODULE_ATTR_QUANT_STATE_DICT_SPLIT_SCALE_BIAS, False)
         if not self.fused_params.get(FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS, of_module):
             return f"it is {sharding_type} where its sharder's fused_params have {FUSED_PARAM_QUANT_STATE_DICT_SPLIT_SCALE_BIAS!r} alone"
-        if sharding_type == COLUMN_WISE and tensor.shape[-1] != getattr(self.configs.get(name), "embedding_dim", None):
+        if tensor.shape[-1] != getattr(self.configs.get(name), "embedding_dim", None):
             return (
                 f"it is {sharding_type} where its columns are numbers, not bytes with scale and bias, alone:"
                 " quant_prep_enable_quant_state_dict_split_scale_bias_for_types, before it is quantised to integers"

@@ -167,8 +167,8 @@ class ServingTest(Case):
         for kind in ("row_wise", "column_wise"):
             with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, f"{kind} with quant on cpu", f"it is {kind} where its sharder's fused_params"):
                 ours(kinds("abcst", kind)).plan(model, sharders)
-        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "quant_prep_enable_quant_state_dict_split_scale_bias_for_types"):
-            ours(kinds("abcst", "column_wise")).plan(model, DEFAULT_SHARDERS)
+            with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "quant_prep_enable_quant_state_dict_split_scale_bias_for_types"):
+                ours(kinds("abcst", kind)).plan(model, DEFAULT_SHARDERS)
 
     def test_types_that_torchrec_does_not_serve_on_cpus_are_refused(self):
         with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ec.s, ec.t", "TorchRec runs table_wise, row_wise of EmbeddingCollection"):
