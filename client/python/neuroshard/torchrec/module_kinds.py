@@ -89,7 +89,7 @@ RUNNABLE: Dict[str, Dict[str, Tuple[str, ...]]] = {
 }
 
 # Of quantised modules, what create_infer_embedding_bag_sharding and create_infer_embedding_sharding make (torchrec/distributed/quant_embeddingbag.py,
-# quant_embedding.py). serving_test.py serves each on CPUs.
+# quant_embedding.py), for CUDA by their source alone. serving_test.py serves each on CPUs.
 SERVABLE: Dict[str, Dict[str, Tuple[str, ...]]] = {
     "torchrec.quant.embedding_modules.EmbeddingBagCollection": {
         "cuda": ("table_wise", "row_wise", "column_wise"),
