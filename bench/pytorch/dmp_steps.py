@@ -101,7 +101,8 @@ def batch_of(tables, samples, rank, number):
     return Batch(torch.empty(0), ids, torch.empty(0))
 
 
-def run_rank(rank, ranks, port, request, plan_file, plan, steps, pipeline, results):
+def join(rank, ranks, port):
+    """This process becomes a rank of a Gloo group on this machine."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -109,22 +110,42 @@ def run_rank(rank, ranks, port, request, plan_file, plan, steps, pipeline, resul
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo")
-    tables = request["tables"]
-    model = Model(tables)
+
+
+def sharded_model(request, plan_file, ranks):
+    """Under DistributedModelParallel, and the optimizer of its dense layer."""
+    model = Model(request["tables"])
     apply_optimizer_in_backward(OPTIMIZERS[request.get("optimizer", "sgd")], model.sparse.parameters(), {"lr": 0.01})
     sharding = load_plan(plan_file, model, Topology(world_size=ranks, local_world_size=ranks, compute_device="cpu"), [AnyTypeSharder()])
     model = DistributedModelParallel(model, device=torch.device("cpu"), plan=sharding, sharders=[AnyTypeSharder()])
+    return model, torch.optim.SGD(model.module.over.parameters(), lr=1e-6)
+
+
+def batches_of(request, ranks, rank):
+    return itertools.cycle([batch_of(request["tables"], int(request["global_batch_size"]) // ranks, rank, number) for number in range(BATCHES)])
+
+
+def step_of(model, dense, batches, pipeline):
+    """What one call trains a batch by."""
+    if pipeline == "train_sparse_dist":
+        train = TrainPipelineSparseDist(model, dense, torch.device("cpu"))
+        return lambda: train.progress(batches)
+
+    def step():
+        dense.zero_grad()
+        model(next(batches))[0].backward()
+        dense.step()
+
+    return step
+
+
+def run_rank(rank, ranks, port, request, plan_file, plan, steps, pipeline, results):
+    join(rank, ranks, port)
+    model, dense = sharded_model(request, plan_file, ranks)
     recorder = StepRecorder(model, warmup_steps=WARMUP)
-    dense = torch.optim.SGD(model.module.over.parameters(), lr=1e-6)
-    batches = itertools.cycle([batch_of(tables, int(request["global_batch_size"]) // ranks, rank, number) for number in range(BATCHES)])
-    train = TrainPipelineSparseDist(model, dense, torch.device("cpu")) if pipeline == "train_sparse_dist" else None
+    step = step_of(model, dense, batches_of(request, ranks, rank), pipeline)
     for _ in range(WARMUP + steps):
-        if train is not None:
-            train.progress(batches)
-        else:
-            dense.zero_grad()
-            model(next(batches))[0].backward()
-            dense.step()
+        step()
         recorder.step()
     record = recorder.record(json_format.ParseDict(request, v1.ShardPlanRequest()), json_format.ParseDict(plan, v1.Plan()))
     if rank == 0:
@@ -133,9 +154,9 @@ def run_rank(rank, ranks, port, request, plan_file, plan, steps, pipeline, resul
     dist.destroy_process_group()
 
 
-def measure(request, plan, steps, pipeline="none"):
-    """The StepRecord of a run of this plan. Both are mappings with the fields of the .proto."""
-    request, plan = {**modules_renamed(request), "pipeline_type": pipeline}, modules_renamed(plan)
+def run_ranks(run_rank, request, plan, *more):
+    """What rank 0 puts into the queue that run_rank(rank, ranks, port, request, plan_file, plan, *more, queue) has as its last argument, in a process a
+    rank."""
     ranks = plan["world_size"]
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -144,7 +165,7 @@ def measure(request, plan, steps, pipeline="none"):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as plan_file:
         json.dump(torchrec_plan(plan), plan_file)
         plan_file.flush()
-        processes = [context.Process(target=run_rank, args=(rank, ranks, port, request, plan_file.name, plan, steps, pipeline, results), daemon=True)
+        processes = [context.Process(target=run_rank, args=(rank, ranks, port, request, plan_file.name, plan, *more, results), daemon=True)
                      for rank in range(ranks)]
         for process in processes:
             process.start()
@@ -154,10 +175,16 @@ def measure(request, plan, steps, pipeline="none"):
                     process.kill()
                 raise SystemExit("a rank ended early; it says why above")
             time.sleep(0.05)
-        record = StepRecord.from_json(results.get())
+        result = results.get()
         for process in processes:
             process.join()
-    return record
+    return result
+
+
+def measure(request, plan, steps, pipeline="none"):
+    """The StepRecord of a run of this plan. Both are mappings with the fields of the .proto."""
+    request, plan = {**modules_renamed(request), "pipeline_type": pipeline}, modules_renamed(plan)
+    return StepRecord.from_json(run_ranks(run_rank, request, plan, steps, pipeline))
 
 
 def main():

@@ -16,19 +16,20 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterCons
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator  # noqa: E402
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, SortBy  # noqa: E402
 from torchrec.distributed.planner.perf_models import NoopPerfModel  # noqa: E402
-from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, EmbeddingOffloadScaleupProposer  # noqa: E402
+from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, EmbeddingOffloadScaleupProposer, UniformProposer  # noqa: E402
 from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats  # noqa: E402
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation  # noqa: E402
 from torchrec.distributed.planner.types import Shard  # noqa: E402
 from torchrec.distributed.types import CacheParams, ShardingType  # noqa: E402
+from two_memories_proposer import TwoMemoriesProposer  # noqa: E402
 
 logging.disable(logging.WARNING)
 
 # Of EmbeddingShardingPlanner: its own proposers or DynamicProgrammingProposer, the partitioner as it comes or sorting by perf,
 # grid_shard left out as it comes or listed.
-SETTINGS = ("default", "default by perf", "default by perf, grid_shard listed", "dynamic programming", "dynamic programming by perf")
-# With host memory also EmbeddingOffloadScaleupProposer, for which all tables are cached, with a load factor of 0.1 at first.
-HOST_SETTINGS = ("default", "default by perf", "scale-up", "scale-up by perf")
+SETTINGS = ("default", "default by perf", "default by perf, grid_shard listed", "dynamic programming", "dynamic programming by perf", "both memories")
+# With host memory also EmbeddingOffloadScaleupProposer, for which all tables are cached, with a load factor of 0.1 at first, and what TorchEasyRec does.
+HOST_SETTINGS = ("default", "default by perf", "scale-up", "scale-up by perf", "both memories")
 KERNELS = ["fused", "dense"]
 HOST_KERNELS = ["fused_uvm", "fused_uvm_caching"]
 SCALE_UP_FROM = 0.1
@@ -88,6 +89,8 @@ class Peer:
             proposer = DynamicProgrammingProposer()
         elif setting.startswith("scale-up"):
             proposer = EmbeddingOffloadScaleupProposer()
+        elif setting == "both memories":
+            proposer = [TwoMemoriesProposer(), UniformProposer()]
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             batch_size=self.batch_size,
