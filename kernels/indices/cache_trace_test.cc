@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/domain/cache_hit_rate.h"
+#include "common/domain/testing/reuse_histograms.h"
 #include "kernels/indices/lookup_generator.h"
 
 namespace neuroshard {

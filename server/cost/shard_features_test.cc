@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/domain/hottest_row_block.h"
+#include "common/domain/testing/reuse_histograms.h"
 
 namespace neuroshard {
 namespace {

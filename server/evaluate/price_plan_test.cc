@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/domain/hottest_row_block.h"
+#include "common/domain/testing/reuse_histograms.h"
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/cost/shard_features.h"
 #include "server/evaluate/placement_price.h"
