@@ -74,7 +74,7 @@ class RelayoutFinder::Proposals {
   Relayouts Of(ShardingType type, const Residency& residency) {
     found_ = {};
     found_.type = type;
-    if (type != ShardingType::kDataParallel) found_.residency = residency;
+    residency_ = type == ShardingType::kDataParallel ? Residency{} : residency;
     obstacle_ = PlacementLedger::Answer::kYes;
     const Block whole = {0, of_.embedding_dim};
     const std::span<const Block> uncut(&whole, 1);
@@ -97,7 +97,7 @@ class RelayoutFinder::Proposals {
  private:
   ShardLayout LayoutOfShards(std::span<const Shard> shards) const {
     const int row_shards = LayoutOf(found_.type, ComputeKernel::kFused, shards).row_shards;
-    return LayoutIn(found_.residency, found_.type, row_shards, finder_.rules_.row_cut(table_));
+    return LayoutIn(residency_, found_.type, row_shards, finder_.rules_.row_cut(table_));
   }
 
   // Whether the shards have a place beside all others, which they take then.
@@ -119,7 +119,7 @@ class RelayoutFinder::Proposals {
     const ShardLayout layout = LayoutOfShards(shards);
     if (!Put(layout, shards)) return false;
     finder_.ledger_.Take(table_, layout, shards);
-    found_.layouts.push_back(std::move(shards));
+    found_.layouts.push_back({layout, std::move(shards)});
     return true;
   }
 
@@ -154,7 +154,7 @@ class RelayoutFinder::Proposals {
   // Empty if some block finds no place.
   std::vector<int> Choose(const std::vector<Block>& blocks, const std::vector<int>& places) {
     std::vector<int> chosen;
-    std::vector<std::pair<ShardLayout, std::vector<Shard>>> put;
+    std::vector<PlacedTable> put;
     std::vector<int> times(places.size());
     for (const Block& block : blocks) {
       const std::size_t before = chosen.size();
@@ -165,7 +165,7 @@ class RelayoutFinder::Proposals {
                    finder_.rules_.hosts(), finder_.rules_.row_cut(table_));
         const ShardLayout layout = LayoutOfShards(shards);
         if (!Put(layout, shards)) continue;
-        put.emplace_back(layout, std::move(shards));
+        put.push_back({layout, std::move(shards)});
         chosen.push_back(places[i]);
         ++times[i];
         break;
@@ -185,7 +185,7 @@ class RelayoutFinder::Proposals {
         if (static_cast<int>(holders.size()) == parts) break;
         const Shard part = {0, (of_.num_embeddings + parts - 1) / parts, 0, of_.embedding_dim,
                             rank};
-        const ShardLayout layout = LayoutIn(found_.residency, found_.type, parts);
+        const ShardLayout layout = LayoutIn(residency_, found_.type, parts);
         if (!Put(layout, std::span(&part, 1))) continue;
         finder_.ledger_.Take(table_, layout, std::span(&part, 1));
         holders.push_back(rank);
@@ -222,6 +222,7 @@ class RelayoutFinder::Proposals {
   std::vector<int> ranks_;  // the table's, cheapest first
   std::vector<int> hosts_;  // that it may use whole, cheapest on average first
   Relayouts found_;
+  Residency residency_;                                               // of those
   PlacementLedger::Answer obstacle_ = PlacementLedger::Answer::kYes;  // the last one
   MemoryTier full_tier_ = MemoryTier::kDevice;                        // of the last kNoRoom
 };
@@ -264,8 +265,7 @@ std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
                (residency.off_device() || rules_.of(table).device_types.contains(word.value))) {
       all.push_back(proposals.Of(word.value, residency));
     } else {
-      all.push_back(
-          {word.value, {}, {}, TypeObstacle(request_, default_types_, table, word.value)});
+      all.push_back({word.value, {}, TypeObstacle(request_, default_types_, table, word.value)});
     }
   }
   ledger_.PutAnyway(table, layout, entry.shards);

@@ -15,8 +15,7 @@ namespace neuroshard {
 // Layouts of one sharding type that keep every rule, memory and the migration budget.
 struct Relayouts {
   ShardingType type = ShardingType::kTableWise;
-  Residency residency = {};
-  std::vector<std::vector<Shard>> layouts;
+  std::vector<PlacedTable> layouts;
   std::string reason;  // if there is none
 };
 
