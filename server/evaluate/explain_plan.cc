@@ -14,7 +14,6 @@
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
 #include "server/cost/shard_features.h"
-#include "server/evaluate/placement_price.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/relayouts.h"
 #include "server/evaluate/rules/compiled_rules.h"

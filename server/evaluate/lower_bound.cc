@@ -18,7 +18,7 @@
 #include "server/evaluate/cost_floor.h"
 #include "server/evaluate/memory_choices.h"
 #include "server/evaluate/memory_price.h"
-#include "server/evaluate/placement_price.h"
+#include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
 
 namespace neuroshard {
