@@ -17,7 +17,6 @@
 #include "server/cost/shard_features.h"
 #include "server/evaluate/cost_floor.h"
 #include "server/evaluate/memory_choices.h"
-#include "server/evaluate/memory_price.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
 
