@@ -1,5 +1,7 @@
 #include "server/evaluate/price_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
@@ -8,11 +10,63 @@
 #include <utility>
 #include <vector>
 
-#include "common/domain/plan_cost.h"
-#include "server/evaluate/resolved_shards.h"
+#include "common/base/violations.h"
+#include "common/domain/memory_use.h"
+#include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
+#include "server/cost/shard_features.h"
+#include "server/evaluate/check_layout.h"
+#include "server/evaluate/rules/row_cuts.h"
 
 namespace neuroshard {
 namespace {
+
+// Points into the request and the plan.
+struct ResolvedShard {
+  const Table* table;
+  ShardLayout layout;
+  const Shard* shard;
+};
+
+// In plan order. INVALID_ARGUMENT, with all violations: unknown tables, shards outside their table,
+// ranks that do not exist.
+StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan) {
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  const RowCuts row_cuts(request);
+  std::vector<ResolvedShard> resolved;
+  Violations violations;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& table_plan = plan.tables[t];
+    if (table_of[t] < 0) {
+      violations.Add(
+          fmt::format("plan.tables[{}].name", t),
+          TableNames(request.tables).WhyUnresolved(FullName(table_plan.module, table_plan.name)));
+      continue;
+    }
+    const Table& table = request.tables[static_cast<std::size_t>(table_of[t])];
+    const ShardLayout layout = LayoutOf(table_plan, row_cuts.of(table_of[t]));
+    for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
+      const Shard& shard = table_plan.shards[s];
+      if (CheckShardRange(table, layout.type, shard, request.topology.num_ranks(), {t, s},
+                          violations)) {
+        resolved.push_back({&table, layout, &shard});
+      }
+    }
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  return resolved;
+}
+
+// The features of each rank's shards, in the order of `shards`.
+std::vector<std::vector<ShardFeatures>> FeaturesByRank(const std::vector<ResolvedShard>& shards,
+                                                       int num_ranks) {
+  std::vector<std::vector<ShardFeatures>> of_ranks(static_cast<std::size_t>(num_ranks));
+  for (const ResolvedShard& s : shards) {
+    of_ranks[static_cast<std::size_t>(s.shard->rank)].push_back(
+        FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
+  }
+  return of_ranks;
+}
 
 // What tables take of a memory that the ranks of a host share.
 std::vector<HostMemoryUse> UseOf(const SharedMemory& memory, const Topology& topology,
