@@ -10,9 +10,9 @@
 #include <unordered_map>
 
 #include "common/base/bytes.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/list_text.h"

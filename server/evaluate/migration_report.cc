@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 
 namespace neuroshard {
 namespace {

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "common/base/positions.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/rules/type_obstacle.h"
 

@@ -13,10 +13,10 @@
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/rules/list_text.h"
 #include "server/evaluate/rules/row_cuts.h"
 
