@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 namespace neuroshard {
@@ -60,11 +62,15 @@ ReuseHistogram SharesOf(ReuseHistogram histogram) {
   return histogram;
 }
 
+double MeanCount(const ReuseHistogram& shares, const ReuseHistogram& means) {
+  return std::inner_product(shares.begin(), shares.end(), means.begin(), 0.0);
+}
+
 // `means`: of the ids of each bin. The classes of the bins from the second on come first, the
 // highest last of them.
 std::vector<RowClass> ClassesOf(const ReuseHistogram& shares, const ReuseHistogram& means,
                                 double rows, double ids) {
-  const double mean = std::inner_product(shares.begin(), shares.end(), means.begin(), 0.0);
+  const double mean = MeanCount(shares, means);
   const double distinct = std::min(ids / mean, rows);
   const double scale = ids / (distinct * mean);  // above 1 where every row is looked up
 
@@ -102,18 +108,10 @@ double OpenBinExponent(const ReuseHistogram& shares) {
   return std::clamp(kBins / std::log2(from_before / open), 0.5, 2.0);
 }
 
-}  // namespace
-
-double DistinctIdsOf(const std::vector<RowClass>& classes) {
-  double distinct = 0;
-  for (const RowClass& row : classes) distinct += row.rows * row.in_batch();
-  return distinct;
-}
-
-std::vector<RowClass> RowClassesOf(const ReuseHistogram& histogram, std::int64_t rows, double ids) {
-  return ClassesOf(SharesOf(histogram), MeanReuseCounts(), static_cast<double>(rows), ids);
-}
-
+// RowClassesOf with the rows of the histogram's open bin apart, which says of R rows only that each
+// occurs more than c = 2^15 times: they follow Zipf's law, the k-th of them c (R / k)^exponent
+// times, with the exponent of the three bins before (in [0.5, 2]; 1 without any). For what rests on
+// the hottest rows.
 std::vector<RowClass> RowClassesWithHottest(const ReuseHistogram& histogram, std::int64_t rows,
                                             double ids) {
   const ReuseHistogram shares = SharesOf(histogram);
@@ -141,6 +139,97 @@ std::vector<RowClass> RowClassesWithHottest(const ReuseHistogram& histogram, std
   classes.erase(top);
   classes.insert(classes.end(), apart.begin(), apart.end());
   return classes;
+}
+
+// The bound of E max at `t`, of rows whose mean_lookups are shares.
+double BoundAt(const std::vector<RowClass>& classes, double blocks, double t) {
+  double sum = std::log(blocks);
+  for (const RowClass& row : classes) {
+    const double exponent = t * row.mean_lookups;
+    constexpr double kLargest = 500;  // of exp
+    sum += row.rows * (exponent < kLargest ? std::log1p(std::expm1(exponent) / blocks)
+                                           : exponent - std::log(blocks));
+  }
+  return sum / t;
+}
+
+// The least bound, which has one minimum in t: golden section over its logarithm.
+double LeastBound(const std::vector<RowClass>& classes, double blocks) {
+  constexpr double kGolden = 0.6180339887498949;
+  double low = std::log(0.1), high = std::log(1e13);
+  double first = high - kGolden * (high - low), second = low + kGolden * (high - low);
+  double at_first = BoundAt(classes, blocks, std::exp(first));
+  double at_second = BoundAt(classes, blocks, std::exp(second));
+  while (high - low > 1e-3) {
+    if (at_first < at_second) {
+      high = second;
+      second = first;
+      at_second = at_first;
+      first = high - kGolden * (high - low);
+      at_first = BoundAt(classes, blocks, std::exp(first));
+    } else {
+      low = first;
+      first = second;
+      at_first = at_second;
+      second = low + kGolden * (high - low);
+      at_second = BoundAt(classes, blocks, std::exp(second));
+    }
+  }
+  return std::min(at_first, at_second);
+}
+
+// `histogram` with more of its highest bin, so that ids occur `surplus` times as often.
+ReuseHistogram WithHotterRows(ReuseHistogram histogram, double surplus) {
+  const double sum = std::accumulate(histogram.begin(), histogram.end(), 0.0);
+  if (sum <= 0) return histogram;
+  int top = kReuseBins - 1;
+  while (histogram[top] == 0) --top;
+  for (double& share : histogram) share /= sum;
+  const double mean = MeanCount(histogram, MeanReuseCounts());
+  const double highest = MeanReuseCounts()[top];
+  if (highest <= mean * surplus) {
+    histogram = {};
+    histogram[top] = 1;
+    return histogram;
+  }
+  const double moved = mean * (surplus - 1) / (highest - mean);
+  for (double& share : histogram) share *= 1 - moved;
+  histogram[top] += moved;
+  return histogram;
+}
+
+HottestRowBlock Expected(const ReuseHistogram& histogram, std::int64_t rows, double ids,
+                         int blocks) {
+  std::vector<RowClass> classes = RowClassesWithHottest(histogram, rows, ids);
+  for (RowClass& row : classes) row.mean_lookups /= ids;
+  const double even = 1.0 / blocks;
+  const double share = std::clamp(LeastBound(classes, blocks), even, 1.0);
+  return {share, WithHotterRows(histogram, share / even)};
+}
+
+}  // namespace
+
+double DistinctIdsOf(const std::vector<RowClass>& classes) {
+  double distinct = 0;
+  for (const RowClass& row : classes) distinct += row.rows * row.in_batch();
+  return distinct;
+}
+
+std::vector<RowClass> RowClassesOf(const ReuseHistogram& histogram, std::int64_t rows, double ids) {
+  return ClassesOf(SharesOf(histogram), MeanReuseCounts(), static_cast<double>(rows), ids);
+}
+
+HottestRowBlock ExpectedHottestRowBlock(const ReuseHistogram& histogram, std::int64_t rows,
+                                        double ids, int blocks) {
+  if (blocks == 1) return {1, histogram};
+  // Searches ask the same for every width of a table's blocks.
+  using Question = std::tuple<ReuseHistogram, std::int64_t, double, int>;
+  thread_local std::map<Question, HottestRowBlock> known;
+  constexpr std::size_t kMostKnown = 1024;
+  if (known.size() >= kMostKnown) known.clear();
+  const auto [entry, is_new] = known.try_emplace(Question(histogram, rows, ids, blocks));
+  if (is_new) entry->second = Expected(histogram, rows, ids, blocks);
+  return entry->second;
 }
 
 }  // namespace neuroshard

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/domain/hottest_row_block.h"
+#include "common/domain/row_classes.h"
 #include "common/domain/testing/reuse_histograms.h"
 
 namespace neuroshard {

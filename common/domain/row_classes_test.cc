@@ -1,4 +1,4 @@
-#include "common/domain/hottest_row_block.h"
+#include "common/domain/row_classes.h"
 
 #include <gtest/gtest.h>
 
