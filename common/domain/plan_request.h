@@ -12,7 +12,6 @@
 
 #include "common/domain/constraints.h"
 #include "common/domain/kernel_limits.h"
-#include "common/domain/migration.h"
 #include "common/domain/table.h"
 #include "common/domain/topology.h"
 #include "common/domain/vocabulary.h"
