@@ -2,6 +2,7 @@
 // budget or a price for moving weights away from it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -29,6 +30,10 @@ struct TableRule {
   std::int64_t row_multiple = 0;      // rows of a bucket that is not cut; divides those of `tables`
   std::optional<RowProportion> row_proportion = {};  // how row_wise cuts rows; none: evenly
 
+  bool lists(ComputeKernel kernel) const {
+    return std::find(compute_kernels.begin(), compute_kernels.end(), kernel) !=
+           compute_kernels.end();
+  }
   bool operator==(const TableRule&) const = default;
 };
 

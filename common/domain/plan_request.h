@@ -173,10 +173,7 @@ struct PlanRequest {
   // it.
   bool may_use_ssd() const {
     if (topology.ssd_bytes.empty()) return false;
-    const auto listed = [](const TableRule& rule) {
-      return std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(),
-                       ComputeKernel::kKeyValue) != rule.compute_kernels.end();
-    };
+    const auto listed = [](const TableRule& rule) { return rule.lists(ComputeKernel::kKeyValue); };
     const auto in_place = [](const TablePlan& table) {
       return table.compute_kernel == ComputeKernel::kKeyValue;
     };

@@ -24,9 +24,8 @@ bool Names(const std::vector<int>& ascending, int value) {
   return std::binary_search(ascending.begin(), ascending.end(), value);
 }
 
-template <typename E>
-bool Lists(const std::vector<E>& words, E word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+bool Lists(const std::vector<ShardingType>& types, ShardingType type) {
+  return std::find(types.begin(), types.end(), type) != types.end();
 }
 
 // Which demand; its path is made only when there is something to say.
@@ -101,7 +100,7 @@ class ConstraintChecker {
       const TableRule& rule = constraints_.tables[r];
       types_named = types_named || !rule.sharding_types.empty();
       CheckType(first, rule.sharding_types, DemandName{"sharding_types", r});
-      if (!rule.compute_kernels.empty() && !Lists(rule.compute_kernels, plan.compute_kernel)) {
+      if (!rule.compute_kernels.empty() && !rule.lists(plan.compute_kernel)) {
         AddToTable(
             first, "compute_kernel",
             fmt::format("must be one of {} ({}), got {}", ListText(rule.compute_kernels),

@@ -252,20 +252,18 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
   const bool ssd = slowest >= MemoryTier::kSsd && !request.topology.ssd_bytes.empty();
   std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
   for (const TableRule& rule : request.constraints.tables) {
-    const auto lists = [&](ComputeKernel kernel) {
-      return rule.compute_kernels.empty() ||
-             std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(), kernel) !=
-                 rule.compute_kernels.end();
+    const auto allows = [&](ComputeKernel kernel) {
+      return rule.compute_kernels.empty() || rule.lists(kernel);
     };
     for (const int table : rule.tables) {
       Demand& of = demands[static_cast<std::size_t>(table)];
-      of.fused = of.fused && lists(ComputeKernel::kFused);
-      of.dense = of.dense && lists(ComputeKernel::kDense);
-      of.uvm = of.uvm && lists(ComputeKernel::kFusedUvm);
-      of.caching = of.caching && lists(ComputeKernel::kFusedUvmCaching);
+      of.fused = of.fused && allows(ComputeKernel::kFused);
+      of.dense = of.dense && allows(ComputeKernel::kDense);
+      of.uvm = of.uvm && allows(ComputeKernel::kFusedUvm);
+      of.caching = of.caching && allows(ComputeKernel::kFusedUvmCaching);
       if (!rule.compute_kernels.empty()) {
-        of.offload = host && lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
-        of.key_value = ssd && lists(ComputeKernel::kKeyValue) && (of.key_value || !of.lists);
+        of.offload = host && rule.lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
+        of.key_value = ssd && rule.lists(ComputeKernel::kKeyValue) && (of.key_value || !of.lists);
         of.lists = true;
       }
       if (rule.cache_load_factor == 0) continue;

@@ -342,9 +342,9 @@ void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request
   }
   for (std::size_t r = 0; r < request_.constraints.tables.size(); ++r) {
     const TableRule& rule = request_.constraints.tables[r];
-    const bool lists = std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(),
-                                 ComputeKernel::kKeyValue) != rule.compute_kernels.end();
-    if (lists && !kept_rules.contains(r)) allow(Renumbered(rule.tables));
+    if (rule.lists(ComputeKernel::kKeyValue) && !kept_rules.contains(r)) {
+      allow(Renumbered(rule.tables));
+    }
   }
   if (!request_.migration.has_value()) return;
   const std::vector<const TablePlan*> in_place = TablesInPlace(request_);
