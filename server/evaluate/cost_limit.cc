@@ -10,7 +10,6 @@
 #include "common/base/positions.h"
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/rules/demands.h"
-#include "server/evaluate/rules/minimal_set.h"
 
 namespace neuroshard {
 namespace {

@@ -9,7 +9,6 @@
 #include "common/base/positions.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/demands.h"
-#include "server/evaluate/rules/minimal_set.h"
 
 namespace neuroshard {
 namespace {
