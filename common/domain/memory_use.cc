@@ -18,42 +18,16 @@ std::int64_t Saturate(double bytes) {
   return static_cast<std::int64_t>(std::min(std::ceil(bytes), kSaturated));
 }
 
-}  // namespace
-
-OptimizerState StateOf(Optimizer optimizer) {
-  constexpr double kFloat = sizeof(float);
-  switch (optimizer) {
-    case Optimizer::kSgd:
-      return {};
-    case Optimizer::kAdagrad:
-      return {kFloat, 0};
-    case Optimizer::kRowwiseAdagrad:
-      return {0, kFloat};
-    case Optimizer::kAdam:
-      return {2 * kFloat, 0};
-    case Optimizer::kPartialRowwiseAdam:
-      return {kFloat, kFloat};
-    case Optimizer::kLamb:
-      return {2 * kFloat, 0};
-    case Optimizer::kLarsSgd:
-      return {kFloat, 0};
-  }
-  return {};
-}
-
-namespace {
-
 // Optimizer state as a multiple of the weights' bytes (TorchRec's names of optimizer classes).
 double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   switch (optimizer) {
     case Optimizer::kSgd:
       return 0;
-    case Optimizer::kAdagrad:
-      return 1;
     case Optimizer::kRowwiseAdagrad:
       return 1 / table_cols;
     case Optimizer::kAdam:
       return 2;
+    case Optimizer::kAdagrad:
     case Optimizer::kPartialRowwiseAdam:  // whatever TorchRec does not know counts once
     case Optimizer::kLamb:
     case Optimizer::kLarsSgd:
@@ -165,6 +139,25 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
 }
 
 }  // namespace
+
+OptimizerState StateOf(Optimizer optimizer) {
+  constexpr double kFloat = sizeof(float);
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      return {};
+    case Optimizer::kAdagrad:
+    case Optimizer::kLarsSgd:
+      return {kFloat, 0};
+    case Optimizer::kRowwiseAdagrad:
+      return {0, kFloat};
+    case Optimizer::kAdam:
+    case Optimizer::kLamb:
+      return {2 * kFloat, 0};
+    case Optimizer::kPartialRowwiseAdam:
+      return {kFloat, kFloat};
+  }
+  return {};
+}
 
 TierBytes MemoryUse::by_tier() const {
   TierBytes bytes = {input_bytes + output_bytes + reserve_bytes};

@@ -83,18 +83,15 @@ class ProblemMaker {
 
  private:
   void AddPools() {
-    const Topology& topology = request_.topology;
-    std::vector<int> host_of;
-    const std::vector<HostRanks> hosts = topology.hosts();
+    const std::vector<HostRanks> hosts = request_.topology.hosts();
+    problem_.pools_of.resize(request_.topology.devices.size());
     for (std::size_t host = 0; host < hosts.size(); ++host) {
-      host_of.insert(host_of.end(), Index(hosts[host].count), static_cast<int>(host));
-    }
-    problem_.pools_of.resize(host_of.size());
-    for (int rank = 0; rank < topology.num_ranks(); ++rank) {
-      const std::int64_t bytes = topology.devices[Index(rank)].memory_bytes;
-      AddPool({MemoryTier::kDevice, host_of[Index(rank)], rank,
-               bytes - ReserveBytes(request_.memory, bytes)},
-              {rank, 1});
+      for (int rank = hosts[host].first; rank < hosts[host].first + hosts[host].count; ++rank) {
+        const std::int64_t bytes = request_.topology.devices[Index(rank)].memory_bytes;
+        AddPool({MemoryTier::kDevice, static_cast<int>(host), rank,
+                 bytes - ReserveBytes(request_.memory, bytes)},
+                {rank, 1});
+      }
     }
     for (const SharedMemory& memory : kSharedMemories) AddShared(memory, hosts);
   }

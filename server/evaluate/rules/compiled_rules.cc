@@ -463,17 +463,15 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
     if (list == nullptr) list = std::make_shared<const std::vector<int>>(1, position);
     of.residencies = list;
     if (only_types.contains(plan.sharding_type)) continue;
-    std::vector<bool> has(host_of_rank_.size());
-    for (const Shard& shard : plan.shards) {
-      const bool allowed =
-          shard.rank >= 0 && shard.rank < num_ranks() && of.ranks->contains(shard.rank);
-      if (allowed) {
-        has[static_cast<std::size_t>(shard.rank)] = true;
-      } else {
-        of.types = {};
-      }
+    const auto is_allowed = [&](const Shard& shard) {
+      return shard.rank >= 0 && shard.rank < num_ranks() && of.ranks->contains(shard.rank);
+    };
+    if (!std::all_of(plan.shards.begin(), plan.shards.end(), is_allowed)) {
+      of.types = {};
+      continue;
     }
-    if (of.types.empty()) continue;
+    std::vector<bool> has(host_of_rank_.size());
+    for (const Shard& shard : plan.shards) has[static_cast<std::size_t>(shard.rank)] = true;
     of.ranks = rank_sets.Of(std::move(has));
     of.kept = std::make_shared<const TablePlan>(plan);
   }
