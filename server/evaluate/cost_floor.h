@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/domain/plan_request.h"
+#include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/residency.h"
-#include "server/evaluate/shard_price.h"
 
 namespace neuroshard {
 

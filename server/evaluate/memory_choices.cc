@@ -10,7 +10,7 @@
 
 #include "common/domain/memory_use.h"
 #include "server/cost/shard_features.h"
-#include "server/evaluate/shard_price.h"
+#include "server/evaluate/price_plan.h"
 
 namespace neuroshard {
 namespace {
