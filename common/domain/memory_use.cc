@@ -9,10 +9,6 @@ namespace {
 // Above the largest device that a request can have (2^50), so that what saturates fits nowhere; far
 // enough below the type's end that sums of many do not overflow.
 constexpr double kSaturated = 0x1.0p52;
-// Sums stop here, so that total_bytes() of all kinds still fits.
-constexpr std::int64_t kMaxSum = std::int64_t{1} << 60;
-
-void AddSaturating(std::int64_t& sum, std::int64_t bytes) { sum = std::min(sum + bytes, kMaxSum); }
 
 std::int64_t Saturate(double bytes) {
   return static_cast<std::int64_t>(std::min(std::ceil(bytes), kSaturated));
@@ -170,12 +166,12 @@ TierBytes MemoryUse::by_tier() const {
 MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   for (const auto kind : {&MemoryUse::weights, &MemoryUse::optimizer, &MemoryUse::caches}) {
     for (const auto& [tier, name] : kWords<MemoryTier>) {
-      AddSaturating((this->*kind)[tier], (other.*kind)[tier]);
+      AddBytes((this->*kind)[tier], (other.*kind)[tier]);
     }
   }
-  AddSaturating(input_bytes, other.input_bytes);
-  AddSaturating(output_bytes, other.output_bytes);
-  AddSaturating(reserve_bytes, other.reserve_bytes);
+  AddBytes(input_bytes, other.input_bytes);
+  AddBytes(output_bytes, other.output_bytes);
+  AddBytes(reserve_bytes, other.reserve_bytes);
   return *this;
 }
 

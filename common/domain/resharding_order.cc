@@ -11,6 +11,7 @@
 
 #include "common/base/positions.h"
 #include "common/base/random.h"
+#include "common/domain/memory_use.h"
 
 namespace neuroshard {
 namespace {

@@ -1,7 +1,6 @@
 // The order of resharding: what is made when, so that no rank holds more than it can.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,11 +9,6 @@
 #include "common/domain/resharding.h"
 
 namespace neuroshard {
-
-// Sums stop at 2^60.
-inline void AddBytes(std::int64_t& sum, std::int64_t bytes) {
-  sum = std::min(sum + bytes, std::int64_t{1} << 60);
-}
 
 // A shard in place on a rank of the topology.
 struct HeldShard {

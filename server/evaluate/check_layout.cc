@@ -80,16 +80,14 @@ class LayoutChecker {
     const ComputeKernel kernel = plan_.compute_kernel;
     const MemoryTier tier =
         type_ == ShardingType::kDataParallel ? MemoryTier::kDevice : TierOf(kernel);
-    const auto lacks = [&](const char* what) {
-      violations_.Add(path_ + ".compute_kernel",
-                      fmt::format("must be {}, since the topology states no {}, got {}",
-                                  ToText(KernelOf(type_)), what, ToText(kernel)));
-    };
-    if (tier == MemoryTier::kHost && topology_.host_memory_bytes.empty()) {
-      lacks("memory of hosts (host_memory_bytes)");
-    } else if (tier == MemoryTier::kSsd && topology_.ssd_bytes.empty()) {
-      lacks("SSDs of hosts (ssd_bytes)");
-    } else if (tier == MemoryTier::kDevice && kernel != KernelOf(type_)) {
+    for (const SharedMemory& memory : kSharedMemories) {
+      if (memory.tier != tier || !(topology_.*memory.of_hosts).empty()) continue;
+      violations_.Add(
+          path_ + ".compute_kernel",
+          fmt::format("must be {}, since the topology states no {} of hosts ({}), got {}",
+                      ToText(KernelOf(type_)), memory.name, memory.field, ToText(kernel)));
+    }
+    if (tier == MemoryTier::kDevice && kernel != KernelOf(type_)) {
       violations_.Add(path_ + ".compute_kernel",
                       fmt::format("must be {} with {}, got {}", ToText(KernelOf(type_)),
                                   ToText(type_), ToText(kernel)));

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -78,9 +77,7 @@ void Intersect(std::vector<bool>& has, const std::vector<bool>& other) {
 // Groups that share a table become one.
 class Merged {
  public:
-  explicit Merged(std::size_t tables) : parent_(tables), grouped_(tables) {
-    std::iota(parent_.begin(), parent_.end(), 0);
-  }
+  explicit Merged(std::size_t tables) : parent_(Positions<int>(tables)), grouped_(tables) {}
 
   void Join(const std::vector<int>& tables) {
     for (const int table : tables) {

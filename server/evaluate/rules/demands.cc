@@ -229,8 +229,9 @@ void Demands::ListOthers() {
       "topology", [this] { return MemoryOf(request_); },
       [this](PlanRequest& to) {
         to.topology.devices = request_.topology.devices;
-        to.topology.host_memory_bytes = request_.topology.host_memory_bytes;
-        to.topology.ssd_bytes = request_.topology.ssd_bytes;
+        for (const SharedMemory& memory : kSharedMemories) {
+          to.topology.*memory.of_hosts = request_.topology.*memory.of_hosts;
+        }
         to.memory = request_.memory;
       });
 }
@@ -300,13 +301,10 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   request.memory.rule = request_.memory.rule;
   request.topology = request_.topology;
   request.topology.compute_device.reset();
-  for (Device& device : request.topology.devices) {
-    device.memory_bytes = kAnyMemory;
-    device.max_host_memory_bytes = 0;
-    device.max_ssd_bytes = 0;
-  }
-  for (auto* of_hosts : {&request.topology.host_memory_bytes, &request.topology.ssd_bytes}) {
-    for (std::int64_t& bytes : *of_hosts) {
+  for (Device& device : request.topology.devices) device.memory_bytes = kAnyMemory;
+  for (const SharedMemory& memory : kSharedMemories) {
+    for (Device& device : request.topology.devices) device.*memory.most = 0;
+    for (std::int64_t& bytes : request.topology.*memory.of_hosts) {
       if (bytes > 0) bytes = kAnyMemory;
     }
   }
