@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "common/base/bytes.h"
@@ -25,23 +26,27 @@ namespace {
 
 // One field of a TableRule: whether it is set, its text, and how to copy it alone.
 struct RuleField {
-  std::string_view name;                  // in TableRule
-  bool (*is_set)(const TableRule&);       // whether the rule demands it
-  std::string (*says)(const TableRule&);  // for a person: "only ranks 0, 1"
+  std::string_view name;             // in TableRule
+  std::string_view words;            // for a person: "only ranks {}"
+  bool (*is_set)(const TableRule&);  // whether the rule demands it
+  std::string (*says)(const TableRule&, std::string_view words);
   void (*copy)(const TableRule& from, TableRule& to);
 };
 
-using Says = std::string (*)(const TableRule&);
-
 template <auto field>
 bool IsSet(const TableRule& rule) {
-  using Field = std::remove_cvref_t<decltype(rule.*field)>;
-  if constexpr (std::is_arithmetic_v<Field>) {
-    return rule.*field != 0;
-  } else if constexpr (requires(const Field& value) { value.has_value(); }) {
-    return (rule.*field).has_value();
+  return rule.*field != TableRule().*field;
+}
+
+template <auto field>
+std::string SaysIn(const TableRule& rule, std::string_view words) {
+  const auto& value = rule.*field;
+  if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>) {
+    return fmt::format(fmt::runtime(words), value);
+  } else if constexpr (requires { value.has_value(); }) {
+    return fmt::format(fmt::runtime(words), ToText(*value));
   } else {
-    return !(rule.*field).empty();
+    return fmt::format(fmt::runtime(words), ListText(value));
   }
 }
 
@@ -51,53 +56,24 @@ void Copy(const TableRule& from, TableRule& to) {
 }
 
 template <auto field>
-constexpr RuleField FieldOf(std::string_view name, Says says) {
-  return {name, &IsSet<field>, says, &Copy<field>};
+constexpr RuleField FieldOf(std::string_view name, std::string_view words) {
+  return {name, words, &IsSet<field>, &SaysIn<field>, &Copy<field>};
 }
 
 // All fields of TableRule but `tables`.
 constexpr std::array kRuleFields = {
-    FieldOf<&TableRule::sharding_types>(
-        "sharding_types",
-        [](const TableRule& rule) { return "only " + ListText(rule.sharding_types); }),
-    FieldOf<&TableRule::compute_kernels>(
-        "compute_kernels",
-        [](const TableRule& rule) { return "only kernel " + ListText(rule.compute_kernels); }),
-    FieldOf<&TableRule::ranks>(
-        "ranks", [](const TableRule& rule) { return "only ranks " + ListText(rule.ranks); }),
-    FieldOf<&TableRule::forbidden_ranks>(
-        "forbidden_ranks",
-        [](const TableRule& rule) { return "not ranks " + ListText(rule.forbidden_ranks); }),
-    FieldOf<&TableRule::hosts>(
-        "hosts", [](const TableRule& rule) { return "only hosts " + ListText(rule.hosts); }),
-    FieldOf<&TableRule::forbidden_hosts>(
-        "forbidden_hosts",
-        [](const TableRule& rule) { return "not hosts " + ListText(rule.forbidden_hosts); }),
-    FieldOf<&TableRule::max_shards>(
-        "max_shards",
-        [](const TableRule& rule) { return fmt::format("at most {} shards", rule.max_shards); }),
-    FieldOf<&TableRule::min_column_width>("min_column_width",
-                                          [](const TableRule& rule) {
-                                            return fmt::format("at least {} columns a shard",
-                                                               rule.min_column_width);
-                                          }),
-    FieldOf<&TableRule::distinct_ranks>(
-        "distinct_ranks", [](const TableRule&) { return std::string("shards on distinct ranks"); }),
-    FieldOf<&TableRule::cache_load_factor>("cache_load_factor",
-                                           [](const TableRule& rule) {
-                                             return fmt::format("a cache of {} of the rows",
-                                                                rule.cache_load_factor);
-                                           }),
-    FieldOf<&TableRule::row_multiple>("row_multiple",
-                                      [](const TableRule& rule) {
-                                        return fmt::format("rows in buckets of {}",
-                                                           rule.row_multiple);
-                                      }),
-    FieldOf<&TableRule::row_proportion>("row_proportion",
-                                        [](const TableRule& rule) {
-                                          return fmt::format("rows in proportion to {}",
-                                                             ToText(*rule.row_proportion));
-                                        }),
+    FieldOf<&TableRule::sharding_types>("sharding_types", "only {}"),
+    FieldOf<&TableRule::compute_kernels>("compute_kernels", "only kernel {}"),
+    FieldOf<&TableRule::ranks>("ranks", "only ranks {}"),
+    FieldOf<&TableRule::forbidden_ranks>("forbidden_ranks", "not ranks {}"),
+    FieldOf<&TableRule::hosts>("hosts", "only hosts {}"),
+    FieldOf<&TableRule::forbidden_hosts>("forbidden_hosts", "not hosts {}"),
+    FieldOf<&TableRule::max_shards>("max_shards", "at most {} shards"),
+    FieldOf<&TableRule::min_column_width>("min_column_width", "at least {} columns a shard"),
+    FieldOf<&TableRule::distinct_ranks>("distinct_ranks", "shards on distinct ranks"),
+    FieldOf<&TableRule::cache_load_factor>("cache_load_factor", "a cache of {} of the rows"),
+    FieldOf<&TableRule::row_multiple>("row_multiple", "rows in buckets of {}"),
+    FieldOf<&TableRule::row_proportion>("row_proportion", "rows in proportion to {}"),
 };
 
 // More than any request can need, and safe to add up.
@@ -276,7 +252,8 @@ std::string Demands::Says(std::size_t f) const {
   const auto& [index, field] = demands_[f];
   if (!field) return others_[index].says();
   const TableRule& rule = request_.constraints.tables[index];
-  return fmt::format("{} for {}", kRuleFields[*field].says(rule), Names(rule.tables));
+  const RuleField& of = kRuleFields[*field];
+  return fmt::format("{} for {}", of.says(rule, of.words), Names(rule.tables));
 }
 
 std::string Demands::Names(const std::vector<int>& tables) const {
