@@ -151,7 +151,6 @@ class Explainer {
         held_(num_ranks_),
         phi_(num_ranks_ * width_),
         loads_(num_ranks_),
-        holds_(num_ranks_),
         compute_ms_(num_ranks_) {
     AddUp();
   }
@@ -223,31 +222,26 @@ class Explainer {
     AddUpRanks(Positions(num_ranks_), kNoEntry);
   }
 
-  // Sums what the rank holds anew, since floats do not subtract exactly; without one entry.
-  void AddUpRank(std::size_t rank, std::size_t without) {
-    const std::span<float> sum = HeldPhi(rank);
-    std::fill(sum.begin(), sum.end(), 0.0F);
-    loads_[rank] = {};
-    holds_[rank] = false;
-    for (const HeldShard& held : held_[rank]) {
-      if (held.entry == without) continue;
-      const std::span<const float> phi = shapes_.Phi(held.shape);
-      for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
-      loads_[rank] += shapes_.Load(held.shape);
-      holds_[rank] = true;
-    }
-  }
-
-  // And what they cost to compute, an empty rank nothing.
+  // Sums what the ranks hold anew, since floats do not subtract exactly; without one entry. And what
+  // they cost to compute, an empty rank nothing.
   void AddUpRanks(const std::vector<std::size_t>& ranks, std::size_t without) {
     std::vector<float> sums;
     std::vector<std::size_t> holders;
     for (const std::size_t rank : ranks) {
-      AddUpRank(rank, without);
+      const std::span<float> sum = HeldPhi(rank);
+      std::fill(sum.begin(), sum.end(), 0.0F);
+      loads_[rank] = {};
       compute_ms_[rank] = 0;
-      if (!holds_[rank]) continue;
+      bool is_empty = true;
+      for (const HeldShard& held : held_[rank]) {
+        if (held.entry == without) continue;
+        const std::span<const float> phi = shapes_.Phi(held.shape);
+        for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
+        loads_[rank] += shapes_.Load(held.shape);
+        is_empty = false;
+      }
+      if (is_empty) continue;
       holders.push_back(rank);
-      const std::span<const float> sum = HeldPhi(rank);
       sums.insert(sums.end(), sum.begin(), sum.end());
     }
     const std::vector<float> ms = ComputeMs(model_, sums, holders);
@@ -352,7 +346,6 @@ class Explainer {
   // What ranks hold now, without the table that is being explained: [rank, width] and [rank].
   std::vector<float> phi_;
   std::vector<CommLoad> loads_;
-  std::vector<bool> holds_;
   std::vector<float> compute_ms_;
   PlacementPrices prices_;
 };
