@@ -1,5 +1,5 @@
-// Constraints: a caller's demands on a plan, beyond that it fits. Migration: the plan in place, and a
-// budget or a price for moving weights away from it.
+// Constraints: a caller's demands on a plan, beyond that it fits. Migration: the plan in place, and
+// a budget or a price for moving weights away from it.
 #pragma once
 
 #include <algorithm>

@@ -51,7 +51,7 @@ std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor);
 StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& histogram);
 
 // Independent ids by the law that ExpectedCacheHits has for batches of this histogram
-// (common/domain/row_classes): most like those of PlanLookups, but a row that is hot is hot in
+// (common/domain/expected_lookups): most like those of PlanLookups, but a row that is hot is hot in
 // every batch of the table. `batch` says which; those of one spec differ in nothing else.
 StatusOr<LookupPlan> PlanIndependentLookups(const LookupSpec& spec, const ReuseHistogram& histogram,
                                             std::int64_t batch);

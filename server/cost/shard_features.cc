@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/base/hash.h"
+#include "common/domain/expected_lookups.h"
 #include "common/domain/memory_use.h"
-#include "common/domain/row_classes.h"
 
 namespace neuroshard {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/domain/row_classes.h"
+#include "common/domain/expected_lookups.h"
 #include "common/domain/testing/reuse_histograms.h"
 
 namespace neuroshard {

@@ -1,5 +1,5 @@
-// Check of a table's shards: whether they lie in it, keep to its sharding type, and are what TorchRec
-// runs of unpooled tables.
+// Check of a table's shards: whether they lie in it, keep to its sharding type, and are what
+// TorchRec runs of unpooled tables.
 #pragma once
 
 #include <cstddef>

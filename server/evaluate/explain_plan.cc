@@ -222,8 +222,8 @@ class Explainer {
     AddUpRanks(Positions(num_ranks_), kNoEntry);
   }
 
-  // Sums what the ranks hold anew, since floats do not subtract exactly; without one entry. And what
-  // they cost to compute, an empty rank nothing.
+  // Sums what the ranks hold anew, since floats do not subtract exactly; without one entry. And
+  // what they cost to compute, an empty rank nothing.
   void AddUpRanks(const std::vector<std::size_t>& ranks, std::size_t without) {
     std::vector<float> sums;
     std::vector<std::size_t> holders;

@@ -1,5 +1,5 @@
-// The predicted cost of a plan, rank by rank, with its intervals; of many placements at once; and of
-// shards, each alone on its rank.
+// The predicted cost of a plan, rank by rank, with its intervals; of many placements at once; and
+// of shards, each alone on its rank.
 #pragma once
 
 #include <span>

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string>
 
-#include "common/domain/row_classes.h"
+#include "common/domain/expected_lookups.h"
 #include "common/domain/testing/reuse_histograms.h"
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/cost/shard_features.h"

@@ -1,5 +1,5 @@
-// The law that the lookups of batches are drawn from, as a table's reuse histogram lets expect, and
-// what the row block that holds the hottest rows looks up by it.
+// Lookups of batches, as a table's reuse histogram lets expect: the law that they are drawn from,
+// what by it a cache catches of them, and what the row block with the hottest rows gets.
 #pragma once
 
 #include <cmath>
@@ -32,6 +32,35 @@ double DistinctIdsOf(const std::vector<RowClass>& classes);
 //
 // rows >= 1, ids > 0; a histogram without entries stands for ids that occur once.
 std::vector<RowClass> RowClassesOf(const ReuseHistogram& histogram, std::int64_t rows, double ids);
+
+// What a cache of a table's rows catches of the ids of one batch.
+struct CacheHits {
+  double distinct_ids = 0;  // rows that the batch looks up, each once
+  double hit_rate = 0;      // share of them that the cache holds already, in [0, 1]
+
+  double missed_rows() const { return distinct_ids * (1 - hit_rate); }
+};
+
+// A least recently used cache (FBGEMM's default; TorchRec's CacheParams) of load_factor x rows that
+// batch after batch of `ids` ids goes through. Before a batch its distinct ids are looked up once
+// each, and rows that are missing replace those unused for longest, never rows of the batch itself:
+// where those are more than the cache holds, some of the missing rows stay outside.
+//
+// A row is in a batch with probability p = 1 - exp(-m), m its mean number of lookups by
+// RowClassesOf, and in the cache with probability 1 - exp(-m T), where T batches are such that the
+// expected number of rows is the cache's size (Che, Tung and Wang, "Hierarchical web caching
+// systems", 2002). A cache smaller than a batch takes a missing row with a probability q such that
+// the p q / (1 - p + p q) of all rows sum up to its size.
+//
+// Against simulated caches and Zipf's law with exponents up to 1.2, hit rates are within 0.045 and
+// distinct ids within 22 % (a histogram does not say how many there are).
+//
+// A row block is like its table: pass the table's rows and ids, and scale by its share of rows.
+// rows >= 1, ids >= 0 (none: nothing to look up), load_factor in [0, 1]; a histogram without
+// entries stands for ids that occur once. Some 0.1 ms for a table, less for further load factors of
+// it right after. Thread-safe.
+CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, double ids,
+                            double load_factor);
 
 // What the row block that holds the hottest rows of a table looks up of one batch.
 struct HottestRowBlock {

@@ -1,5 +1,3 @@
-#include "common/domain/row_classes.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/domain/expected_lookups.h"
 #include "common/domain/testing/reuse_histograms.h"
 
 namespace neuroshard {
