@@ -31,8 +31,7 @@ struct TableRule {
   std::optional<RowProportion> row_proportion = {};  // how row_wise cuts rows; none: evenly
 
   bool lists(ComputeKernel kernel) const {
-    return std::find(compute_kernels.begin(), compute_kernels.end(), kernel) !=
-           compute_kernels.end();
+    return std::ranges::find(compute_kernels, kernel) != compute_kernels.end();
   }
   bool operator==(const TableRule&) const = default;
 };

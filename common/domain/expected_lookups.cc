@@ -131,9 +131,7 @@ std::vector<RowClass> RowClassesWithHottest(const ReuseHistogram& histogram, std
     means[kOpenBin] = std::max(MeanReuseCounts()[kOpenBin], (1 << (kOpenBin - 1)) * sum / hottest);
   }
   std::vector<RowClass> classes = ClassesOf(shares, means, static_cast<double>(rows), ids);
-  const auto top = std::max_element(
-      classes.begin(), classes.end(),
-      [](const RowClass& a, const RowClass& b) { return a.mean_lookups < b.mean_lookups; });
+  const auto top = std::ranges::max_element(classes, {}, &RowClass::mean_lookups);
   if (hottest <= 1 || top->rows <= 1) return classes;
   const std::vector<RowClass> apart =
       PowerLaw(RankRanges(0, top->rows), exponent, top->rows * top->mean_lookups);

@@ -45,9 +45,8 @@ HeldShards::HeldShards(std::span<const Shard> shards, std::int64_t rows, std::in
     shards_.clear();
     return;
   }
-  std::sort(shards_.begin(), shards_.end(), [](const Shard& a, const Shard& b) {
-    return std::tie(a.rank, a.col_offset, a.row_offset) <
-           std::tie(b.rank, b.col_offset, b.row_offset);
+  std::ranges::sort(shards_, {}, [](const Shard& shard) {
+    return std::tie(shard.rank, shard.col_offset, shard.row_offset);
   });
   std::vector<Shard> kept;
   for (const Shard& shard : shards_) {

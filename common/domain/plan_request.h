@@ -151,8 +151,8 @@ struct PlanRequest {
 
   // Whether any table's vectors are not pooled: such a table takes few sharding types (IsTypeOf).
   bool has_unpooled_tables() const {
-    return std::any_of(tables.begin(), tables.end(),
-                       [](const Table& table) { return table.kind == TableKind::kEmbedding; });
+    return std::ranges::any_of(
+        tables, [](const Table& table) { return table.kind == TableKind::kEmbedding; });
   }
   Optimizer optimizer_of(const Table& table) const { return table.optimizer.value_or(optimizer); }
   // What the trainer's kernels take; any, where the request says nothing of the trainer.
@@ -177,9 +177,8 @@ struct PlanRequest {
     const auto in_place = [](const TablePlan& table) {
       return table.compute_kernel == ComputeKernel::kKeyValue;
     };
-    return std::any_of(constraints.tables.begin(), constraints.tables.end(), listed) ||
-           (migration.has_value() && std::any_of(migration->previous.tables.begin(),
-                                                 migration->previous.tables.end(), in_place));
+    return std::ranges::any_of(constraints.tables, listed) ||
+           (migration.has_value() && std::ranges::any_of(migration->previous.tables, in_place));
   }
   // Whether any placement that fits into memory is legal, in the types that a cost model was made
   // for.

@@ -222,9 +222,8 @@ class ProblemMaker {
     for (std::size_t i = 0; i < held.size(); ++i) {
       if (Overlap(wanted, held[i])) sources.push_back(i);
     }
-    std::stable_sort(sources.begin(), sources.end(), [&](std::size_t a, std::size_t b) {
-      return Preference(held[a], wanted.rank) < Preference(held[b], wanted.rank);
-    });
+    std::ranges::stable_sort(
+        sources, {}, [&](std::size_t source) { return Preference(held[source], wanted.rank); });
     std::vector<Shard> missing = {wanted};
     for (const std::size_t source : sources) {
       std::vector<Shard> rest;
@@ -311,7 +310,7 @@ class StepMaker {
 
   bool FitsBeside(const ShardToMake& job) const {
     const std::vector<int>& pools = problem_.PoolsOf(job.made);
-    return std::all_of(pools.begin(), pools.end(), [&](int pool) {
+    return std::ranges::all_of(pools, [&](int pool) {
       const std::int64_t bytes = problem_.BytesIn(pool, job.bytes);
       return bytes == 0 || used_[Index(pool)] + bytes <= free_[Index(pool)];
     });

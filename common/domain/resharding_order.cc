@@ -49,8 +49,7 @@ class Progress {
   }
   bool Fits(int job) const {
     const std::vector<int>& pools = problem_->PoolsOf(problem_->Job(job).made);
-    return std::all_of(pools.begin(), pools.end(),
-                       [&](int pool) { return Shortage(job, pool) <= 0; });
+    return std::ranges::all_of(pools, [&](int pool) { return Shortage(job, pool) <= 0; });
   }
 
   // Whether the shard takes memory of its rank until something is made of it.
@@ -202,8 +201,7 @@ class OrderSearch {
     std::vector<std::vector<int>> pending = jobs_of_;
     for (std::size_t rank = 0; rank < pending.size(); ++rank) {
       ranks.push_back(static_cast<int>(rank));
-      std::sort(pending[rank].begin(), pending[rank].end(),
-                [&](int a, int b) { return priorities[At(a)] < priorities[At(b)]; });
+      std::ranges::sort(pending[rank], {}, [&](int job) { return priorities[At(job)]; });
     }
     const auto on_freed = [&](int holder) {
       const HeldShard& held = problem_.Held(holder);
@@ -315,8 +313,8 @@ class OrderSearch {
     const int smallest = SmallestPending(progress, rank);
     const ShardToMake& wanted = problem_.Job(smallest);
     const std::vector<int>& pools = problem_.PoolsOf(wanted.made);
-    const int pool = *std::find_if(pools.begin(), pools.end(),
-                                   [&](int p) { return progress.Shortage(smallest, p) > 0; });
+    const int pool =
+        *std::ranges::find_if(pools, [&](int p) { return progress.Shortage(smallest, p) > 0; });
     Waiting waiting{static_cast<int>(rank),
                     wanted.made,
                     {},
@@ -378,11 +376,10 @@ class OrderSearch {
           blocking.push_back(holder);
         }
       }
-      std::stable_sort(blocking.begin(), blocking.end(),
-                       [&](int a, int b) { return bytes_of(a) < bytes_of(b); });
+      std::ranges::stable_sort(blocking, {}, bytes_of);
       while (short_bytes > 0 && !blocking.empty()) {
-        auto enough = std::find_if(blocking.begin(), blocking.end(),
-                                   [&](int holder) { return bytes_of(holder) >= short_bytes; });
+        auto enough = std::ranges::find_if(
+            blocking, [&](int holder) { return bytes_of(holder) >= short_bytes; });
         if (enough == blocking.end()) --enough;
         short_bytes -= bytes_of(*enough);
         AddBytes(buffer_bytes, problem_.Held(*enough).buffer_bytes);

@@ -160,9 +160,8 @@ class TilingChecker {
 
 std::vector<std::size_t> TilingOrder(std::span<const Shard> shards) {
   std::vector<std::size_t> order = Positions(shards.size());
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::tie(shards[a].col_offset, shards[a].row_offset) <
-           std::tie(shards[b].col_offset, shards[b].row_offset);
+  std::ranges::stable_sort(order, {}, [&](std::size_t s) {
+    return std::tie(shards[s].col_offset, shards[s].row_offset);
   });
   return order;
 }

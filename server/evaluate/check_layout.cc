@@ -279,10 +279,7 @@ class LayoutChecker {
   }
 
   const HostRanks& HostOf(int rank) const {
-    const auto after =
-        std::upper_bound(hosts_.begin(), hosts_.end(), rank,
-                         [](int r, const HostRanks& host) { return r < host.first; });
-    return *(after - 1);
+    return *(std::ranges::upper_bound(hosts_, rank, {}, &HostRanks::first) - 1);
   }
 
   void Add(std::size_t s, const char* field, std::string description) {

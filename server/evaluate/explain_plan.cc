@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <span>
@@ -186,13 +187,12 @@ class Explainer {
         by_size.begin() + static_cast<std::ptrdiff_t>(std::min((most + 1) / 2, by_size.size())));
     std::vector<std::size_t> others(by_size.begin() + static_cast<std::ptrdiff_t>(chosen.size()),
                                     by_size.end());
-    std::stable_sort(others.begin(), others.end(), [&](std::size_t a, std::size_t b) {
-      return CostliestRankMs(a, cost) > CostliestRankMs(b, cost);
-    });
+    std::ranges::stable_sort(others, std::ranges::greater(),
+                             [&](std::size_t e) { return CostliestRankMs(e, cost); });
     if (others.size() > most - chosen.size()) others.resize(most - chosen.size());
     chosen.insert(chosen.end(), others.begin(), others.end());
-    std::stable_sort(chosen.begin(), chosen.end(),
-                     [&](std::size_t a, std::size_t b) { return WeightBytes(a) > WeightBytes(b); });
+    std::ranges::stable_sort(chosen, std::ranges::greater(),
+                             [&](std::size_t e) { return WeightBytes(e); });
     return chosen;
   }
 
@@ -322,12 +322,9 @@ class Explainer {
       }
       explanation.alternatives.push_back(std::move(alternative));
     }
-    const auto key = [](const TableAlternative& alternative) {
-      return alternative.embedding_cost_ms.value_or(std::numeric_limits<double>::infinity());
-    };
-    std::stable_sort(
-        explanation.alternatives.begin(), explanation.alternatives.end(),
-        [&](const TableAlternative& a, const TableAlternative& b) { return key(a) < key(b); });
+    std::ranges::stable_sort(explanation.alternatives, {}, [](const TableAlternative& of) {
+      return of.embedding_cost_ms.value_or(std::numeric_limits<double>::infinity());
+    });
     return explanation;
   }
 

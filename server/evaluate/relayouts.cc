@@ -112,17 +112,14 @@ class RelayoutFinder::Proposals {
         rules_(finder.rules_.of(table)),
         ranks_(rules_.ranks->ranks()),
         hosts_(rules_.ranks->whole_hosts()) {
-    std::stable_sort(ranks_.begin(), ranks_.end(), [&](int a, int b) {
-      return rank_cost_ms[static_cast<std::size_t>(a)] < rank_cost_ms[static_cast<std::size_t>(b)];
-    });
-    const auto cost_of_host = [&](int host) {
+    std::ranges::stable_sort(
+        ranks_, {}, [&](int rank) { return rank_cost_ms[static_cast<std::size_t>(rank)]; });
+    std::ranges::stable_sort(hosts_, {}, [&](int host) {
       const HostRanks& ranks = finder_.rules_.hosts()[static_cast<std::size_t>(host)];
       const auto costs = rank_cost_ms.subspan(static_cast<std::size_t>(ranks.first),
                                               static_cast<std::size_t>(ranks.count));
       return std::accumulate(costs.begin(), costs.end(), 0.0) / ranks.count;
-    };
-    std::stable_sort(hosts_.begin(), hosts_.end(),
-                     [&](int a, int b) { return cost_of_host(a) < cost_of_host(b); });
+    });
   }
 
   Relayouts Of(ShardingType type, const Residency& residency) {

@@ -346,8 +346,7 @@ void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request
 std::vector<int> Demands::TooWideTables() const {
   const std::vector<int> all = request_.too_wide_tables();
   std::vector<int> wide;
-  std::set_intersection(all.begin(), all.end(), tables_.begin(), tables_.end(),
-                        std::back_inserter(wide));
+  std::ranges::set_intersection(all, tables_, std::back_inserter(wide));
   return wide;
 }
 

@@ -29,10 +29,10 @@ std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion p
 }
 
 void KeepRowWeights(const PlanRequest& original, PlanRequest& request) {
-  const std::vector<TableRule>& rules = request.constraints.tables;
-  if (std::any_of(rules.begin(), rules.end(), [](const TableRule& rule) {
-        return rule.row_proportion == RowProportion::kMemory;
-      })) {
+  const auto by_memory = [](const TableRule& rule) {
+    return rule.row_proportion == RowProportion::kMemory;
+  };
+  if (std::ranges::any_of(request.constraints.tables, by_memory)) {
     request.constraints.memory_weights = RowWeights(original, RowProportion::kMemory);
   }
 }
