@@ -19,7 +19,7 @@
 #include "common/cli/option_values.h"
 #include "common/cli/progress_display.h"
 #include "common/codec/message_fields.h"
-#include "common/domain/measurement_fields.h"
+#include "common/domain/measurement.h"
 #include "common/domain/rank_networks.h"
 #include "common/store/profile_store.h"
 #include "common/store/store_maintenance.h"

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "common/domain/backend_names.h"
-#include "common/domain/measurement_fields.h"
+#include "common/domain/measurement.h"
 
 namespace neuroshard {
 namespace {

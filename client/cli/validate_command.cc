@@ -26,7 +26,7 @@
 #include "common/cli/option_values.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/request_codec.h"
-#include "common/domain/total_interval.h"
+#include "common/domain/plan_cost.h"
 #include "common/rpc/process_signals.h"
 #include "common/store/profile_store.h"
 

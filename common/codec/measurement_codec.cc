@@ -12,7 +12,7 @@
 #include "common/codec/message_fields.h"
 #include "common/codec/table_codec.h"
 #include "common/domain/backend_names.h"
-#include "common/domain/measurement_fields.h"
+#include "common/domain/measurement.h"
 
 namespace neuroshard {
 namespace {

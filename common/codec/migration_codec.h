@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/base/violations.h"
-#include "common/domain/migration.h"
+#include "common/domain/constraints.h"
 #include "common/domain/table.h"
 #include "neuroshard/v1/migration.pb.h"
 

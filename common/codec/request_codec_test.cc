@@ -18,6 +18,7 @@
 #include "common/codec/message_text.h"
 #include "common/codec/text_file.h"
 #include "common/devices/device_table.h"
+#include "common/domain/testing/reuse_histograms.h"
 #include "tests/support/faulty_fields.h"
 
 namespace neuroshard {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/domain/fabric.h"
 #include "common/domain/plan_cost.h"
 #include "common/domain/topology.h"
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "common/domain/fabric.h"
+#include "common/domain/topology.h"
 #include "common/text/config_reader.h"
 
 namespace neuroshard {

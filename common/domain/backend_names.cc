@@ -29,8 +29,7 @@ void UseBackendNamesOfToday(MeasurementEnvironment& environment) {
 }
 
 std::string CollectiveBackendOf(const MeasurementEnvironment& environment) {
-  const auto found = environment.properties.find(std::string(kCollectiveBackendProperty));
-  return found == environment.properties.end() ? "" : found->second;
+  return environment.property(kCollectiveBackendProperty);
 }
 
 }  // namespace neuroshard

@@ -1,8 +1,8 @@
-#include "common/domain/cache_hit_rate.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
+
+#include "common/domain/expected_lookups.h"
 
 namespace neuroshard {
 namespace {

@@ -1,10 +1,13 @@
-// Constraints: a caller's demands on a plan, beyond that it fits.
+// Constraints: a caller's demands on a plan, beyond that it fits. Migration: the plan in place, and
+// a budget or a price for moving weights away from it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "common/domain/plan.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -27,6 +30,9 @@ struct TableRule {
   std::int64_t row_multiple = 0;      // rows of a bucket that is not cut; divides those of `tables`
   std::optional<RowProportion> row_proportion = {};  // how row_wise cuts rows; none: evenly
 
+  bool lists(ComputeKernel kernel) const {
+    return std::ranges::find(compute_kernels, kernel) != compute_kernels.end();
+  }
   bool operator==(const TableRule&) const = default;
 };
 
@@ -68,6 +74,21 @@ struct Constraints {
   // No demand at all.
   bool empty() const { return *this == Constraints{}; }
   bool operator==(const Constraints&) const = default;
+};
+
+// Moved is every weight byte (rows x columns x weight type) of the new plan on a rank that did not
+// hold that part of the table before in the same memory (ChangesMemory). Tables that the previous
+// plan lacks, or has with another number of rows or columns, are new: placing them moves nothing.
+struct Migration {
+  Plan previous;                             // may lack tables, and have ones that are gone
+  std::optional<std::int64_t> budget_bytes;  // none: any amount; 0: nothing moves
+  double price_ms_per_gib = 0;  // added to the cost of a plan during search, not to its cost
+
+  // Tables that are in place in one of these types keep type, kernel and load factor and may change
+  // ranks and cuts; those in other types stay exactly as they are. Empty: all may change.
+  std::vector<ShardingType> only_types = {};
+
+  bool operator==(const Migration&) const = default;
 };
 
 }  // namespace neuroshard

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "common/domain/fabric.h"
 #include "common/domain/topology.h"
 
 namespace neuroshard {

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "common/domain/table_names.h"
+
 namespace neuroshard {
 
 double Cells(const Shard& shard) {
@@ -43,9 +45,8 @@ HeldShards::HeldShards(std::span<const Shard> shards, std::int64_t rows, std::in
     shards_.clear();
     return;
   }
-  std::sort(shards_.begin(), shards_.end(), [](const Shard& a, const Shard& b) {
-    return std::tie(a.rank, a.col_offset, a.row_offset) <
-           std::tie(b.rank, b.col_offset, b.row_offset);
+  std::ranges::sort(shards_, {}, [](const Shard& shard) {
+    return std::tie(shard.rank, shard.col_offset, shard.row_offset);
   });
   std::vector<Shard> kept;
   for (const Shard& shard : shards_) {
@@ -68,6 +69,25 @@ double HeldShards::MissingCells(const Shard& shard) const {
     if (const auto common = Overlap(shard, *held)) cells -= Cells(*common);
   }
   return cells;
+}
+
+std::vector<const TablePlan*> TablesInPlace(const PlanRequest& request) {
+  std::vector<const TablePlan*> in_place(request.tables.size(), nullptr);
+  if (!request.migration.has_value()) return in_place;
+  const Plan& previous = request.migration->previous;
+  const std::vector<int> table_of = TablesOf(previous, request.tables);
+  std::vector<bool> seen(request.tables.size());
+  for (std::size_t e = 0; e < table_of.size(); ++e) {
+    const std::size_t index = static_cast<std::size_t>(table_of[e]);
+    if (table_of[e] < 0 || seen[index]) continue;
+    seen[index] = true;
+    const Table& table = request.tables[index];
+    const TablePlan& entry = previous.tables[e];
+    if (!HeldShards(entry.shards, table.num_embeddings, table.embedding_dim).empty()) {
+      in_place[index] = &entry;
+    }
+  }
+  return in_place;
 }
 
 }  // namespace neuroshard

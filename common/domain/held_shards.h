@@ -1,4 +1,4 @@
-// What ranks hold of a table, and what of a new layout they lack.
+// What ranks hold of a table, and what of a new layout they lack; tables that are in place.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/domain/plan.h"
+#include "common/domain/plan_request.h"
 
 namespace neuroshard {
 
@@ -37,5 +38,10 @@ class HeldShards {
  private:
   std::vector<Shard> shards_;
 };
+
+// By table of the request: its entry in Migration::previous, or null: there is none, or it is of
+// another size, or there is no migration. Of a table that the plan names twice, the first entry
+// counts. Any values may stand in the plan. Points into `request`. O(k log k) for k shards.
+std::vector<const TablePlan*> TablesInPlace(const PlanRequest& request);
 
 }  // namespace neuroshard

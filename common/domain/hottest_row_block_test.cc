@@ -1,5 +1,3 @@
-#include "common/domain/hottest_row_block.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/domain/expected_lookups.h"
+#include "common/domain/testing/reuse_histograms.h"
 
 namespace neuroshard {
 namespace {

@@ -9,51 +9,21 @@ namespace {
 // Above the largest device that a request can have (2^50), so that what saturates fits nowhere; far
 // enough below the type's end that sums of many do not overflow.
 constexpr double kSaturated = 0x1.0p52;
-// Sums stop here, so that total_bytes() of all kinds still fits.
-constexpr std::int64_t kMaxSum = std::int64_t{1} << 60;
-
-void AddSaturating(std::int64_t& sum, std::int64_t bytes) { sum = std::min(sum + bytes, kMaxSum); }
 
 std::int64_t Saturate(double bytes) {
   return static_cast<std::int64_t>(std::min(std::ceil(bytes), kSaturated));
 }
-
-}  // namespace
-
-OptimizerState StateOf(Optimizer optimizer) {
-  constexpr double kFloat = sizeof(float);
-  switch (optimizer) {
-    case Optimizer::kSgd:
-      return {};
-    case Optimizer::kAdagrad:
-      return {kFloat, 0};
-    case Optimizer::kRowwiseAdagrad:
-      return {0, kFloat};
-    case Optimizer::kAdam:
-      return {2 * kFloat, 0};
-    case Optimizer::kPartialRowwiseAdam:
-      return {kFloat, kFloat};
-    case Optimizer::kLamb:
-      return {2 * kFloat, 0};
-    case Optimizer::kLarsSgd:
-      return {kFloat, 0};
-  }
-  return {};
-}
-
-namespace {
 
 // Optimizer state as a multiple of the weights' bytes (TorchRec's names of optimizer classes).
 double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   switch (optimizer) {
     case Optimizer::kSgd:
       return 0;
-    case Optimizer::kAdagrad:
-      return 1;
     case Optimizer::kRowwiseAdagrad:
       return 1 / table_cols;
     case Optimizer::kAdam:
       return 2;
+    case Optimizer::kAdagrad:
     case Optimizer::kPartialRowwiseAdam:  // whatever TorchRec does not know counts once
     case Optimizer::kLamb:
     case Optimizer::kLarsSgd:
@@ -166,6 +136,25 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
 
 }  // namespace
 
+OptimizerState StateOf(Optimizer optimizer) {
+  constexpr double kFloat = sizeof(float);
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      return {};
+    case Optimizer::kAdagrad:
+    case Optimizer::kLarsSgd:
+      return {kFloat, 0};
+    case Optimizer::kRowwiseAdagrad:
+      return {0, kFloat};
+    case Optimizer::kAdam:
+    case Optimizer::kLamb:
+      return {2 * kFloat, 0};
+    case Optimizer::kPartialRowwiseAdam:
+      return {kFloat, kFloat};
+  }
+  return {};
+}
+
 TierBytes MemoryUse::by_tier() const {
   TierBytes bytes = {input_bytes + output_bytes + reserve_bytes};
   for (const auto& [tier, name] : kWords<MemoryTier>) {
@@ -177,12 +166,12 @@ TierBytes MemoryUse::by_tier() const {
 MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   for (const auto kind : {&MemoryUse::weights, &MemoryUse::optimizer, &MemoryUse::caches}) {
     for (const auto& [tier, name] : kWords<MemoryTier>) {
-      AddSaturating((this->*kind)[tier], (other.*kind)[tier]);
+      AddBytes((this->*kind)[tier], (other.*kind)[tier]);
     }
   }
-  AddSaturating(input_bytes, other.input_bytes);
-  AddSaturating(output_bytes, other.output_bytes);
-  AddSaturating(reserve_bytes, other.reserve_bytes);
+  AddBytes(input_bytes, other.input_bytes);
+  AddBytes(output_bytes, other.output_bytes);
+  AddBytes(reserve_bytes, other.reserve_bytes);
   return *this;
 }
 

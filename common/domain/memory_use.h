@@ -2,12 +2,18 @@
 // reserve), in the memory of its host and on its host's SSDs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "common/domain/plan_request.h"
 #include "common/domain/shard_layout.h"
 
 namespace neuroshard {
+
+// Sums stop at 2^60, so that totals of a few of them do not overflow.
+inline void AddBytes(std::int64_t& sum, std::int64_t bytes) {
+  sum = std::min(sum + bytes, std::int64_t{1} << 60);
+}
 
 // Bytes by kind, and of what may be in several memories by memory. Sums saturate, so the total does
 // not overflow.
@@ -26,7 +32,7 @@ struct MemoryUse {
   std::int64_t row_bytes() const {
     return weights[MemoryTier::kDevice] + optimizer[MemoryTier::kDevice];
   }
-  // Saturates every kind at 2^60.
+  // Of every kind by AddBytes.
   MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
 };

@@ -12,7 +12,6 @@
 
 #include "common/domain/constraints.h"
 #include "common/domain/kernel_limits.h"
-#include "common/domain/migration.h"
 #include "common/domain/table.h"
 #include "common/domain/topology.h"
 #include "common/domain/vocabulary.h"
@@ -152,8 +151,8 @@ struct PlanRequest {
 
   // Whether any table's vectors are not pooled: such a table takes few sharding types (IsTypeOf).
   bool has_unpooled_tables() const {
-    return std::any_of(tables.begin(), tables.end(),
-                       [](const Table& table) { return table.kind == TableKind::kEmbedding; });
+    return std::ranges::any_of(
+        tables, [](const Table& table) { return table.kind == TableKind::kEmbedding; });
   }
   Optimizer optimizer_of(const Table& table) const { return table.optimizer.value_or(optimizer); }
   // What the trainer's kernels take; any, where the request says nothing of the trainer.
@@ -174,16 +173,12 @@ struct PlanRequest {
   // it.
   bool may_use_ssd() const {
     if (topology.ssd_bytes.empty()) return false;
-    const auto listed = [](const TableRule& rule) {
-      return std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(),
-                       ComputeKernel::kKeyValue) != rule.compute_kernels.end();
-    };
+    const auto listed = [](const TableRule& rule) { return rule.lists(ComputeKernel::kKeyValue); };
     const auto in_place = [](const TablePlan& table) {
       return table.compute_kernel == ComputeKernel::kKeyValue;
     };
-    return std::any_of(constraints.tables.begin(), constraints.tables.end(), listed) ||
-           (migration.has_value() && std::any_of(migration->previous.tables.begin(),
-                                                 migration->previous.tables.end(), in_place));
+    return std::ranges::any_of(constraints.tables, listed) ||
+           (migration.has_value() && std::ranges::any_of(migration->previous.tables, in_place));
   }
   // Whether any placement that fits into memory is legal, in the types that a cost model was made
   // for.

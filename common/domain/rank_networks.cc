@@ -14,11 +14,6 @@ bool Same(const RankNetwork& a, const RankNetwork& b) {
          (!a.interface.empty() && a.interface == b.interface);
 }
 
-std::string PropertyOf(const MeasurementEnvironment& environment, std::string_view key) {
-  const auto found = environment.properties.find(std::string(key));
-  return found == environment.properties.end() ? "" : found->second;
-}
-
 }  // namespace
 
 std::string RankNetwork::ToText() const {
@@ -26,7 +21,7 @@ std::string RankNetwork::ToText() const {
 }
 
 RankNetwork NetworkOf(const MeasurementEnvironment& environment) {
-  return {PropertyOf(environment, kInterfaceProperty), PropertyOf(environment, kNetworkProperty)};
+  return {environment.property(kInterfaceProperty), environment.property(kNetworkProperty)};
 }
 
 std::vector<std::set<RankNetwork>> GroupNetworks(const std::set<RankNetwork>& networks) {

@@ -2,15 +2,269 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
+#include "common/base/bytes.h"
+#include "common/base/positions.h"
+#include "common/domain/held_shards.h"
+#include "common/domain/memory_use.h"
 #include "common/domain/resharding_order.h"
-#include "common/domain/resharding_problem.h"
+#include "common/domain/table_names.h"
 
 namespace neuroshard {
 namespace {
 
-using EventKind = ReshardingEvent::Kind;
+std::size_t Index(int position) { return static_cast<std::size_t>(position); }
+
+TierBytes HeldBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                    const Shard& shard) {
+  const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
+  TierBytes held = use.by_tier();
+  held[MemoryTier::kDevice] -= use.input_bytes + use.output_bytes;
+  return held;
+}
+
+// As if its rows were on a device: whole, and once.
+std::int64_t BufferBytes(const PlanRequest& request, const Table& table, ShardLayout layout,
+                         const Shard& shard) {
+  if (TierOf(layout.kernel) != MemoryTier::kDevice) layout.kernel = ComputeKernel::kFused;
+  const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
+  return use.row_bytes();
+}
+
+// `shard` without `cut`, which is inside it.
+void AddRest(const Shard& shard, const Shard& cut, std::vector<Shard>& rest) {
+  const std::int64_t cut_rows_end = cut.row_offset + cut.rows;
+  const std::int64_t cut_cols_end = cut.col_offset + cut.cols;
+  const Shard pieces[] = {
+      {shard.row_offset, cut.row_offset - shard.row_offset, shard.col_offset, shard.cols,
+       shard.rank},
+      {cut_rows_end, shard.row_offset + shard.rows - cut_rows_end, shard.col_offset, shard.cols,
+       shard.rank},
+      {cut.row_offset, cut.rows, shard.col_offset, cut.col_offset - shard.col_offset, shard.rank},
+      {cut.row_offset, cut.rows, cut_cols_end, shard.col_offset + shard.cols - cut_cols_end,
+       shard.rank}};
+  for (const Shard& piece : pieces) {
+    if (piece.rows > 0 && piece.cols > 0) rest.push_back(piece);
+  }
+}
+
+class ProblemMaker {
+ public:
+  ProblemMaker(const PlanRequest& request, const Plan& plan)
+      : request_(request), plan_(plan), sent_bytes_(request.topology.devices.size()) {
+    state_only_.optimizer = request.optimizer;
+    state_only_.topology.devices.resize(1);
+  }
+
+  StatusOr<ReshardingProblem> Make() {
+    AddPools();
+    const std::vector<const TablePlan*> before = PlansOf(request_.migration->previous);
+    const std::vector<const TablePlan*> after = PlansOf(plan_);
+    NS_RETURN_IF_ERROR(CheckRoom(after));
+    for (std::size_t t = 0; t < after.size(); ++t) {
+      if (before[t] != nullptr && after[t] != nullptr) {
+        AddTable(static_cast<int>(t), *before[t], *after[t]);
+      }
+    }
+    for (const MemoryPool& pool : problem_.pools) {
+      problem_.free_bytes.push_back(pool.capacity_bytes);
+    }
+    for (const HeldShard& held : problem_.held) {
+      for (const int pool : problem_.PoolsOf(held.held)) {
+        problem_.free_bytes[Index(pool)] -= problem_.BytesIn(pool, held.bytes);
+      }
+    }
+    return std::move(problem_);
+  }
+
+ private:
+  void AddPools() {
+    const std::vector<HostRanks> hosts = request_.topology.hosts();
+    problem_.pools_of.resize(request_.topology.devices.size());
+    for (std::size_t host = 0; host < hosts.size(); ++host) {
+      for (int rank = hosts[host].first; rank < hosts[host].first + hosts[host].count; ++rank) {
+        const std::int64_t bytes = request_.topology.devices[Index(rank)].memory_bytes;
+        AddPool({MemoryTier::kDevice, static_cast<int>(host), rank,
+                 bytes - ReserveBytes(request_.memory, bytes)},
+                {rank, 1});
+      }
+    }
+    for (const SharedMemory& memory : kSharedMemories) AddShared(memory, hosts);
+  }
+
+  // A memory of hosts, and what their ranks may take of it. Where no host has any, nothing of the
+  // new plan is there, and what is in place there is in nobody's way.
+  void AddShared(const SharedMemory& memory, const std::vector<HostRanks>& hosts) {
+    const std::vector<std::int64_t>& of_hosts = request_.topology.*memory.of_hosts;
+    for (std::size_t h = 0; h < of_hosts.size() && h < hosts.size(); ++h) {
+      const int host = static_cast<int>(h);
+      AddPool({memory.tier, host, std::nullopt, of_hosts[h]}, hosts[h]);
+      for (int i = 0; i < hosts[h].count; ++i) {
+        const int rank = hosts[h].first + i;
+        const std::int64_t bytes = request_.topology.devices[Index(rank)].*memory.most;
+        if (bytes > 0) AddPool({memory.tier, host, rank, bytes}, {rank, 1});
+      }
+    }
+  }
+
+  void AddPool(const MemoryPool& pool, const HostRanks& ranks) {
+    for (int i = 0; i < ranks.count; ++i) {
+      problem_.pools_of[Index(ranks.first + i)].push_back(static_cast<int>(problem_.pools.size()));
+    }
+    problem_.pools.push_back(pool);
+  }
+
+  // By table of the request; null: the plan has none such. Of entries for one table, the first.
+  std::vector<const TablePlan*> PlansOf(const Plan& plan) const {
+    std::vector<const TablePlan*> plans(request_.tables.size());
+    const std::vector<int> table_of = TablesOf(plan, request_.tables);
+    for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+      if (table_of[t] >= 0 && plans[Index(table_of[t])] == nullptr) {
+        plans[Index(table_of[t])] = &plan.tables[t];
+      }
+    }
+    return plans;
+  }
+
+  Status CheckRoom(const std::vector<const TablePlan*>& after) const {
+    std::vector<std::int64_t> bytes(problem_.pools.size());
+    for (std::size_t t = 0; t < after.size(); ++t) {
+      if (after[t] == nullptr) continue;
+      for (const Shard& shard : after[t]->shards) {
+        if (!HasRank(shard.rank)) {
+          return FailedPrecondition("the plan has rank {}, and there are {}", shard.rank,
+                                    request_.topology.num_ranks());
+        }
+        const TierBytes held = HeldBytes(request_, request_.tables[t], LayoutOf(*after[t]), shard);
+        for (const int pool : problem_.pools_of[Index(shard.rank)]) {
+          AddBytes(bytes[Index(pool)], problem_.BytesIn(pool, held));
+        }
+      }
+    }
+    for (std::size_t p = 0; p < bytes.size(); ++p) {
+      const MemoryPool& pool = problem_.pools[p];
+      if (bytes[p] <= pool.capacity_bytes) continue;
+      static constexpr ByTier<std::string_view> kOf = {"", " of host memory", " of SSDs"};
+      return FailedPrecondition("{} {}: the plan's weights and optimizer states take {} of {}{}",
+                                pool.rank ? "rank" : "host", pool.rank.value_or(pool.host),
+                                FormatBytes(bytes[p]), FormatBytes(pool.capacity_bytes),
+                                kOf[pool.memory]);
+    }
+    return absl::OkStatus();
+  }
+
+  bool HasRank(int rank) const {
+    return rank >= 0 && rank < static_cast<int>(request_.topology.devices.size());
+  }
+
+  PartLink LinkBetween(int from, int to) const {
+    if (!HasRank(from)) return PartLink::kOutside;
+    if (from == to) return PartLink::kSameRank;
+    const std::vector<Device>& devices = request_.topology.devices;
+    return devices[Index(from)].host == devices[Index(to)].host ? PartLink::kIntraHost
+                                                                : PartLink::kInterHost;
+  }
+
+  // Where the table is in place and in its size, what of it is new.
+  void AddTable(int index, const TablePlan& before, const TablePlan& after) {
+    const Table& table = request_.tables[Index(index)];
+    const HeldShards held(before.shards, table.num_embeddings, table.embedding_dim);
+    if (held.empty()) return;
+    const auto key = [](const Shard& shard) {
+      return std::tuple(shard.rank, shard.row_offset, shard.rows, shard.col_offset, shard.cols);
+    };
+    // Holders by place, and each shard's number among the problem's; -1: outside.
+    std::map<decltype(key(Shard())), std::size_t> place_of;
+    std::vector<int> holders;
+    for (const Shard& shard : held.shards()) {
+      place_of[key(shard)] = holders.size();
+      holders.push_back(HasRank(shard.rank) ? static_cast<int>(problem_.held.size()) : -1);
+      if (!HasRank(shard.rank)) continue;
+      problem_.held.push_back({{index, shard},
+                               HeldBytes(request_, table, LayoutOf(before), shard),
+                               BufferBytes(request_, table, LayoutOf(before), shard)});
+    }
+    std::vector<const Shard*> wanted;
+    for (const Shard& shard : after.shards) {
+      if (shard.rows == 0) continue;
+      const auto place = place_of.find(key(shard));
+      if (place != place_of.end()) {
+        HeldShard& same = problem_.held[Index(holders[place->second])];
+        // A kernel that takes other memory is another tensor.
+        if (same.bytes == HeldBytes(request_, table, LayoutOf(after), shard)) {
+          same.stays = true;
+          continue;
+        }
+      }
+      wanted.push_back(&shard);
+    }
+    for (const Shard* shard : wanted) {
+      ShardToMake job{{index, *shard}, HeldBytes(request_, table, LayoutOf(after), *shard), {}, {}};
+      FindParts(table, held.shards(), holders, job);
+      for (SourcedPart& part : job.parts) {
+        part.moved.from_memory = TierOf(before.compute_kernel);
+        part.moved.memory = TierOf(after.compute_kernel);
+      }
+      problem_.jobs.push_back(std::move(job));
+    }
+  }
+
+  // Parts of the new shard: what its rank has, then from the nearest, of those from who sends
+  // least.
+  void FindParts(const Table& table, const std::vector<Shard>& held,
+                 const std::vector<int>& holders, ShardToMake& job) {
+    const Shard& wanted = job.made.shard;
+    std::vector<std::size_t> sources;
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      if (Overlap(wanted, held[i])) sources.push_back(i);
+    }
+    std::ranges::stable_sort(
+        sources, {}, [&](std::size_t source) { return Preference(held[source], wanted.rank); });
+    std::vector<Shard> missing = {wanted};
+    for (const std::size_t source : sources) {
+      std::vector<Shard> rest;
+      for (const Shard& piece : missing) {
+        if (const auto common = Overlap(piece, held[source])) {
+          AddRest(piece, *common, rest);
+          AddPart(table, *common, held[source].rank, holders[source], job);
+        } else {
+          rest.push_back(piece);
+        }
+      }
+      missing = std::move(rest);
+      if (missing.empty()) break;
+    }
+    // No rank had it, whatever the plan in place says.
+    for (const Shard& piece : missing) AddPart(table, piece, -1, -1, job);
+    SortUnique(job.holders);
+    for (const int holder : job.holders) ++problem_.held[Index(holder)].users;
+  }
+
+  std::pair<PartLink, std::int64_t> Preference(const Shard& source, int to) const {
+    return {LinkBetween(source.rank, to),
+            HasRank(source.rank) ? sent_bytes_[Index(source.rank)] : 0};
+  }
+
+  void AddPart(const Table& table, const Shard& part, int from, int holder, ShardToMake& job) {
+    const MemoryUse use = ShardMemory(state_only_, table, part.rows, part.cols);
+    const std::int64_t weights_bytes = use.weights[MemoryTier::kDevice];
+    job.parts.push_back({{part, from, LinkBetween(from, part.rank), weights_bytes,
+                          use.optimizer[MemoryTier::kDevice]},
+                         holder});
+    if (HasRank(from) && from != part.rank) AddBytes(sent_bytes_[Index(from)], weights_bytes);
+    if (holder >= 0 && !problem_.held[Index(holder)].stays) job.holders.push_back(holder);
+  }
+
+  const PlanRequest& request_;
+  const Plan& plan_;
+  PlanRequest state_only_;  // whose memory rule counts what travels
+  std::vector<std::int64_t> sent_bytes_;
+  ReshardingProblem problem_;
+};
 
 // Puts events one after another into steps, as many into each as fit without what it frees.
 class StepMaker {
@@ -27,8 +281,8 @@ class StepMaker {
 
   void Take(const std::vector<ReshardingEvent>& events) {
     for (const ReshardingEvent& event : events) {
-      const std::size_t index = static_cast<std::size_t>(event.index);
-      if (event.kind == EventKind::kToBuffer) {
+      const std::size_t index = Index(event.index);
+      if (event.kind == ReshardingEvent::Kind::kToBuffer) {
         ToBuffer(index);
       } else {
         Make(index);
@@ -56,10 +310,9 @@ class StepMaker {
 
   bool FitsBeside(const ShardToMake& job) const {
     const std::vector<int>& pools = problem_.PoolsOf(job.made);
-    return std::all_of(pools.begin(), pools.end(), [&](int p) {
-      const std::size_t pool = static_cast<std::size_t>(p);
-      const std::int64_t bytes = problem_.pools[pool].BytesIn(job.bytes);
-      return bytes == 0 || used_[pool] + bytes <= free_[pool];
+    return std::ranges::all_of(pools, [&](int pool) {
+      const std::int64_t bytes = problem_.BytesIn(pool, job.bytes);
+      return bytes == 0 || used_[Index(pool)] + bytes <= free_[Index(pool)];
     });
   }
 
@@ -74,18 +327,18 @@ class StepMaker {
   void Make(std::size_t index) {
     const ShardToMake& job = problem_.jobs[index];
     const bool needs_buffer = std::any_of(job.holders.begin(), job.holders.end(), [&](int holder) {
-      return buffered_[static_cast<std::size_t>(holder)] == Buffered::kInThisStep;
+      return buffered_[Index(holder)] == Buffered::kInThisStep;
     });
     if (needs_buffer || !FitsBeside(job)) EndStep();
     for (const int p : problem_.PoolsOf(job.made)) {
-      const std::size_t pool = static_cast<std::size_t>(p);
-      used_[pool] += problem_.pools[pool].BytesIn(job.bytes);
+      const std::size_t pool = Index(p);
+      used_[pool] += problem_.BytesIn(p, job.bytes);
       peak_[pool] = std::max(peak_[pool], Taken(pool));
     }
     MadeShard made{job.made, {}};
     for (const SourcedPart& part : job.parts) {
       MovedPart moved = part.moved;
-      if (part.holder >= 0 && buffered_[static_cast<std::size_t>(part.holder)] == Buffered::kYes) {
+      if (part.holder >= 0 && buffered_[Index(part.holder)] == Buffered::kYes) {
         moved.link = PartLink::kBuffer;
       }
       if (moved.moves()) {
@@ -95,8 +348,8 @@ class StepMaker {
       made.parts.push_back(moved);
     }
     for (const int holder : job.holders) {
-      if (--users_[static_cast<std::size_t>(holder)] == 0) {
-        going_.push_back(static_cast<std::size_t>(holder));
+      if (--users_[Index(holder)] == 0) {
+        going_.push_back(Index(holder));
       }
     }
     step_.made.push_back(std::move(made));
@@ -111,9 +364,8 @@ class StepMaker {
       }
       buffered_[holder] =
           buffered_[holder] == Buffered::kInThisStep ? Buffered::kYes : Buffered::kNo;
-      for (const int p : problem_.PoolsOf(held.held)) {
-        const std::size_t pool = static_cast<std::size_t>(p);
-        free_[pool] += problem_.pools[pool].BytesIn(held.bytes);
+      for (const int pool : problem_.PoolsOf(held.held)) {
+        free_[Index(pool)] += problem_.BytesIn(pool, held.bytes);
       }
       step_.freed.push_back(held.held);
     }
@@ -140,13 +392,12 @@ class StepMaker {
 
 StatusOr<Resharding> Reshard(const PlanRequest& request, const Plan& plan) {
   if (!request.migration) return FailedPrecondition("the request has no plan in place");
-  NS_ASSIGN_OR_RETURN(ReshardingProblem problem, MakeReshardingProblem(request, plan));
+  NS_ASSIGN_OR_RETURN(ReshardingProblem problem, ProblemMaker(request, plan).Make());
   Resharding result;
   for (HeldShard& held : problem.held) {
     if (held.stays || held.users > 0) continue;
     for (const int pool : problem.PoolsOf(held.held)) {
-      problem.free_bytes[static_cast<std::size_t>(pool)] +=
-          problem.pools[static_cast<std::size_t>(pool)].BytesIn(held.bytes);
+      problem.free_bytes[Index(pool)] += problem.BytesIn(pool, held.bytes);
     }
     result.freed_first.push_back(held.held);
   }

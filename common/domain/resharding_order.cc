@@ -11,6 +11,7 @@
 
 #include "common/base/positions.h"
 #include "common/base/random.h"
+#include "common/domain/memory_use.h"
 
 namespace neuroshard {
 namespace {
@@ -43,29 +44,28 @@ class Progress {
 
   // By how much the pool is too small for the job now; at most 0: it is not.
   std::int64_t Shortage(int job, int pool) const {
-    const std::int64_t bytes = BytesIn(pool, Job(job).bytes);
+    const std::int64_t bytes = problem_->BytesIn(pool, problem_->Job(job).bytes);
     return bytes == 0 ? 0 : bytes - free_[At(pool)];
   }
   bool Fits(int job) const {
-    const std::vector<int>& pools = problem_->PoolsOf(Job(job).made);
-    return std::all_of(pools.begin(), pools.end(),
-                       [&](int pool) { return Shortage(job, pool) <= 0; });
+    const std::vector<int>& pools = problem_->PoolsOf(problem_->Job(job).made);
+    return std::ranges::all_of(pools, [&](int pool) { return Shortage(job, pool) <= 0; });
   }
 
   // Whether the shard takes memory of its rank until something is made of it.
   bool Blocks(int holder) const {
-    return users_[At(holder)] > 0 && !buffered_[At(holder)] && !problem_->held[At(holder)].stays;
+    return users_[At(holder)] > 0 && !buffered_[At(holder)] && !problem_->Held(holder).stays;
   }
 
   // Bytes that come free in the pool when the job is made now.
   std::int64_t FreedIn(int pool, int job) const {
     std::int64_t bytes = 0;
-    for (const int holder : Job(job).holders) {
-      const HeldShard& held = problem_->held[At(holder)];
+    for (const int holder : problem_->Job(job).holders) {
+      const HeldShard& held = problem_->Held(holder);
       const std::vector<int>& pools = problem_->PoolsOf(held.held);
       if (users_[At(holder)] == 1 && !buffered_[At(holder)] &&
           std::binary_search(pools.begin(), pools.end(), pool)) {
-        bytes += BytesIn(pool, held.bytes);
+        bytes += problem_->BytesIn(pool, held.bytes);
       }
     }
     return bytes;
@@ -76,10 +76,10 @@ class Progress {
     made_[At(job)] = true;
     ++num_made_;
     events_.push_back({Kind::kMake, job});
-    for (const int pool : problem_->PoolsOf(Job(job).made)) {
-      free_[At(pool)] -= BytesIn(pool, Job(job).bytes);
+    for (const int pool : problem_->PoolsOf(problem_->Job(job).made)) {
+      free_[At(pool)] -= problem_->BytesIn(pool, problem_->Job(job).bytes);
     }
-    for (const int holder : Job(job).holders) {
+    for (const int holder : problem_->Job(job).holders) {
       if (--users_[At(holder)] == 0 && !buffered_[At(holder)]) Free(holder, on_freed);
     }
   }
@@ -91,15 +91,10 @@ class Progress {
   }
 
  private:
-  const ShardToMake& Job(int job) const { return problem_->jobs[At(job)]; }
-  std::int64_t BytesIn(int pool, const TierBytes& bytes) const {
-    return problem_->pools[At(pool)].BytesIn(bytes);
-  }
-
   void Free(int holder, const std::function<void(int)>& on_freed) {
-    const HeldShard& held = problem_->held[At(holder)];
+    const HeldShard& held = problem_->Held(holder);
     for (const int pool : problem_->PoolsOf(held.held)) {
-      free_[At(pool)] += BytesIn(pool, held.bytes);
+      free_[At(pool)] += problem_->BytesIn(pool, held.bytes);
     }
     on_freed(holder);
   }
@@ -194,7 +189,7 @@ class OrderSearch {
   std::int64_t Released(std::size_t job) const {
     std::int64_t bytes = 0;
     for (const int holder : problem_.jobs[job].holders) {
-      bytes += Total(problem_.held[At(holder)].bytes) / problem_.held[At(holder)].users;
+      bytes += Total(problem_.Held(holder).bytes) / problem_.Held(holder).users;
     }
     return bytes;
   }
@@ -206,13 +201,12 @@ class OrderSearch {
     std::vector<std::vector<int>> pending = jobs_of_;
     for (std::size_t rank = 0; rank < pending.size(); ++rank) {
       ranks.push_back(static_cast<int>(rank));
-      std::sort(pending[rank].begin(), pending[rank].end(),
-                [&](int a, int b) { return priorities[At(a)] < priorities[At(b)]; });
+      std::ranges::sort(pending[rank], {}, [&](int job) { return priorities[At(job)]; });
     }
     const auto on_freed = [&](int holder) {
-      const HeldShard& held = problem_.held[At(holder)];
+      const HeldShard& held = problem_.Held(holder);
       for (const int pool : problem_.PoolsOf(held.held)) {
-        if (problem_.pools[At(pool)].BytesIn(held.bytes) == 0) continue;
+        if (problem_.BytesIn(pool, held.bytes) == 0) continue;
         for (const int rank : ranks_of_[At(pool)]) {
           if (!queued[At(rank)]) ranks.push_back(rank);
           queued[At(rank)] = true;
@@ -244,8 +238,8 @@ class OrderSearch {
       std::vector<std::int64_t> wanted(problem_.pools.size());
       for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
         if (progress.IsMade(job)) continue;
-        for (const int pool : problem_.PoolsOf(problem_.jobs[At(job)].made)) {
-          AddBytes(wanted[At(pool)], BytesIn(pool, job));
+        for (const int pool : problem_.PoolsOf(problem_.Job(job).made)) {
+          AddBytes(wanted[At(pool)], problem_.BytesIn(pool, problem_.Job(job).bytes));
         }
       }
       std::vector<bool> all_fit(wanted.size());
@@ -254,19 +248,16 @@ class OrderSearch {
       }
       for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
         if (progress.IsMade(job) || !progress.Fits(job)) continue;
-        const std::vector<int>& pools = problem_.PoolsOf(problem_.jobs[At(job)].made);
+        const std::vector<int>& pools = problem_.PoolsOf(problem_.Job(job).made);
         const bool harmless = std::all_of(pools.begin(), pools.end(), [&](int pool) {
-          return all_fit[At(pool)] || progress.FreedIn(pool, job) >= BytesIn(pool, job);
+          return all_fit[At(pool)] ||
+                 progress.FreedIn(pool, job) >= problem_.BytesIn(pool, problem_.Job(job).bytes);
         });
         if (!harmless) continue;
         progress.Make(job, [](int) {});
         changed = true;
       }
     }
-  }
-
-  std::int64_t BytesIn(int pool, int job) const {
-    return problem_.pools[At(pool)].BytesIn(problem_.jobs[At(job)].bytes);
   }
 
   // Depth first over sets of made jobs, each set once: what is free depends on the set alone.
@@ -297,8 +288,7 @@ class OrderSearch {
     int smallest = -1;
     for (const int job : jobs_of_[rank]) {
       if (progress.IsMade(job)) continue;
-      if (smallest < 0 ||
-          Total(problem_.jobs[At(job)].bytes) < Total(problem_.jobs[At(smallest)].bytes)) {
+      if (smallest < 0 || Total(problem_.Job(job).bytes) < Total(problem_.Job(smallest).bytes)) {
         smallest = job;
       }
     }
@@ -321,10 +311,10 @@ class OrderSearch {
 
   Waiting WhyWaits(const Progress& progress, std::size_t rank) const {
     const int smallest = SmallestPending(progress, rank);
-    const ShardToMake& wanted = problem_.jobs[At(smallest)];
+    const ShardToMake& wanted = problem_.Job(smallest);
     const std::vector<int>& pools = problem_.PoolsOf(wanted.made);
-    const int pool = *std::find_if(pools.begin(), pools.end(),
-                                   [&](int p) { return progress.Shortage(smallest, p) > 0; });
+    const int pool =
+        *std::ranges::find_if(pools, [&](int p) { return progress.Shortage(smallest, p) > 0; });
     Waiting waiting{static_cast<int>(rank),
                     wanted.made,
                     {},
@@ -332,8 +322,8 @@ class OrderSearch {
                     problem_.pools[At(pool)].memory};
     std::int64_t largest = 0;
     for (const int holder : held_in_[At(pool)]) {
-      const HeldShard& held = problem_.held[At(holder)];
-      const std::int64_t bytes = problem_.pools[At(pool)].BytesIn(held.bytes);
+      const HeldShard& held = problem_.Held(holder);
+      const std::int64_t bytes = problem_.BytesIn(pool, held.bytes);
       if (!progress.Blocks(holder) || bytes <= largest) continue;
       largest = bytes;
       waiting.holds = held.held;
@@ -342,7 +332,7 @@ class OrderSearch {
     for (const ShardToMake& job : problem_.jobs) {
       const std::size_t index = static_cast<std::size_t>(&job - problem_.jobs.data());
       const bool uses = std::any_of(job.holders.begin(), job.holders.end(), [&](int holder) {
-        return problem_.held[At(holder)].held == waiting.holds;
+        return problem_.Held(holder).held == waiting.holds;
       });
       if (!progress.made()[index] && uses && waiting.next_rank == waiting.rank) {
         waiting.next_rank = job.made.shard.rank;
@@ -373,9 +363,9 @@ class OrderSearch {
   // that is enough, else the largest and what is missing then. Adds what they take in the buffer.
   std::vector<int> Evicted(const Progress& progress, int job, std::int64_t& buffer_bytes) const {
     std::vector<int> chosen;
-    for (const int pool : problem_.PoolsOf(problem_.jobs[At(job)].made)) {
+    for (const int pool : problem_.PoolsOf(problem_.Job(job).made)) {
       const auto bytes_of = [&](int holder) {
-        return problem_.pools[At(pool)].BytesIn(problem_.held[At(holder)].bytes);
+        return problem_.BytesIn(pool, problem_.Held(holder).bytes);
       };
       std::int64_t short_bytes = progress.Shortage(job, pool);
       std::vector<int> blocking;
@@ -386,14 +376,13 @@ class OrderSearch {
           blocking.push_back(holder);
         }
       }
-      std::stable_sort(blocking.begin(), blocking.end(),
-                       [&](int a, int b) { return bytes_of(a) < bytes_of(b); });
+      std::ranges::stable_sort(blocking, {}, bytes_of);
       while (short_bytes > 0 && !blocking.empty()) {
-        auto enough = std::find_if(blocking.begin(), blocking.end(),
-                                   [&](int holder) { return bytes_of(holder) >= short_bytes; });
+        auto enough = std::ranges::find_if(
+            blocking, [&](int holder) { return bytes_of(holder) >= short_bytes; });
         if (enough == blocking.end()) --enough;
         short_bytes -= bytes_of(*enough);
-        AddBytes(buffer_bytes, problem_.held[At(*enough)].buffer_bytes);
+        AddBytes(buffer_bytes, problem_.Held(*enough).buffer_bytes);
         chosen.push_back(*enough);
         blocking.erase(enough);
       }

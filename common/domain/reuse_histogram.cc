@@ -83,22 +83,6 @@ const ReuseHistogram& MeanReuseCounts() {
   return means;
 }
 
-ReuseHistogram MeasureReuseHistogram(std::span<const std::int64_t> ids) {
-  ReuseHistogram histogram{};
-  if (ids.empty()) return histogram;
-  std::vector<std::int64_t> sorted(ids.begin(), ids.end());
-  std::sort(sorted.begin(), sorted.end());
-  double distinct = 0;
-  for (auto run = sorted.begin(); run != sorted.end();) {
-    const auto end = std::upper_bound(run, sorted.end(), *run);
-    histogram[ReuseBin(end - run)] += 1;
-    distinct += 1;
-    run = end;
-  }
-  for (double& share : histogram) share /= distinct;
-  return histogram;
-}
-
 ZipfHistograms::Group ZipfHistograms::GroupOf(std::int64_t begin, std::int64_t end) const {
   const double middle = std::sqrt(static_cast<double>(begin) * static_cast<double>(end - 1));
   return {static_cast<double>(end - begin), std::pow(middle, -exponent_)};
@@ -118,10 +102,6 @@ std::vector<ZipfHistograms::Group> ZipfHistograms::GroupsUpTo(std::int64_t rows)
                             whole_groups_.begin() + static_cast<std::ptrdiff_t>(whole));
   if (begin <= rows) groups.push_back(GroupOf(begin, rows + 1));
   return groups;
-}
-
-ReuseHistogram ZipfReuseHistogram(std::int64_t rows, std::int64_t num_ids, double exponent) {
-  return ZipfHistograms(exponent).Of(rows, num_ids);
 }
 
 ReuseHistogram ZipfHistograms::Of(std::int64_t rows, std::int64_t num_ids) {

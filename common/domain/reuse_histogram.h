@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace neuroshard {
@@ -17,18 +16,11 @@ using ReuseHistogram = std::array<double, kReuseBins>;
 // The bin that an id occurring `count` (>= 1) times falls into.
 int ReuseBin(std::int64_t count);
 
-// The histogram of the given ids, which are the ids of one batch in any order. All zero when there
-// are none.
-ReuseHistogram MeasureReuseHistogram(std::span<const std::int64_t> ids);
-
 // Mean count of the ids of each bin, by a density ~ count^-2.
 const ReuseHistogram& MeanReuseCounts();
 
-// What p(k) ~ k^-exponent over `rows` rows gives in expectation when `num_ids` ids are drawn.
-// exponent 0 is uniform.
-ReuseHistogram ZipfReuseHistogram(std::int64_t rows, std::int64_t num_ids, double exponent);
-
-// The same of many tables with one exponent, which have most of the work in common: it is done once.
+// What p(k) ~ k^-exponent over `rows` rows gives in expectation when `num_ids` ids are drawn;
+// exponent 0 is uniform. Tables with one exponent have most of the work in common: it is done once.
 // For one thread.
 class ZipfHistograms {
  public:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/domain/testing/reuse_histograms.h"
 
 namespace neuroshard {
 namespace {

@@ -57,13 +57,11 @@ StatusOr<Topology> TopologyOfOneGroup(const Topology& topology, int group_size, 
   }
   for (std::size_t h = 0; h < host_of_host.size(); ++h) {
     const std::size_t host = static_cast<std::size_t>(host_of_host[h]);
-    const auto share = [&](const std::vector<std::int64_t>& of_hosts,
-                           std::vector<std::int64_t>& of_group) {
-      if (of_hosts.empty()) return;
-      of_group.push_back(of_hosts[host] / hosts[host].count * ranks_of_host[h]);
-    };
-    share(topology.host_memory_bytes, cut.host_memory_bytes);
-    share(topology.ssd_bytes, cut.ssd_bytes);
+    for (const SharedMemory& memory : kSharedMemories) {
+      const std::vector<std::int64_t>& of_hosts = topology.*memory.of_hosts;
+      if (of_hosts.empty()) continue;
+      (cut.*memory.of_hosts).push_back(of_hosts[host] / hosts[host].count * ranks_of_host[h]);
+    }
   }
   return cut;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 
 namespace neuroshard {
@@ -158,11 +159,9 @@ class TilingChecker {
 }  // namespace
 
 std::vector<std::size_t> TilingOrder(std::span<const Shard> shards) {
-  std::vector<std::size_t> order(shards.size());
-  for (std::size_t s = 0; s < order.size(); ++s) order[s] = s;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::tie(shards[a].col_offset, shards[a].row_offset) <
-           std::tie(shards[b].col_offset, shards[b].row_offset);
+  std::vector<std::size_t> order = Positions(shards.size());
+  std::ranges::stable_sort(order, {}, [&](std::size_t s) {
+    return std::tie(shards[s].col_offset, shards[s].row_offset);
   });
   return order;
 }

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "common/domain/fabric.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -36,6 +35,23 @@ struct Bandwidths {
   double ssd_bytes_per_s = 100.0 * (1 << 20);  // that one device reads from, and writes to
 
   bool operator==(const Bandwidths&) const = default;
+};
+
+// One rank's connection, in each direction at the same time.
+struct FabricLink {
+  double latency_us = 0;   // of one step of a collective, >= 0
+  double bytes_per_s = 0;  // that a collective gets out of it, > 0
+
+  bool operator==(const FabricLink&) const = default;
+};
+
+// The two links of every rank of a cluster, by published figures: nothing here was measured.
+struct Fabric {
+  std::string name;
+  FabricLink intra_host;  // to the other ranks of the host, e.g. NVLink
+  FabricLink inter_host;  // to ranks of other hosts: the rank's own network adapter
+
+  bool operator==(const Fabric&) const = default;
 };
 
 // The ranks of one host: [first, first + count).

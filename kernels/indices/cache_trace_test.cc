@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
+#include "common/domain/testing/reuse_histograms.h"
 #include "kernels/indices/lookup_generator.h"
 
 namespace neuroshard {

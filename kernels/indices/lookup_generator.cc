@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "common/domain/row_classes.h"
+#include "common/domain/expected_lookups.h"
 #include "kernels/indices/reuse_counts.h"
 
 namespace neuroshard {

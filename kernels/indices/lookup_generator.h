@@ -39,7 +39,7 @@ struct LookupSpec {
 // (12 weighted) and 8 a sample.
 std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor);
 
-// Ids whose MeasureReuseHistogram is `histogram` (weights of the bins; need not sum to 1) up to
+// Ids whose reuse histogram is `histogram` (weights of the bins; need not sum to 1) up to
 // rounding of the number of distinct ids per bin. The batch has exactly NumLookups ids; every
 // sample has floor(pooling_factor) or one more, the longer ones at random places that are spread
 // evenly; which rows are hit and the order of the ids are random. A function of the arguments, the
@@ -51,7 +51,7 @@ std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor);
 StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& histogram);
 
 // Independent ids by the law that ExpectedCacheHits has for batches of this histogram
-// (common/domain/row_classes): most like those of PlanLookups, but a row that is hot is hot in
+// (common/domain/expected_lookups): most like those of PlanLookups, but a row that is hot is hot in
 // every batch of the table. `batch` says which; those of one spec differ in nothing else.
 StatusOr<LookupPlan> PlanIndependentLookups(const LookupSpec& spec, const ReuseHistogram& histogram,
                                             std::int64_t batch);

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "common/domain/testing/reuse_histograms.h"
+
 namespace neuroshard {
 namespace {
 

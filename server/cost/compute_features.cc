@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cmath>
 
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
 #include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {

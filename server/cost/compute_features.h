@@ -45,8 +45,8 @@ std::optional<std::size_t> ComputeFeatureIndex(std::string_view name);
 //   unpooled             1 for pooling mode "none", else 0
 //   fused_uvm            1 for the kernel, else 0; so fused_uvm_caching
 //   log_missed_rows      ln1 M, M the distinct rows that a batch fetches from host memory, expected
-//                        (common/domain/cache_hit_rate): all of fused_uvm, those that the cache of
-//                        fused_uvm_caching misses; 0 where rows are in device memory
+//                        (common/domain/expected_lookups): all of fused_uvm, those that the cache
+//                        of fused_uvm_caching misses; 0 where rows are in device memory
 //   log_missed_bytes     ln1 (M d e)
 //   log_missed_pages     ln1 of the blocks of 64 KiB that these rows are in, expected: what one
 //                        fault maps of a CPU's host memory (kernels/cpu/host_table.h)

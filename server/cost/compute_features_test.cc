@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
 
 namespace neuroshard {
 namespace {

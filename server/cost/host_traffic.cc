@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
 #include "common/domain/memory_use.h"
 #include "server/cost/compute_features.h"
 #include "server/cost/input_dist.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/hash.h"
-#include "common/domain/hottest_row_block.h"
+#include "common/domain/expected_lookups.h"
 #include "common/domain/memory_use.h"
 
 namespace neuroshard {

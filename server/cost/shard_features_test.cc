@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/domain/hottest_row_block.h"
+#include "common/domain/expected_lookups.h"
+#include "common/domain/testing/reuse_histograms.h"
 
 namespace neuroshard {
 namespace {

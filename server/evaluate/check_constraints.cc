@@ -10,9 +10,9 @@
 #include <unordered_map>
 
 #include "common/base/bytes.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/list_text.h"
@@ -24,9 +24,8 @@ bool Names(const std::vector<int>& ascending, int value) {
   return std::binary_search(ascending.begin(), ascending.end(), value);
 }
 
-template <typename E>
-bool Lists(const std::vector<E>& words, E word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+bool Lists(const std::vector<ShardingType>& types, ShardingType type) {
+  return std::find(types.begin(), types.end(), type) != types.end();
 }
 
 // Which demand; its path is made only when there is something to say.
@@ -101,7 +100,7 @@ class ConstraintChecker {
       const TableRule& rule = constraints_.tables[r];
       types_named = types_named || !rule.sharding_types.empty();
       CheckType(first, rule.sharding_types, DemandName{"sharding_types", r});
-      if (!rule.compute_kernels.empty() && !Lists(rule.compute_kernels, plan.compute_kernel)) {
+      if (!rule.compute_kernels.empty() && !rule.lists(plan.compute_kernel)) {
         AddToTable(
             first, "compute_kernel",
             fmt::format("must be one of {} ({}), got {}", ListText(rule.compute_kernels),

@@ -4,7 +4,7 @@
 
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/testing/lay_out_table.h"
-#include "server/evaluate/violation_is.h"
+#include "server/evaluate/testing/violation_is.h"
 
 namespace neuroshard {
 namespace {

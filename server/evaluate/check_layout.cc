@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string_view>
@@ -15,6 +16,34 @@
 
 namespace neuroshard {
 namespace {
+
+// A range of at least `least` (0 or 1) of [0, whole). The comparisons are arranged so that no sum
+// of two values of the plan is ever formed.
+bool CheckRange(std::int64_t offset, std::int64_t size, std::int64_t least, std::int64_t whole,
+                const char* offset_name, const char* size_name, ShardPosition position,
+                Violations& violations) {
+  bool ok = true;
+  const auto add = [&](const char* field, std::string description) {
+    violations.Add(
+        fmt::format("plan.tables[{}].shards[{}].{}", position.table, position.shard, field),
+        std::move(description));
+  };
+  if (offset < 0 || offset > whole - least) {
+    add(offset_name,
+        fmt::format("must be in [0, {}{}, got {}", whole, least == 0 ? "]" : ")", offset));
+    ok = false;
+  }
+  if (size < least || size > whole) {
+    add(size_name, fmt::format("must be in [{}, {}], got {}", least, whole, size));
+    ok = false;
+  }
+  if (ok && offset > whole - size) {
+    add(size_name, fmt::format("must be at most {} at {} {} of a table with {}, got {}",
+                               whole - offset, offset_name, offset, whole, size));
+    ok = false;
+  }
+  return ok;
+}
 
 class LayoutChecker {
  public:
@@ -51,16 +80,14 @@ class LayoutChecker {
     const ComputeKernel kernel = plan_.compute_kernel;
     const MemoryTier tier =
         type_ == ShardingType::kDataParallel ? MemoryTier::kDevice : TierOf(kernel);
-    const auto lacks = [&](const char* what) {
-      violations_.Add(path_ + ".compute_kernel",
-                      fmt::format("must be {}, since the topology states no {}, got {}",
-                                  ToText(KernelOf(type_)), what, ToText(kernel)));
-    };
-    if (tier == MemoryTier::kHost && topology_.host_memory_bytes.empty()) {
-      lacks("memory of hosts (host_memory_bytes)");
-    } else if (tier == MemoryTier::kSsd && topology_.ssd_bytes.empty()) {
-      lacks("SSDs of hosts (ssd_bytes)");
-    } else if (tier == MemoryTier::kDevice && kernel != KernelOf(type_)) {
+    for (const SharedMemory& memory : kSharedMemories) {
+      if (memory.tier != tier || !(topology_.*memory.of_hosts).empty()) continue;
+      violations_.Add(
+          path_ + ".compute_kernel",
+          fmt::format("must be {}, since the topology states no {} of hosts ({}), got {}",
+                      ToText(KernelOf(type_)), memory.name, memory.field, ToText(kernel)));
+    }
+    if (tier == MemoryTier::kDevice && kernel != KernelOf(type_)) {
       violations_.Add(path_ + ".compute_kernel",
                       fmt::format("must be {} with {}, got {}", ToText(KernelOf(type_)),
                                   ToText(type_), ToText(kernel)));
@@ -252,10 +279,7 @@ class LayoutChecker {
   }
 
   const HostRanks& HostOf(int rank) const {
-    const auto after =
-        std::upper_bound(hosts_.begin(), hosts_.end(), rank,
-                         [](int r, const HostRanks& host) { return r < host.first; });
-    return *(after - 1);
+    return *(std::ranges::upper_bound(hosts_, rank, {}, &HostRanks::first) - 1);
   }
 
   void Add(std::size_t s, const char* field, std::string description) {
@@ -275,6 +299,20 @@ class LayoutChecker {
 };
 
 }  // namespace
+
+bool CheckShardRange(const Table& table, ShardingType type, const Shard& shard, int num_ranks,
+                     ShardPosition position, Violations& violations) {
+  const bool rows_ok = CheckRange(shard.row_offset, shard.rows, CutsRows(type) ? 0 : 1,
+                                  table.num_embeddings, "row_offset", "rows", position, violations);
+  const bool cols_ok = CheckRange(shard.col_offset, shard.cols, 1, table.embedding_dim,
+                                  "col_offset", "cols", position, violations);
+  const bool rank_ok = shard.rank >= 0 && shard.rank < num_ranks;
+  if (!rank_ok) {
+    violations.Add(fmt::format("plan.tables[{}].shards[{}].rank", position.table, position.shard),
+                   fmt::format("must be in [0, {}), got {}", num_ranks, shard.rank));
+  }
+  return rows_ok && cols_ok && rank_ok;
+}
 
 void CheckLayout(const Table& table, const TablePlan& plan, const std::vector<HostRanks>& hosts,
                  const Topology& topology, const RowCut& cut, const std::string& path,

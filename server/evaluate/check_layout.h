@@ -1,8 +1,8 @@
-// Check of a table's shards against its sharding type, and of unpooled tables against what TorchRec
-// runs.
+// Check of a table's shards: whether they lie in it, keep to its sharding type, and are what
+// TorchRec runs of unpooled tables.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -14,6 +14,19 @@
 #include "common/domain/topology.h"
 
 namespace neuroshard {
+
+// Position of a shard in a plan; its path is made only for a violation.
+struct ShardPosition {
+  std::size_t table = 0;  // in Plan::tables
+  std::size_t shard = 0;  // in TablePlan::shards
+};
+
+// Adds a violation, under "plan.tables[3].shards[0]", for every range of `shard` that is empty or
+// leaves `table`, and for a rank outside [0, num_ranks). A shard of a type that cuts rows may have
+// none of them. Returns whether there was no violation. Any values are fine. The part of legality
+// that pricing needs too.
+bool CheckShardRange(const Table& table, ShardingType type, const Shard& shard, int num_ranks,
+                     ShardPosition position, Violations& violations);
 
 // Adds every breach of common/domain/shard_layout.h, with paths under `path`
 // ("plan.tables[3].shards[0].rows"): kernel and load factor, order and number of shards, columns

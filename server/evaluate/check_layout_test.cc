@@ -8,7 +8,7 @@
 #include "common/base/random.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/evaluate/violation_is.h"
+#include "server/evaluate/testing/violation_is.h"
 #include "tests/support/random_plan.h"
 
 namespace neuroshard {

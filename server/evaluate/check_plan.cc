@@ -12,7 +12,6 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/check_constraints.h"
 #include "server/evaluate/check_layout.h"
-#include "server/evaluate/resolved_shards.h"
 #include "server/evaluate/rules/row_cuts.h"
 
 namespace neuroshard {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "server/evaluate/violation_is.h"
+#include "server/evaluate/testing/violation_is.h"
 
 namespace neuroshard {
 namespace {

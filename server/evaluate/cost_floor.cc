@@ -229,13 +229,6 @@ bool MayBeOffDevice(const ShardFeatures& shard) {
   return shard.layout.type != ShardingType::kDataParallel;
 }
 
-// Rows and optimizer state of a shard in device memory; what else it takes depends on the batch.
-std::int64_t RowBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
-                      std::int64_t rows, std::int64_t cols) {
-  const MemoryUse use = ShardMemory(request, table, layout, rows, cols);
-  return use.row_bytes();
-}
-
 // `fused_ms` are the prices of the list's shards.
 std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, std::span<const double> fused_ms,
                                          ShardPricer& pricer) {
@@ -266,15 +259,17 @@ TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules
   const TableRules& of_table = rules.of(index);
   const ProbeList list(table, rules, index);
   const std::span<const double> prices = pricer.Price(list.shards());
-  const bool fits_whole =
-      RowBytes(request, table, {}, table.num_embeddings, table.embedding_dim) <= device_bytes;
+  // By the rows alone: what else a shard takes of a device depends on the batch.
+  const auto fits = [&](const ShardLayout& layout, std::int64_t rows, std::int64_t cols) {
+    return ShardMemory(request, table, layout, rows, cols).row_bytes() <= device_bytes;
+  };
+  const bool fits_whole = fits({}, table.num_embeddings, table.embedding_dim);
   TableFloors floors;
   floors.on_device = FloorsOf(list, prices, [&](std::size_t i) {
     const ShardFeatures& shard = list.shards()[i];
     return of_table.device_types.contains(shard.layout.type) &&
            ((fits_whole && shard.layout.kernel == ComputeKernel::kFused) ||
-            RowBytes(request, table, shard.layout, shard.rows, list.probes()[i].least_cols) <=
-                device_bytes);
+            fits(shard.layout, shard.rows, list.probes()[i].least_cols));
   });
   if (!off_device) return floors;
   floors.off_device =

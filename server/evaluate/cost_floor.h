@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/domain/plan_request.h"
+#include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/residency.h"
-#include "server/evaluate/shard_price.h"
 
 namespace neuroshard {
 
@@ -53,9 +53,7 @@ struct TableFloors {
 // Those of `all` that no other one is below in both respects, ascending by the first one.
 template <typename T>
 std::vector<T> LowestOf(std::vector<T> all, double T::*first, double T::*second) {
-  std::sort(all.begin(), all.end(), [=](const T& a, const T& b) {
-    return std::pair(a.*first, a.*second) < std::pair(b.*first, b.*second);
-  });
+  std::ranges::sort(all, {}, [=](const T& one) { return std::pair(one.*first, one.*second); });
   std::vector<T> lowest;
   for (const T& one : all) {
     if (lowest.empty() || one.*second < lowest.back().*second) lowest.push_back(one);

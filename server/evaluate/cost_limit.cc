@@ -10,7 +10,6 @@
 #include "common/base/positions.h"
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/rules/demands.h"
-#include "server/evaluate/rules/minimal_set.h"
 
 namespace neuroshard {
 namespace {
@@ -29,8 +28,7 @@ PlanRequest WithDemands(const PlanRequest& request, const Demands& demands,
                         const DemandList& dropped) {
   DemandList kept;
   const DemandList all = Positions(demands.size());
-  std::set_difference(all.begin(), all.end(), dropped.begin(), dropped.end(),
-                      std::back_inserter(kept));
+  std::ranges::set_difference(all, dropped, std::back_inserter(kept));
   PlanRequest demanding = demands.With(kept);
   PlanRequest with = request;
   with.topology = std::move(demanding.topology);

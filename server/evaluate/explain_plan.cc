@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <map>
 #include <span>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
-#include "server/evaluate/placement_batch.h"
+#include "server/cost/shard_features.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/relayouts.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/evaluate/shard_shapes.h"
 
 namespace neuroshard {
 namespace {
@@ -22,6 +25,116 @@ namespace {
 constexpr std::size_t kMaxTables = 64;
 constexpr std::size_t kMaxRankCosts = 8'000'000;
 constexpr std::size_t kLayoutsOfTable = 64;  // about as many as RelayoutFinder proposes
+
+// Representations of the shards of many tables, each distinct shape once: add all shapes with Note,
+// then call Represent once. Shapes are referred to by the number that Note returned.
+class ShardShapes {
+ public:
+  // `table` is the caller's number for the table; one table, one number.
+  std::size_t Note(int table, const Table& of, const ShardLayout& layout, const Shard& shard) {
+    const auto [at, is_new] =
+        number_of_.emplace(Shape(table, layout.type, layout.kernel, layout.row_shards,
+                                 layout.cache_load_factor, shard.rows, shard.cols),
+                           features_.size());
+    if (is_new) features_.push_back(FeaturesOf(of, layout, shard.rows, shard.cols));
+    return at->second;
+  }
+
+  void Represent(const BoundCostModel& model) {
+    width_ = static_cast<std::size_t>(model.representation_width());
+    phi_.resize(features_.size() * width_);
+    loads_.resize(features_.size());
+    if (!features_.empty()) model.Represent(features_, phi_, loads_);
+  }
+
+  std::span<const float> Phi(std::size_t shape) const {
+    return std::span(phi_).subspan(shape * width_, width_);
+  }
+  const CommLoad& Load(std::size_t shape) const { return loads_[shape]; }
+
+ private:
+  using Shape =
+      std::tuple<int, ShardingType, ComputeKernel, int, double, std::int64_t, std::int64_t>;
+
+  std::map<Shape, std::size_t> number_of_;
+  std::vector<ShardFeatures> features_;
+  std::size_t width_ = 0;
+  std::vector<float> phi_;
+  std::vector<CommLoad> loads_;
+};
+
+// Runs the head on sums of phi, one for each of the ranks.
+std::vector<float> ComputeMs(const BoundCostModel& model, std::span<const float> sums,
+                             const std::vector<std::size_t>& ranks) {
+  if (ranks.empty()) return {};
+  std::vector<int> kinds;
+  for (const std::size_t rank : ranks) kinds.push_back(model.kind(rank));
+  std::vector<ComputeCost> costs(ranks.size());
+  model.ComputeCosts(sums, costs, kinds);
+  std::vector<float> ms;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ms.push_back(costs[i].total_ms * model.compute_scale(ranks[i]));
+  }
+  return ms;
+}
+
+// Placements that differ from each other in a few shards, priced together: the head runs only on
+// ranks that change, for all of them at once.
+class PlacementBatch {
+ public:
+  explicit PlacementBatch(const BoundCostModel& model) : model_(model) {}
+
+  // Begins a placement with what the ranks cost to compute and their loads, one of each a rank.
+  void Begin(std::span<const float> compute_ms, std::span<const CommLoad> loads) {
+    begin_ = compute_ms_.size();
+    row_of_rank_.clear();
+    compute_ms_.insert(compute_ms_.end(), compute_ms.begin(), compute_ms.end());
+    ShardKinds& kinds = kinds_.emplace_back();
+    for (const CommLoad& load : loads) {
+      forward_.push_back(load.forward);
+      backward_.push_back(load.backward);
+      kinds |= load.kinds;
+    }
+  }
+
+  // Adds a shard to the placement begun last. `held` is the rank's sum of phi in Begin's
+  // placement, all zero for an empty rank.
+  void Add(std::size_t rank, std::span<const float> held, std::span<const float> phi,
+           const CommLoad& load) {
+    const auto [at, is_new] = row_of_rank_.emplace(rank, cells_.size());
+    const std::size_t cell = begin_ + rank;
+    if (is_new) {
+      cells_.push_back(cell);
+      ranks_.push_back(rank);
+      sums_.insert(sums_.end(), held.begin(), held.end());
+    }
+    float* sum = sums_.data() + at->second * phi.size();
+    for (std::size_t w = 0; w < phi.size(); ++w) sum[w] += phi[w];
+    forward_[cell] += load.forward;
+    backward_[cell] += load.backward;
+    kinds_.back() |= load.kinds;
+  }
+
+  // In the order of Begin.
+  void Price(PlacementPrices& prices) {
+    const std::vector<float> changed_ms = ComputeMs(model_, sums_, ranks_);
+    for (std::size_t i = 0; i < cells_.size(); ++i) compute_ms_[cells_[i]] = changed_ms[i];
+    PricePlacements(model_, compute_ms_, forward_, backward_, prices, kinds_);
+  }
+
+ private:
+  const BoundCostModel& model_;
+  std::vector<float> compute_ms_;  // [placement, rank], like the loads
+  std::vector<float> forward_;
+  std::vector<float> backward_;
+  std::vector<ShardKinds> kinds_;   // by placement
+  std::size_t begin_ = 0;           // of the placement begun last
+  std::vector<float> sums_;         // [changed cells, width of phi]
+  std::vector<std::size_t> cells_;  // positions in compute_ms_
+  std::vector<std::size_t> ranks_;  // and their ranks
+  // By rank, of the placement begun last: its row in sums_.
+  std::unordered_map<std::size_t, std::size_t> row_of_rank_;
+};
 
 class Explainer {
  public:
@@ -39,9 +152,7 @@ class Explainer {
         held_(num_ranks_),
         phi_(num_ranks_ * width_),
         loads_(num_ranks_),
-        holds_(num_ranks_),
         compute_ms_(num_ranks_) {
-    for (std::size_t rank = 0; rank < num_ranks_; ++rank) all_ranks_.push_back(rank);
     AddUp();
   }
 
@@ -76,13 +187,12 @@ class Explainer {
         by_size.begin() + static_cast<std::ptrdiff_t>(std::min((most + 1) / 2, by_size.size())));
     std::vector<std::size_t> others(by_size.begin() + static_cast<std::ptrdiff_t>(chosen.size()),
                                     by_size.end());
-    std::stable_sort(others.begin(), others.end(), [&](std::size_t a, std::size_t b) {
-      return CostliestRankMs(a, cost) > CostliestRankMs(b, cost);
-    });
+    std::ranges::stable_sort(others, std::ranges::greater(),
+                             [&](std::size_t e) { return CostliestRankMs(e, cost); });
     if (others.size() > most - chosen.size()) others.resize(most - chosen.size());
     chosen.insert(chosen.end(), others.begin(), others.end());
-    std::stable_sort(chosen.begin(), chosen.end(),
-                     [&](std::size_t a, std::size_t b) { return WeightBytes(a) > WeightBytes(b); });
+    std::ranges::stable_sort(chosen, std::ranges::greater(),
+                             [&](std::size_t e) { return WeightBytes(e); });
     return chosen;
   }
 
@@ -101,58 +211,45 @@ class Explainer {
   }
 
   void AddUp() {
-    std::vector<std::vector<std::size_t>> shape_of(plan_.tables.size());
     for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
       const ShardLayout layout = LayoutOf(plan_.tables[e], rules_.row_cut(TableIndex(e)));
       for (const Shard& shard : plan_.tables[e].shards) {
-        shape_of[e].push_back(
-            shapes_.Note(TableIndex(e), TableOf(e), layout, shard.rows, shard.cols));
+        held_[static_cast<std::size_t>(shard.rank)].push_back(
+            {e, shapes_.Note(TableIndex(e), TableOf(e), layout, shard)});
       }
     }
     shapes_.Represent(model_);
-    for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
-      for (std::size_t s = 0; s < shape_of[e].size(); ++s) {
-        const std::size_t rank = static_cast<std::size_t>(plan_.tables[e].shards[s].rank);
-        held_[rank].push_back({e, shape_of[e][s]});
-      }
-    }
-    for (std::size_t rank = 0; rank < num_ranks_; ++rank) AddUpRank(rank, kNoEntry);
-    ComputeRanks(all_ranks_);
+    AddUpRanks(Positions(num_ranks_), kNoEntry);
   }
 
-  // Sums what the rank holds anew, since floats do not subtract exactly; without one entry.
-  void AddUpRank(std::size_t rank, std::size_t without) {
-    const std::span<float> sum = std::span(phi_).subspan(rank * width_, width_);
-    std::fill(sum.begin(), sum.end(), 0.0F);
-    loads_[rank] = {};
-    holds_[rank] = false;
-    for (const HeldShard& held : held_[rank]) {
-      if (held.entry == without) continue;
-      const std::span<const float> phi = shapes_.Phi(held.shape);
-      for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
-      loads_[rank] += shapes_.Load(held.shape);
-      holds_[rank] = true;
-    }
-  }
-
-  // Runs the head on those of the ranks that hold something; an empty rank costs nothing.
-  void ComputeRanks(const std::vector<std::size_t>& ranks) {
+  // Sums what the ranks hold anew, since floats do not subtract exactly; without one entry. And
+  // what they cost to compute, an empty rank nothing.
+  void AddUpRanks(const std::vector<std::size_t>& ranks, std::size_t without) {
     std::vector<float> sums;
     std::vector<std::size_t> holders;
     for (const std::size_t rank : ranks) {
+      const std::span<float> sum = HeldPhi(rank);
+      std::fill(sum.begin(), sum.end(), 0.0F);
+      loads_[rank] = {};
       compute_ms_[rank] = 0;
-      if (!holds_[rank]) continue;
+      bool is_empty = true;
+      for (const HeldShard& held : held_[rank]) {
+        if (held.entry == without) continue;
+        const std::span<const float> phi = shapes_.Phi(held.shape);
+        for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
+        loads_[rank] += shapes_.Load(held.shape);
+        is_empty = false;
+      }
+      if (is_empty) continue;
       holders.push_back(rank);
-      const std::span<const float> sum = std::span(phi_).subspan(rank * width_, width_);
       sums.insert(sums.end(), sum.begin(), sum.end());
     }
-    std::vector<ComputeCost> costs(holders.size());
-    std::vector<int> kinds;
-    for (const std::size_t rank : holders) kinds.push_back(model_.kind(rank));
-    if (!holders.empty()) model_.ComputeCosts(sums, costs, kinds);
-    for (std::size_t i = 0; i < holders.size(); ++i) {
-      compute_ms_[holders[i]] = costs[i].total_ms * model_.compute_scale(holders[i]);
-    }
+    const std::vector<float> ms = ComputeMs(model_, sums, holders);
+    for (std::size_t i = 0; i < holders.size(); ++i) compute_ms_[holders[i]] = ms[i];
+  }
+
+  std::span<float> HeldPhi(std::size_t rank) {
+    return std::span(phi_).subspan(rank * width_, width_);
   }
 
   TableExplanation Explain(std::size_t entry) {
@@ -160,8 +257,7 @@ class Explainer {
     std::vector<std::size_t> ranks;
     for (const Shard& shard : of.shards) ranks.push_back(static_cast<std::size_t>(shard.rank));
     SortUnique(ranks);
-    for (const std::size_t rank : ranks) AddUpRank(rank, entry);
-    ComputeRanks(ranks);
+    AddUpRanks(ranks, entry);
 
     PlacementBatch without(model_);
     without.Begin(compute_ms_, loads_);
@@ -174,8 +270,7 @@ class Explainer {
     const std::vector<Relayouts> relayouts = finder_.Find(TableIndex(entry), of, rank_cost_ms);
     PriceRelayouts(entry, relayouts);
 
-    for (const std::size_t rank : ranks) AddUpRank(rank, kNoEntry);
-    ComputeRanks(ranks);
+    AddUpRanks(ranks, kNoEntry);
     return ExplanationOf(entry, relayouts);
   }
 
@@ -183,14 +278,9 @@ class Explainer {
     ShardShapes shapes;
     std::vector<std::size_t> shape_of;  // of all shards, one after the other
     for (const Relayouts& type : relayouts) {
-      for (const std::vector<Shard>& shards : type.layouts) {
-        const ShardLayout layout =
-            LayoutIn(type.residency, type.type,
-                     LayoutOf(type.type, ComputeKernel::kFused, shards).row_shards,
-                     rules_.row_cut(TableIndex(entry)));
+      for (const auto& [layout, shards] : type.layouts) {
         for (const Shard& shard : shards) {
-          shape_of.push_back(
-              shapes.Note(TableIndex(entry), TableOf(entry), layout, shard.rows, shard.cols));
+          shape_of.push_back(shapes.Note(TableIndex(entry), TableOf(entry), layout, shard));
         }
       }
     }
@@ -198,13 +288,12 @@ class Explainer {
     PlacementBatch batch(model_);
     std::size_t next = 0;
     for (const Relayouts& type : relayouts) {
-      for (const std::vector<Shard>& shards : type.layouts) {
+      for (const PlacedTable& layout : type.layouts) {
         batch.Begin(compute_ms_, loads_);
-        for (const Shard& shard : shards) {
+        for (const Shard& shard : layout.shards) {
           const std::size_t shape = shape_of[next++];
           const std::size_t rank = static_cast<std::size_t>(shard.rank);
-          batch.Add(shard.rank, std::span(phi_).subspan(rank * width_, width_), shapes.Phi(shape),
-                    shapes.Load(shape));
+          batch.Add(rank, HeldPhi(rank), shapes.Phi(shape), shapes.Load(shape));
         }
       }
     }
@@ -222,23 +311,20 @@ class Explainer {
       alternative.sharding_type = type.type;
       alternative.num_shards = 0;
       alternative.reason = type.reason;
-      for (const std::vector<Shard>& layout : type.layouts) {
+      for (const PlacedTable& layout : type.layouts) {
         const double cost_ms = prices_.cost_ms[row++] + model_.exposed_input_dist_fixed_ms();
         if (alternative.embedding_cost_ms.has_value() &&
             cost_ms >= *alternative.embedding_cost_ms) {
           continue;
         }
         alternative.embedding_cost_ms = cost_ms;
-        alternative.num_shards = static_cast<int>(layout.size());
+        alternative.num_shards = static_cast<int>(layout.shards.size());
       }
       explanation.alternatives.push_back(std::move(alternative));
     }
-    const auto key = [](const TableAlternative& alternative) {
-      return alternative.embedding_cost_ms.value_or(std::numeric_limits<double>::infinity());
-    };
-    std::stable_sort(
-        explanation.alternatives.begin(), explanation.alternatives.end(),
-        [&](const TableAlternative& a, const TableAlternative& b) { return key(a) < key(b); });
+    std::ranges::stable_sort(explanation.alternatives, {}, [](const TableAlternative& of) {
+      return of.embedding_cost_ms.value_or(std::numeric_limits<double>::infinity());
+    });
     return explanation;
   }
 
@@ -254,11 +340,9 @@ class Explainer {
   RelayoutFinder finder_;
   ShardShapes shapes_;                        // of the plan
   std::vector<std::vector<HeldShard>> held_;  // by rank, in plan order
-  std::vector<std::size_t> all_ranks_;
   // What ranks hold now, without the table that is being explained: [rank, width] and [rank].
   std::vector<float> phi_;
   std::vector<CommLoad> loads_;
-  std::vector<bool> holds_;
   std::vector<float> compute_ms_;
   PlacementPrices prices_;
 };

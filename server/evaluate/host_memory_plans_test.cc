@@ -14,7 +14,7 @@
 #include "server/evaluate/placement_ledger.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/evaluate/violation_is.h"
+#include "server/evaluate/testing/violation_is.h"
 #include "tests/support/fake_cost_model.h"
 
 namespace neuroshard {

@@ -17,8 +17,7 @@
 #include "server/cost/shard_features.h"
 #include "server/evaluate/cost_floor.h"
 #include "server/evaluate/memory_choices.h"
-#include "server/evaluate/memory_price.h"
-#include "server/evaluate/placement_price.h"
+#include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
 
 namespace neuroshard {
@@ -63,9 +62,7 @@ struct BoundedTable {
 
 // Its cheapest floor with such a peak, which is no less than its smallest.
 double TotalWithin(const std::vector<CostFloor>& floors, double peak_ms) {
-  const auto above =
-      std::upper_bound(floors.begin(), floors.end(), peak_ms,
-                       [](double peak, const CostFloor& floor) { return peak < floor.peak_ms; });
+  const auto above = std::ranges::upper_bound(floors, peak_ms, {}, &CostFloor::peak_ms);
   return above == floors.begin() ? above->total_ms : (above - 1)->total_ms;
 }
 
@@ -151,7 +148,7 @@ class CostCheck {
       for (const RankSet* other : sets) {
         if (set == nullptr || other == nullptr) continue;
         const auto& ranks = other->ranks();
-        if (std::all_of(ranks.begin(), ranks.end(), [&](int r) { return set->contains(r); })) {
+        if (std::ranges::all_of(ranks, [&](int r) { return set->contains(r); })) {
           within.insert(other);
         }
       }
@@ -219,9 +216,8 @@ class CostCheck {
     Fits(high_ms);
     const std::vector<bool> on_every_rank = takes_every_rank_;
     Fits(low_ms);
-    const auto pushed =
-        std::find_if(by_other_peak_.begin(), by_other_peak_.end(),
-                     [&](std::size_t i) { return takes_every_rank_[i] && !on_every_rank[i]; });
+    const auto pushed = std::ranges::find_if(
+        by_other_peak_, [&](std::size_t i) { return takes_every_rank_[i] && !on_every_rank[i]; });
     obstacle_ = {};
     if (pushed != by_other_peak_.end()) {
       obstacle_ = {*pushed, tables_[*pushed].some_ranks_peak_ms};
@@ -284,8 +280,7 @@ LowerBound BoundOfFloors(const PlanRequest& request, const CompiledRules& rules,
   }
   std::string scope = fmt::format(
       "all plans of the allowed sharding types on the allowed ranks{}, even where shards that fit "
-      "a "
-      "device each break {} or constraints on several tables",
+      "a device each break {} or constraints on several tables",
       counts_memory ? " whose tables fit into the memory of all devices together, with offload and "
                       "key_value where rules list them"
                     : "",
@@ -356,9 +351,8 @@ struct SpreadTables {
          {ShardingType::kGridShard, of_host},
          {ShardingType::kRowWiseSubset, 2},
          {ShardingType::kDataParallel, rules.num_ranks()}}};
-    const auto [type, shards] = *std::find_if(others.begin(), others.end(), [&](const auto& other) {
-      return of.types.contains(other.first);
-    });
+    const auto [type, shards] = *std::ranges::find_if(
+        others, [&](const auto& other) { return of.types.contains(other.first); });
     const int row_shards = CutsRows(type) ? shards : 1;
     return {LayoutIn(residency, type, row_shards), shards};
   }
@@ -376,9 +370,7 @@ LowerBound BoundOfWholeTables(const PlanRequest& request, const CompiledRules& r
   }
   std::vector<ComputeCost> compute(static_cast<std::size_t>(most_ranks));
   model.ComputeCosts(sums, compute);
-  const auto least = std::min_element(
-      compute.begin(), compute.end(),
-      [](const ComputeCost& a, const ComputeCost& b) { return a.total_ms < b.total_ms; });
+  const auto least = std::ranges::min_element(compute, {}, &ComputeCost::total_ms);
   float fastest = model.compute_scale(0);
   for (std::size_t r = 1; r < static_cast<std::size_t>(model.num_ranks()); ++r) {
     fastest = std::min(fastest, model.compute_scale(r));
@@ -452,7 +444,7 @@ bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
 }
 
 bool OnlyWholeTables(const CompiledRules& rules) {
-  return std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& table) {
+  return std::ranges::all_of(rules.tables(), [](const TableRules& table) {
     return table.types == TypeSet{ShardingType::kTableWise};
   });
 }

@@ -1,4 +1,5 @@
-// Where the rows of tables may be, what that costs at least and what it takes of device memory.
+// Where the rows of tables may be, what that costs at least and what it takes of device memory, and
+// the price of that memory: a lower bound's account of tables that do not all fit on the devices.
 #pragma once
 
 #include <limits>
@@ -72,5 +73,17 @@ MemoryChoices MemoryChoicesOf(const PlanRequest& request, const CompiledRules& r
 // Bytes of all devices for the rows of tables: without what is kept free, and without the ids and
 // vectors that every plan has.
 double RowCapacityBytes(const PlanRequest& request);
+
+// The Lagrange multiplier of the limit on all devices' memory together, in ms a byte: what the last
+// byte saves. 0 where everything fits at its cheapest, and where nothing fits at all. For every
+// price p >= 0, whatever this returns, what all ranks pay together is at least
+//   sum over tables of min(total_ms + p x device_bytes) - p x capacity_bytes.
+// O(tables x log(steps of the caches)).
+double PriceOfMemory(const MemoryChoices& choices, double capacity_bytes);
+
+// The floors of a table whose memory has that price. What is off the device is shared by at most
+// `num_ranks`.
+std::vector<CostFloor> FloorsAtPrice(const TableChoices& table, const CacheCurve& caches,
+                                     double ms_per_byte, int num_ranks);
 
 }  // namespace neuroshard

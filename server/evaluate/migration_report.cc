@@ -4,15 +4,10 @@
 #include <cmath>
 #include <cstddef>
 
+#include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 
 namespace neuroshard {
-namespace {
-
-constexpr double kSaturated = 0x1.0p60;
-
-}  // namespace
 
 PreviousPlacement::PreviousPlacement(const PlanRequest& request)
     : request_(request),
@@ -35,6 +30,7 @@ std::int64_t PreviousPlacement::MovedBytes(int table, ComputeKernel kernel,
   const double cells =
       ChangesMemory(this->kernel(table), kernel) ? Cells(shard) : held.MissingCells(shard);
   const double bytes = cells * static_cast<double>(ElementBytes(of.weight_dtype));
+  constexpr double kSaturated = 0x1.0p60;
   return std::llround(std::min(bytes, kSaturated));
 }
 
@@ -42,18 +38,16 @@ MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan) {
   const PreviousPlacement previous(request);
   const std::vector<int> table_of = TablesOf(plan, request.tables);
   const TableNames names(request.tables);
-  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
   MigrationReport report;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     if (table_of[t] < 0) continue;
     std::int64_t bytes = 0;
     for (const Shard& shard : plan.tables[t].shards) {
-      bytes = std::min(kMaxBytes, bytes + previous.MovedBytes(
-                                              table_of[t], plan.tables[t].compute_kernel, shard));
+      AddBytes(bytes, previous.MovedBytes(table_of[t], plan.tables[t].compute_kernel, shard));
     }
     if (bytes == 0) continue;
     report.tables.push_back({names.ReferenceTo(table_of[t]), bytes});
-    report.moved_bytes = std::min(kMaxBytes, report.moved_bytes + bytes);
+    AddBytes(report.moved_bytes, bytes);
   }
   return report;
 }

@@ -1,12 +1,10 @@
-#include "server/evaluate/plan_intervals.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "common/base/random.h"
-#include "common/domain/total_interval.h"
+#include "common/domain/plan_cost.h"
 #include "server/evaluate/price_plan.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/unsure_cost_model.h"

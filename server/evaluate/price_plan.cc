@@ -1,16 +1,72 @@
 #include "server/evaluate/price_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "server/evaluate/placement_price.h"
-#include "server/evaluate/resolved_shards.h"
+#include "common/base/violations.h"
+#include "common/domain/memory_use.h"
+#include "common/domain/shard_layout.h"
+#include "common/domain/table_names.h"
+#include "server/cost/shard_features.h"
+#include "server/evaluate/check_layout.h"
+#include "server/evaluate/rules/row_cuts.h"
 
 namespace neuroshard {
 namespace {
+
+// Points into the request and the plan.
+struct ResolvedShard {
+  const Table* table;
+  ShardLayout layout;
+  const Shard* shard;
+};
+
+// In plan order. INVALID_ARGUMENT, with all violations: unknown tables, shards outside their table,
+// ranks that do not exist.
+StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, const Plan& plan) {
+  const std::vector<int> table_of = TablesOf(plan, request.tables);
+  const RowCuts row_cuts(request);
+  std::vector<ResolvedShard> resolved;
+  Violations violations;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& table_plan = plan.tables[t];
+    if (table_of[t] < 0) {
+      violations.Add(
+          fmt::format("plan.tables[{}].name", t),
+          TableNames(request.tables).WhyUnresolved(FullName(table_plan.module, table_plan.name)));
+      continue;
+    }
+    const Table& table = request.tables[static_cast<std::size_t>(table_of[t])];
+    const ShardLayout layout = LayoutOf(table_plan, row_cuts.of(table_of[t]));
+    for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
+      const Shard& shard = table_plan.shards[s];
+      if (CheckShardRange(table, layout.type, shard, request.topology.num_ranks(), {t, s},
+                          violations)) {
+        resolved.push_back({&table, layout, &shard});
+      }
+    }
+  }
+  if (!violations.empty()) return violations.ToStatus();
+  return resolved;
+}
+
+// The features of each rank's shards, in the order of `shards`.
+std::vector<std::vector<ShardFeatures>> FeaturesByRank(const std::vector<ResolvedShard>& shards,
+                                                       int num_ranks) {
+  std::vector<std::vector<ShardFeatures>> of_ranks(static_cast<std::size_t>(num_ranks));
+  for (const ResolvedShard& s : shards) {
+    of_ranks[static_cast<std::size_t>(s.shard->rank)].push_back(
+        FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
+  }
+  return of_ranks;
+}
 
 // What tables take of a memory that the ranks of a host share.
 std::vector<HostMemoryUse> UseOf(const SharedMemory& memory, const Topology& topology,
@@ -41,7 +97,117 @@ void AddInputDist(const InputDist& input_dist, std::span<const ShardFeatures> sh
   if (input_dist.exposed()) rank.compute_ms -= ms;
 }
 
+CostInterval Scaled(const CostInterval& interval, double scale) {
+  return {interval.low_ms * scale, interval.high_ms * scale};
+}
+
+void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
+                         const BoundCostModel& model, PlanCost& cost) {
+  std::vector<std::size_t> busy;  // ranks that hold something
+  std::vector<std::vector<ShardFeatures>> shards_of_busy;
+  std::vector<ComputeCost> costs;
+  std::vector<int> kinds;
+  for (std::size_t r = 0; r < shards.size(); ++r) {
+    if (shards[r].empty()) continue;
+    const RankCost& rank = cost.ranks[r];
+    busy.push_back(r);
+    kinds.push_back(model.kind(r));
+    shards_of_busy.push_back(std::move(shards[r]));
+    const ComputeCost of_rank = {static_cast<float>(rank.compute_ms),
+                                 static_cast<float>(rank.forward_compute_ms.value_or(0)),
+                                 static_cast<float>(rank.backward_compute_ms.value_or(0))};
+    costs.push_back(of_rank * (1 / model.compute_scale(r)));  // the model's intervals know no ranks
+  }
+  const std::vector<ComputeInterval> intervals =
+      model.ComputeIntervals(shards_of_busy, costs, kinds);
+  if (!busy.empty() && intervals.empty()) return;  // the model does not say
+  assert(intervals.size() == busy.size());
+  const bool splits = model.properties().splits_compute;
+  for (RankCost& rank : cost.ranks) {
+    rank.intervals.compute = CostInterval{};
+    if (!splits) continue;
+    rank.intervals.forward_compute = CostInterval{};
+    rank.intervals.backward_compute = CostInterval{};
+  }
+  for (std::size_t i = 0; i < busy.size(); ++i) {
+    RankIntervals& of_rank = cost.ranks[busy[i]].intervals;
+    const double scale = model.compute_scale(busy[i]);
+    of_rank.compute = Scaled(intervals[i].total, scale);
+    if (intervals[i].forward) of_rank.forward_compute = Scaled(*intervals[i].forward, scale);
+    if (intervals[i].backward) of_rank.backward_compute = Scaled(*intervals[i].backward, scale);
+  }
+}
+
+void AddCommIntervals(const std::vector<std::vector<ShardFeatures>>& shards,
+                      const BoundCostModel& model, PlanCost& cost) {
+  std::vector<RankComm> ranks(shards.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (const ShardFeatures& shard : shards[r]) ranks[r].load += model.comm().Load(shard);
+    const RankCost& rank = cost.ranks[r];
+    ranks[r].start_offset_ms = rank.start_offset_ms;
+    ranks[r].forward_ms = rank.forward_comm_ms;
+    ranks[r].backward_ms = rank.backward_comm_ms;
+  }
+  const std::vector<CommInterval> intervals = model.comm().Intervals(ranks);
+  if (intervals.empty()) return;
+  assert(intervals.size() == ranks.size());
+  for (std::size_t r = 0; r < intervals.size(); ++r) {
+    cost.ranks[r].intervals.forward_comm = intervals[r].forward;
+    cost.ranks[r].intervals.backward_comm = intervals[r].backward;
+  }
+}
+
+void AddInputDistIntervals(const BoundCostModel& model, PlanCost& cost) {
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    RankCost& rank = cost.ranks[r];
+    const auto& input_dist = model.input_dist(model.kind(r));
+    if (!input_dist || !rank.input_dist_ms) continue;
+    rank.intervals.input_dist = input_dist->Interval(*rank.input_dist_ms);
+  }
+}
+
 }  // namespace
+
+void PricePlacements(const BoundCostModel& model, std::span<const float> compute_ms,
+                     std::span<const float> forward_loads, std::span<const float> backward_loads,
+                     PlacementPrices& prices, std::span<const ShardKinds> kinds) {
+  const std::size_t ranks = static_cast<std::size_t>(model.num_ranks());
+  const std::size_t cells = compute_ms.size();
+  prices.backward_comm_ms.resize(cells);
+  prices.start_offset_ms.resize(cells);
+  prices.forward_comm_ms.resize(cells);
+  prices.cost_ms.resize(cells / ranks);
+  if (cells == 0) return;
+
+  const auto add_setup = [&](float CommSetup::*stage, std::vector<float>& cost_ms) {
+    for (std::size_t p = 0; p < kinds.size(); ++p) {
+      const float setup_ms = model.comm().SetupOf(kinds[p]).*stage;
+      for (std::size_t i = p * ranks; i < (p + 1) * ranks; ++i) {
+        cost_ms[i] = std::max(0.0F, cost_ms[i] + setup_ms);
+      }
+    }
+  };
+  model.comm().BackwardCosts(backward_loads, prices.backward_comm_ms);
+  add_setup(&CommSetup::backward_ms, prices.backward_comm_ms);
+  for (std::size_t begin = 0; begin < cells; begin += ranks) {
+    float first = compute_ms[begin] + prices.backward_comm_ms[begin];
+    for (std::size_t i = begin; i < begin + ranks; ++i) {
+      prices.start_offset_ms[i] = compute_ms[i] + prices.backward_comm_ms[i];
+      first = std::min(first, prices.start_offset_ms[i]);
+    }
+    for (std::size_t i = begin; i < begin + ranks; ++i) prices.start_offset_ms[i] -= first;
+  }
+  model.comm().ForwardCosts(forward_loads, prices.start_offset_ms, prices.forward_comm_ms);
+  add_setup(&CommSetup::forward_ms, prices.forward_comm_ms);
+  for (std::size_t begin = 0; begin < cells; begin += ranks) {
+    double cost_ms = 0;
+    for (std::size_t i = begin; i < begin + ranks; ++i) {
+      cost_ms = std::max(cost_ms, static_cast<double>(compute_ms[i]) + prices.backward_comm_ms[i] +
+                                      prices.forward_comm_ms[i]);
+    }
+    prices.cost_ms[begin / ranks] = cost_ms;
+  }
+}
 
 StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
                              const BoundCostModel& model) {
@@ -94,6 +260,48 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     rank.memory.reserve_bytes = ReserveBytes(request.memory, rank.capacity_bytes);
   }
   return cost;
+}
+
+Status AddIntervals(const PlanRequest& request, const Plan& plan, const BoundCostModel& model,
+                    PlanCost& cost) {
+  const double coverage = model.properties().interval_coverage;
+  if (coverage == 0) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> resolved, ResolveShards(request, plan));
+  std::vector<std::vector<ShardFeatures>> shards = FeaturesByRank(resolved, model.num_ranks());
+  AddCommIntervals(shards, model, cost);
+  AddComputeIntervals(std::move(shards), model, cost);
+  AddInputDistIntervals(model, cost);
+  for (RankCost& rank : cost.ranks) rank.intervals.total = TotalInterval(rank);
+  cost.interval_coverage = coverage;
+  cost.interval = EmbeddingCostInterval(cost.ranks, coverage);
+  return absl::OkStatus();
+}
+
+std::span<const double> ShardPricer::Price(std::span<const ShardFeatures> shards) {
+  const std::size_t count = shards.size();
+  phi_.resize(count * static_cast<std::size_t>(model_.representation_width()));
+  loads_.resize(count);
+  compute_.resize(count);
+  prices_.resize(count);
+  if (count == 0) return prices_;
+  model_.Represent(shards, phi_, loads_);
+  kinds_.assign(count, 0);
+  model_.ComputeCosts(phi_, compute_, kinds_);
+
+  const std::size_t ranks = static_cast<std::size_t>(model_.num_ranks());
+  const std::size_t cells = (count + ranks - 1) / ranks * ranks;
+  cells_.assign(cells, 0.0F);
+  comm_ms_.resize(cells);
+  start_offsets_ms_.assign(cells, 0.0F);
+  for (std::size_t i = 0; i < count; ++i) cells_[i] = loads_[i].backward;
+  model_.comm().BackwardCosts(cells_, comm_ms_);
+  for (std::size_t i = 0; i < count; ++i) {
+    prices_[i] = static_cast<double>(compute_[i].total_ms) + comm_ms_[i];
+    cells_[i] = loads_[i].forward;
+  }
+  model_.comm().ForwardCosts(cells_, start_offsets_ms_, comm_ms_);
+  for (std::size_t i = 0; i < count; ++i) prices_[i] += comm_ms_[i];
+  return prices_;
 }
 
 }  // namespace neuroshard

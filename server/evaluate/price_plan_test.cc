@@ -6,10 +6,10 @@
 #include <cmath>
 #include <string>
 
-#include "common/domain/hottest_row_block.h"
+#include "common/domain/expected_lookups.h"
+#include "common/domain/testing/reuse_histograms.h"
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/cost/shard_features.h"
-#include "server/evaluate/placement_price.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/status_matchers.h"
 

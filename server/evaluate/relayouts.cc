@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "common/base/positions.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/lay_out.h"
-#include "server/evaluate/rules/type_obstacle.h"
+#include "server/evaluate/rules/demands.h"
 
 namespace neuroshard {
 namespace {
@@ -46,7 +46,61 @@ std::vector<std::vector<Block>> ColumnSlices(const Table& table, const TableRule
   return all;
 }
 
+// The table, those that share its ranks or hosts and the unpooled tables that decide the width of
+// its column blocks, ascending.
+std::vector<int> Company(const PlanRequest& request, int table) {
+  const Constraints& constraints = request.constraints;
+  std::vector<int> company = {table};
+  const Table& of = request.tables[static_cast<std::size_t>(table)];
+  if (of.kind == TableKind::kEmbedding) {
+    company.clear();
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      const Table& other = request.tables[t];
+      if (other.kind == of.kind && other.module == of.module &&
+          other.embedding_dim == of.embedding_dim) {
+        company.push_back(static_cast<int>(t));
+      }
+    }
+  }
+  for (std::size_t seen = 0; seen != company.size();) {
+    seen = company.size();
+    for (const TableGroup& group : constraints.colocate) {
+      const bool joins = std::any_of(group.tables.begin(), group.tables.end(), [&](int t) {
+        return std::binary_search(company.begin(), company.end(), t);
+      });
+      if (!joins) continue;
+      std::vector<int> joined;
+      std::set_union(company.begin(), company.end(), group.tables.begin(), group.tables.end(),
+                     std::back_inserter(joined));
+      company = std::move(joined);
+    }
+  }
+  return company;
+}
+
 }  // namespace
+
+std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int table,
+                         ShardingType type) {
+  if (!IsTypeOf(request.tables[static_cast<std::size_t>(table)].kind, type)) {
+    return "TorchRec runs no unpooled table so (kind)";
+  }
+  const std::vector<int> company = Company(request, table);
+  const Demands demands(request, default_types, company);
+  const int position =
+      static_cast<int>(std::lower_bound(company.begin(), company.end(), table) - company.begin());
+  const auto keeps_out = [&](const std::vector<std::size_t>& kept) {
+    const CompiledRules rules(demands.With(kept), TypeSet::All());
+    return !rules.of(position).types.contains(type);
+  };
+  if (!keeps_out(Positions(demands.size()))) return "";
+  std::string obstacle;
+  for (const std::size_t demand : MinimalSet(demands.size(), keeps_out)) {
+    if (!obstacle.empty()) obstacle += "; ";
+    obstacle += fmt::format("{} ({})", demands.Path(demand), demands.Says(demand));
+  }
+  return obstacle.empty() ? "the topology has too few ranks for it" : obstacle;
+}
 
 // Of one table that was taken off the ledger; it leaves the ledger as it was.
 class RelayoutFinder::Proposals {
@@ -58,23 +112,20 @@ class RelayoutFinder::Proposals {
         rules_(finder.rules_.of(table)),
         ranks_(rules_.ranks->ranks()),
         hosts_(rules_.ranks->whole_hosts()) {
-    std::stable_sort(ranks_.begin(), ranks_.end(), [&](int a, int b) {
-      return rank_cost_ms[static_cast<std::size_t>(a)] < rank_cost_ms[static_cast<std::size_t>(b)];
-    });
-    const auto cost_of_host = [&](int host) {
+    std::ranges::stable_sort(
+        ranks_, {}, [&](int rank) { return rank_cost_ms[static_cast<std::size_t>(rank)]; });
+    std::ranges::stable_sort(hosts_, {}, [&](int host) {
       const HostRanks& ranks = finder_.rules_.hosts()[static_cast<std::size_t>(host)];
       const auto costs = rank_cost_ms.subspan(static_cast<std::size_t>(ranks.first),
                                               static_cast<std::size_t>(ranks.count));
       return std::accumulate(costs.begin(), costs.end(), 0.0) / ranks.count;
-    };
-    std::stable_sort(hosts_.begin(), hosts_.end(),
-                     [&](int a, int b) { return cost_of_host(a) < cost_of_host(b); });
+    });
   }
 
   Relayouts Of(ShardingType type, const Residency& residency) {
     found_ = {};
     found_.type = type;
-    if (type != ShardingType::kDataParallel) found_.residency = residency;
+    residency_ = type == ShardingType::kDataParallel ? Residency{} : residency;
     obstacle_ = PlacementLedger::Answer::kYes;
     const Block whole = {0, of_.embedding_dim};
     const std::span<const Block> uncut(&whole, 1);
@@ -97,7 +148,7 @@ class RelayoutFinder::Proposals {
  private:
   ShardLayout LayoutOfShards(std::span<const Shard> shards) const {
     const int row_shards = LayoutOf(found_.type, ComputeKernel::kFused, shards).row_shards;
-    return LayoutIn(found_.residency, found_.type, row_shards, finder_.rules_.row_cut(table_));
+    return LayoutIn(residency_, found_.type, row_shards, finder_.rules_.row_cut(table_));
   }
 
   // Whether the shards have a place beside all others, which they take then.
@@ -119,7 +170,7 @@ class RelayoutFinder::Proposals {
     const ShardLayout layout = LayoutOfShards(shards);
     if (!Put(layout, shards)) return false;
     finder_.ledger_.Take(table_, layout, shards);
-    found_.layouts.push_back(std::move(shards));
+    found_.layouts.push_back({layout, std::move(shards)});
     return true;
   }
 
@@ -154,7 +205,7 @@ class RelayoutFinder::Proposals {
   // Empty if some block finds no place.
   std::vector<int> Choose(const std::vector<Block>& blocks, const std::vector<int>& places) {
     std::vector<int> chosen;
-    std::vector<std::pair<ShardLayout, std::vector<Shard>>> put;
+    std::vector<PlacedTable> put;
     std::vector<int> times(places.size());
     for (const Block& block : blocks) {
       const std::size_t before = chosen.size();
@@ -165,7 +216,7 @@ class RelayoutFinder::Proposals {
                    finder_.rules_.hosts(), finder_.rules_.row_cut(table_));
         const ShardLayout layout = LayoutOfShards(shards);
         if (!Put(layout, shards)) continue;
-        put.emplace_back(layout, std::move(shards));
+        put.push_back({layout, std::move(shards)});
         chosen.push_back(places[i]);
         ++times[i];
         break;
@@ -185,7 +236,7 @@ class RelayoutFinder::Proposals {
         if (static_cast<int>(holders.size()) == parts) break;
         const Shard part = {0, (of_.num_embeddings + parts - 1) / parts, 0, of_.embedding_dim,
                             rank};
-        const ShardLayout layout = LayoutIn(found_.residency, found_.type, parts);
+        const ShardLayout layout = LayoutIn(residency_, found_.type, parts);
         if (!Put(layout, std::span(&part, 1))) continue;
         finder_.ledger_.Take(table_, layout, std::span(&part, 1));
         holders.push_back(rank);
@@ -222,6 +273,7 @@ class RelayoutFinder::Proposals {
   std::vector<int> ranks_;  // the table's, cheapest first
   std::vector<int> hosts_;  // that it may use whole, cheapest on average first
   Relayouts found_;
+  Residency residency_;                                               // of those
   PlacementLedger::Answer obstacle_ = PlacementLedger::Answer::kYes;  // the last one
   MemoryTier full_tier_ = MemoryTier::kDevice;                        // of the last kNoRoom
 };
@@ -264,8 +316,7 @@ std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
                (residency.off_device() || rules_.of(table).device_types.contains(word.value))) {
       all.push_back(proposals.Of(word.value, residency));
     } else {
-      all.push_back(
-          {word.value, {}, {}, TypeObstacle(request_, default_types_, table, word.value)});
+      all.push_back({word.value, {}, TypeObstacle(request_, default_types_, table, word.value)});
     }
   }
   ledger_.PutAnyway(table, layout, entry.shards);

@@ -1,4 +1,5 @@
-// Relayouts: other layouts and places of one table of a plan, while all others stay.
+// Relayouts: other layouts and places of one table of a plan, while all others stay, or why there
+// are none.
 #pragma once
 
 #include <span>
@@ -12,11 +13,16 @@
 
 namespace neuroshard {
 
+// A minimal set of demands that keep `type` out of CompiledRules' types for the table, e.g.
+// "constraints.tables[2].ranks (only ranks 0, 1 for 'user_id')". Empty if the type is allowed.
+// O(constraints) a few times.
+std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int table,
+                         ShardingType type);
+
 // Layouts of one sharding type that keep every rule, memory and the migration budget.
 struct Relayouts {
   ShardingType type = ShardingType::kTableWise;
-  Residency residency = {};
-  std::vector<std::vector<Shard>> layouts;
+  std::vector<PlacedTable> layouts;
   std::string reason;  // if there is none
 };
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/base/status.h"
-#include "common/domain/fabric.h"
+#include "common/domain/topology.h"
 #include "server/networks/manifest_fields.h"
 
 namespace neuroshard {

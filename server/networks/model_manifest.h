@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/domain/fabric.h"
+#include "common/domain/topology.h"
 #include "server/cost/cost_model.h"
 #include "server/cost/interval_rule.h"
 #include "server/cost/measured_casts.h"

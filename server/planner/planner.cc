@@ -16,7 +16,6 @@
 #include "server/evaluate/explain_plan.h"
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/migration_report.h"
-#include "server/evaluate/plan_intervals.h"
 #include "server/evaluate/price_plan.h"
 #include "server/planner/budget_stop.h"
 #include "server/planner/device_models.h"

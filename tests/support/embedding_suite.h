@@ -19,6 +19,7 @@
 #include "common/base/bytes.h"
 #include "common/base/random.h"
 #include "common/domain/reuse_histogram.h"
+#include "common/domain/testing/reuse_histograms.h"
 #include "kernels/api/embedding_op.h"
 #include "kernels/indices/lookup_generator.h"
 #include "tests/support/op_beside_oracle.h"

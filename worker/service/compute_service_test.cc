@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/base/bytes.h"
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
 #include "common/rpc/status_mapping.h"
 #include "kernels/tcp/tcp_backend.h"
 #include "tests/support/fake_device_backend.h"
@@ -90,8 +90,8 @@ TEST(ComputeServiceTest, AnswersEachSampleInOrderAsItIsDone) {
   EXPECT_EQ(worker.RunningJob(0), "");
 }
 
-// What a cache misses is what is expected of the histogram (common/domain/cache_hit_rate), but that
-// sets are of 32 rows.
+// What a cache misses is what is expected of the histogram (common/domain/expected_lookups), but
+// that sets are of 32 rows.
 TEST(ComputeServiceTest, MissesOfCachesAreInTheRecord) {
   TestWorker worker(CpuSpecs(1));
   grpc::ClientContext context;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
 #include "server/cost/analytic/kernel_bandwidth.h"
 #include "server/cost/analytic/shard_perf.h"
 #include "server/cost/host_traffic.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
 #include "server/cost/host_traffic.h"
 #include "server/cost/shard_features.h"
 

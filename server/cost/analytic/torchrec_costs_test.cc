@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/domain/cache_hit_rate.h"
+#include "common/domain/expected_lookups.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/analytic/analytic_cost_model.h"

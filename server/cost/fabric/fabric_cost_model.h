@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "common/domain/fabric.h"
+#include "common/domain/topology.h"
 #include "server/cost/cost_model.h"
 
 namespace neuroshard {

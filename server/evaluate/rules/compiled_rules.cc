@@ -5,16 +5,15 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "common/base/positions.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 
 namespace neuroshard {
 namespace {
@@ -78,9 +77,7 @@ void Intersect(std::vector<bool>& has, const std::vector<bool>& other) {
 // Groups that share a table become one.
 class Merged {
  public:
-  explicit Merged(std::size_t tables) : parent_(tables), grouped_(tables) {
-    std::iota(parent_.begin(), parent_.end(), 0);
-  }
+  explicit Merged(std::size_t tables) : parent_(Positions<int>(tables)), grouped_(tables) {}
 
   void Join(const std::vector<int>& tables) {
     for (const int table : tables) {
@@ -252,20 +249,18 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
   const bool ssd = slowest >= MemoryTier::kSsd && !request.topology.ssd_bytes.empty();
   std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
   for (const TableRule& rule : request.constraints.tables) {
-    const auto lists = [&](ComputeKernel kernel) {
-      return rule.compute_kernels.empty() ||
-             std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(), kernel) !=
-                 rule.compute_kernels.end();
+    const auto allows = [&](ComputeKernel kernel) {
+      return rule.compute_kernels.empty() || rule.lists(kernel);
     };
     for (const int table : rule.tables) {
       Demand& of = demands[static_cast<std::size_t>(table)];
-      of.fused = of.fused && lists(ComputeKernel::kFused);
-      of.dense = of.dense && lists(ComputeKernel::kDense);
-      of.uvm = of.uvm && lists(ComputeKernel::kFusedUvm);
-      of.caching = of.caching && lists(ComputeKernel::kFusedUvmCaching);
+      of.fused = of.fused && allows(ComputeKernel::kFused);
+      of.dense = of.dense && allows(ComputeKernel::kDense);
+      of.uvm = of.uvm && allows(ComputeKernel::kFusedUvm);
+      of.caching = of.caching && allows(ComputeKernel::kFusedUvmCaching);
       if (!rule.compute_kernels.empty()) {
-        of.offload = host && lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
-        of.key_value = ssd && lists(ComputeKernel::kKeyValue) && (of.key_value || !of.lists);
+        of.offload = host && rule.lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
+        of.key_value = ssd && rule.lists(ComputeKernel::kKeyValue) && (of.key_value || !of.lists);
         of.lists = true;
       }
       if (rule.cache_load_factor == 0) continue;
@@ -465,17 +460,15 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
     if (list == nullptr) list = std::make_shared<const std::vector<int>>(1, position);
     of.residencies = list;
     if (only_types.contains(plan.sharding_type)) continue;
-    std::vector<bool> has(host_of_rank_.size());
-    for (const Shard& shard : plan.shards) {
-      const bool allowed =
-          shard.rank >= 0 && shard.rank < num_ranks() && of.ranks->contains(shard.rank);
-      if (allowed) {
-        has[static_cast<std::size_t>(shard.rank)] = true;
-      } else {
-        of.types = {};
-      }
+    const auto is_allowed = [&](const Shard& shard) {
+      return shard.rank >= 0 && shard.rank < num_ranks() && of.ranks->contains(shard.rank);
+    };
+    if (!std::all_of(plan.shards.begin(), plan.shards.end(), is_allowed)) {
+      of.types = {};
+      continue;
     }
-    if (of.types.empty()) continue;
+    std::vector<bool> has(host_of_rank_.size());
+    for (const Shard& shard : plan.shards) has[static_cast<std::size_t>(shard.rank)] = true;
     of.ranks = rank_sets.Of(std::move(has));
     of.kept = std::make_shared<const TablePlan>(plan);
   }

@@ -9,14 +9,15 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "common/base/bytes.h"
 #include "common/base/positions.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/rules/list_text.h"
 #include "server/evaluate/rules/row_cuts.h"
 
@@ -25,23 +26,27 @@ namespace {
 
 // One field of a TableRule: whether it is set, its text, and how to copy it alone.
 struct RuleField {
-  std::string_view name;                  // in TableRule
-  bool (*is_set)(const TableRule&);       // whether the rule demands it
-  std::string (*says)(const TableRule&);  // for a person: "only ranks 0, 1"
+  std::string_view name;             // in TableRule
+  std::string_view words;            // for a person: "only ranks {}"
+  bool (*is_set)(const TableRule&);  // whether the rule demands it
+  std::string (*says)(const TableRule&, std::string_view words);
   void (*copy)(const TableRule& from, TableRule& to);
 };
 
-using Says = std::string (*)(const TableRule&);
-
 template <auto field>
 bool IsSet(const TableRule& rule) {
-  using Field = std::remove_cvref_t<decltype(rule.*field)>;
-  if constexpr (std::is_arithmetic_v<Field>) {
-    return rule.*field != 0;
-  } else if constexpr (requires(const Field& value) { value.has_value(); }) {
-    return (rule.*field).has_value();
+  return rule.*field != TableRule().*field;
+}
+
+template <auto field>
+std::string SaysIn(const TableRule& rule, std::string_view words) {
+  const auto& value = rule.*field;
+  if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>) {
+    return fmt::format(fmt::runtime(words), value);
+  } else if constexpr (requires { value.has_value(); }) {
+    return fmt::format(fmt::runtime(words), ToText(*value));
   } else {
-    return !(rule.*field).empty();
+    return fmt::format(fmt::runtime(words), ListText(value));
   }
 }
 
@@ -51,57 +56,49 @@ void Copy(const TableRule& from, TableRule& to) {
 }
 
 template <auto field>
-constexpr RuleField FieldOf(std::string_view name, Says says) {
-  return {name, &IsSet<field>, says, &Copy<field>};
+constexpr RuleField FieldOf(std::string_view name, std::string_view words) {
+  return {name, words, &IsSet<field>, &SaysIn<field>, &Copy<field>};
 }
 
 // All fields of TableRule but `tables`.
 constexpr std::array kRuleFields = {
-    FieldOf<&TableRule::sharding_types>(
-        "sharding_types",
-        [](const TableRule& rule) { return "only " + ListText(rule.sharding_types); }),
-    FieldOf<&TableRule::compute_kernels>(
-        "compute_kernels",
-        [](const TableRule& rule) { return "only kernel " + ListText(rule.compute_kernels); }),
-    FieldOf<&TableRule::ranks>(
-        "ranks", [](const TableRule& rule) { return "only ranks " + ListText(rule.ranks); }),
-    FieldOf<&TableRule::forbidden_ranks>(
-        "forbidden_ranks",
-        [](const TableRule& rule) { return "not ranks " + ListText(rule.forbidden_ranks); }),
-    FieldOf<&TableRule::hosts>(
-        "hosts", [](const TableRule& rule) { return "only hosts " + ListText(rule.hosts); }),
-    FieldOf<&TableRule::forbidden_hosts>(
-        "forbidden_hosts",
-        [](const TableRule& rule) { return "not hosts " + ListText(rule.forbidden_hosts); }),
-    FieldOf<&TableRule::max_shards>(
-        "max_shards",
-        [](const TableRule& rule) { return fmt::format("at most {} shards", rule.max_shards); }),
-    FieldOf<&TableRule::min_column_width>("min_column_width",
-                                          [](const TableRule& rule) {
-                                            return fmt::format("at least {} columns a shard",
-                                                               rule.min_column_width);
-                                          }),
-    FieldOf<&TableRule::distinct_ranks>(
-        "distinct_ranks", [](const TableRule&) { return std::string("shards on distinct ranks"); }),
-    FieldOf<&TableRule::cache_load_factor>("cache_load_factor",
-                                           [](const TableRule& rule) {
-                                             return fmt::format("a cache of {} of the rows",
-                                                                rule.cache_load_factor);
-                                           }),
-    FieldOf<&TableRule::row_multiple>("row_multiple",
-                                      [](const TableRule& rule) {
-                                        return fmt::format("rows in buckets of {}",
-                                                           rule.row_multiple);
-                                      }),
-    FieldOf<&TableRule::row_proportion>("row_proportion",
-                                        [](const TableRule& rule) {
-                                          return fmt::format("rows in proportion to {}",
-                                                             ToText(*rule.row_proportion));
-                                        }),
+    FieldOf<&TableRule::sharding_types>("sharding_types", "only {}"),
+    FieldOf<&TableRule::compute_kernels>("compute_kernels", "only kernel {}"),
+    FieldOf<&TableRule::ranks>("ranks", "only ranks {}"),
+    FieldOf<&TableRule::forbidden_ranks>("forbidden_ranks", "not ranks {}"),
+    FieldOf<&TableRule::hosts>("hosts", "only hosts {}"),
+    FieldOf<&TableRule::forbidden_hosts>("forbidden_hosts", "not hosts {}"),
+    FieldOf<&TableRule::max_shards>("max_shards", "at most {} shards"),
+    FieldOf<&TableRule::min_column_width>("min_column_width", "at least {} columns a shard"),
+    FieldOf<&TableRule::distinct_ranks>("distinct_ranks", "shards on distinct ranks"),
+    FieldOf<&TableRule::cache_load_factor>("cache_load_factor", "a cache of {} of the rows"),
+    FieldOf<&TableRule::row_multiple>("row_multiple", "rows in buckets of {}"),
+    FieldOf<&TableRule::row_proportion>("row_proportion", "rows in proportion to {}"),
 };
 
 // More than any request can need, and safe to add up.
 constexpr std::int64_t kAnyMemory = std::int64_t{1} << 60;
+
+std::string MemoryOf(const PlanRequest& request) {
+  std::int64_t available = 0, reserved = 0;
+  for (const Device& device : request.topology.devices) {
+    const std::int64_t reserve = ReserveBytes(request.memory, device.memory_bytes);
+    available += std::max<std::int64_t>(0, device.memory_bytes - reserve);
+    reserved += std::min(device.memory_bytes, reserve);
+  }
+  const TierBytes shared = SharedBytes(request.topology);
+  std::string text = fmt::format("{} for shards on {} ranks", FormatBytes(available),
+                                 request.topology.num_ranks());
+  if (reserved > 0) text += fmt::format(" beside a reserve of {}", FormatBytes(reserved));
+  for (const SharedMemory& memory : kSharedMemories) {
+    if (shared[memory.tier] == 0) continue;
+    if (memory.tier == MemoryTier::kSsd && !request.may_use_ssd()) {
+      return text + "; SSDs are for tables whose rule lists key_value, which none does";
+    }
+    text += fmt::format(" and {} of {}", FormatBytes(shared[memory.tier]), memory.amount);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -123,7 +120,7 @@ void Demands::ListRules() {
     if (Renumbered(rule.tables).empty()) continue;
     for (std::size_t f = 0; f < kRuleFields.size(); ++f) {
       if (kRuleFields[f].name == "min_column_width" && !widths) continue;
-      if (kRuleFields[f].is_set(rule)) demands_.push_back({Kind::kRuleField, r, f});
+      if (kRuleFields[f].is_set(rule)) demands_.push_back({r, f});
     }
     if (rule.sharding_types.empty()) continue;
     for (const int table : rule.tables) typed[static_cast<std::size_t>(table)] = true;
@@ -134,139 +131,133 @@ void Demands::ListRules() {
 }
 
 void Demands::ListOthers() {
-  const Constraints& constraints = request_.constraints;
-  const auto add_groups = [&](const std::vector<TableGroup>& groups, Kind kind) {
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      if (!Renumbered(groups[g].tables).empty()) demands_.push_back({kind, g});
-    }
+  const Constraints& from = request_.constraints;
+  const auto add_groups =
+      [&](std::string_view field, std::vector<TableGroup> Constraints::*groups,
+          std::string (*says)(std::string_view tables, std::string_view level)) {
+        for (std::size_t g = 0; g < (from.*groups).size(); ++g) {
+          const TableGroup* group = &(from.*groups)[g];
+          if (Renumbered(group->tables).empty()) continue;
+          AddOther(
+              fmt::format("constraints.{}[{}]", field, g),
+              [=, this] { return says(Names(group->tables), ToText(group->level)); },
+              [=, this](PlanRequest& to) {
+                (to.constraints.*groups).push_back({Renumbered(group->tables), group->level});
+              });
+        }
+      };
+  add_groups("colocate", &Constraints::colocate,
+             [](std::string_view tables, std::string_view level) {
+               return fmt::format("{} on one {}", tables, level);
+             });
+  add_groups("separate", &Constraints::separate,
+             [](std::string_view tables, std::string_view level) {
+               return fmt::format("no {} with two of {}", level, tables);
+             });
+  ListTypes();
+  const auto add_limit = [&](std::string_view field, int Constraints::*most, const char* what) {
+    const int limit = from.*most;
+    if (limit <= 0) return;
+    AddOther(
+        fmt::format("constraints.{}", field),
+        [=] { return fmt::format("at most {} {}", limit, what); },
+        [=](PlanRequest& to) { to.constraints.*most = limit; });
   };
-  add_groups(constraints.colocate, Kind::kColocate);
-  add_groups(constraints.separate, Kind::kSeparate);
-  const bool all_types = constraints.sharding_types.empty() && default_types_ == TypeSet::All();
-  if (!untyped_tables_.empty() && !all_types) demands_.push_back({Kind::kTypes});
-  if (constraints.max_shards_per_rank > 0) demands_.push_back({Kind::kMaxShardsPerRank});
-  if (constraints.max_tables_per_rank > 0) demands_.push_back({Kind::kMaxTablesPerRank});
-  if (constraints.max_shards_per_table > 0) demands_.push_back({Kind::kMaxShardsPerTable});
-  if (constraints.column_rule != ColumnRule::kAny) {
-    demands_.push_back({Kind::kColumnRule});
-  } else if (constraints.min_column_width > 0 && WidthsAreDemands()) {
-    demands_.push_back({Kind::kMinColumnWidth});
+  add_limit("max_shards_per_rank", &Constraints::max_shards_per_rank, "shards a rank");
+  add_limit("max_tables_per_rank", &Constraints::max_tables_per_rank, "tables a rank");
+  add_limit("max_shards_per_table", &Constraints::max_shards_per_table, "shards a table");
+  if (from.column_rule != ColumnRule::kAny) {
+    AddOther(
+        "constraints.column_rule", [] { return "TorchRec's one width of column blocks a table"; },
+        [this](PlanRequest& to) { KeepColumnRule(to.constraints); });
+  } else if (const std::int64_t width = from.min_column_width; width > 0 && WidthsAreDemands()) {
+    AddOther(
+        "constraints.min_column_width",
+        [=] { return fmt::format("at least {} columns a shard", width); },
+        [=](PlanRequest& to) { to.constraints.min_column_width = width; });
   }
   if (request_.migration.has_value() && request_.migration->budget_bytes.has_value()) {
-    demands_.push_back({Kind::kBudget});
+    const std::int64_t budget = *request_.migration->budget_bytes;
+    AddOther(
+        "migration.budget_bytes", [=] { return fmt::format("at most {} bytes move", budget); },
+        [=, this](PlanRequest& to) { KeepMigration(to).budget_bytes = budget; });
   }
   if (request_.migration.has_value() && !request_.migration->only_types.empty()) {
-    demands_.push_back({Kind::kOnlyTypes});
+    AddOther(
+        "migration.only_types",
+        [this] {
+          return fmt::format("only tables in place as {} may change place",
+                             ListText(request_.migration->only_types));
+        },
+        [this](PlanRequest& to) { KeepMigration(to).only_types = request_.migration->only_types; });
   }
-  if (!TooWideTables().empty()) demands_.push_back({Kind::kKernels});
-  demands_.push_back({Kind::kMemory});
+  if (!TooWideTables().empty()) {
+    AddOther(
+        "topology.compute_device",
+        [this] {
+          const KernelLimits& limits = request_.kernels();
+          return fmt::format("{} takes at most {} columns a shard of {}", limits.kernels,
+                             limits.max_columns, Names(TooWideTables()));
+        },
+        [this](PlanRequest& to) { to.topology.compute_device = request_.topology.compute_device; });
+  }
+  AddOther(
+      "topology", [this] { return MemoryOf(request_); },
+      [this](PlanRequest& to) {
+        to.topology.devices = request_.topology.devices;
+        for (const SharedMemory& memory : kSharedMemories) {
+          to.topology.*memory.of_hosts = request_.topology.*memory.of_hosts;
+        }
+        to.memory = request_.memory;
+      });
+}
+
+void Demands::ListTypes() {
+  const std::vector<ShardingType>& named = request_.constraints.sharding_types;
+  const TypeSet allowed = named.empty() ? default_types_ : TypeSet(named);
+  if (untyped_tables_.empty() || (named.empty() && default_types_ == TypeSet::All())) return;
+  std::vector<ShardingType> types;
+  for (const auto& word : kWords<ShardingType>) {
+    if (allowed.contains(word.value)) types.push_back(word.value);
+  }
+  AddOther(
+      named.empty() ? "cost_model" : "constraints.sharding_types",
+      [this, types] {
+        const std::vector<ShardingType>& in_request = request_.constraints.sharding_types;
+        if (!in_request.empty()) return "only " + ListText(in_request);
+        return fmt::format("only {}, unless constraints.sharding_types names others",
+                           ListText(types));
+      },
+      [this, types](PlanRequest& to) {
+        // As a rule, so that it does not reach tables whose own rule on types was dropped.
+        TableRule& rule = to.constraints.tables.emplace_back();
+        rule.tables = Renumbered(untyped_tables_);
+        rule.sharding_types = types;
+      });
+}
+
+void Demands::AddOther(std::string path, std::function<std::string()> says,
+                       std::function<void(PlanRequest&)> keep) {
+  demands_.push_back({others_.size()});
+  others_.push_back({std::move(path), std::move(says), std::move(keep)});
 }
 
 std::string Demands::Path(std::size_t f) const {
-  const Demand& demand = demands_[f];
-  switch (demand.kind) {
-    case Kind::kRuleField:
-      return fmt::format("constraints.tables[{}].{}", demand.index, kRuleFields[demand.field].name);
-    case Kind::kColocate:
-      return fmt::format("constraints.colocate[{}]", demand.index);
-    case Kind::kSeparate:
-      return fmt::format("constraints.separate[{}]", demand.index);
-    case Kind::kTypes:
-      return request_.constraints.sharding_types.empty() ? "cost_model"
-                                                         : "constraints.sharding_types";
-    case Kind::kMaxShardsPerRank:
-      return "constraints.max_shards_per_rank";
-    case Kind::kMaxTablesPerRank:
-      return "constraints.max_tables_per_rank";
-    case Kind::kMaxShardsPerTable:
-      return "constraints.max_shards_per_table";
-    case Kind::kMinColumnWidth:
-      return "constraints.min_column_width";
-    case Kind::kColumnRule:
-      return "constraints.column_rule";
-    case Kind::kBudget:
-      return "migration.budget_bytes";
-    case Kind::kOnlyTypes:
-      return "migration.only_types";
-    case Kind::kKernels:
-      return "topology.compute_device";
-    case Kind::kMemory:
-      return "topology";
-  }
-  return "";
+  const auto& [index, field] = demands_[f];
+  if (!field) return others_[index].path;
+  return fmt::format("constraints.tables[{}].{}", index, kRuleFields[*field].name);
 }
 
 std::string Demands::Says(std::size_t f) const {
-  const Demand& demand = demands_[f];
-  const Constraints& constraints = request_.constraints;
-  const auto names = [&](const std::vector<int>& tables) {
-    return ListText(TableNames(request_.tables).ReferencesTo(tables));
-  };
-  switch (demand.kind) {
-    case Kind::kRuleField: {
-      const TableRule& rule = constraints.tables[demand.index];
-      return fmt::format("{} for {}", kRuleFields[demand.field].says(rule), names(rule.tables));
-    }
-    case Kind::kColocate: {
-      const TableGroup& group = constraints.colocate[demand.index];
-      return fmt::format("{} on one {}", names(group.tables), ToText(group.level));
-    }
-    case Kind::kSeparate: {
-      const TableGroup& group = constraints.separate[demand.index];
-      return fmt::format("no {} with two of {}", ToText(group.level), names(group.tables));
-    }
-    case Kind::kTypes: {
-      if (!constraints.sharding_types.empty())
-        return "only " + ListText(constraints.sharding_types);
-      std::vector<ShardingType> types;
-      for (const auto& word : kWords<ShardingType>) {
-        if (default_types_.contains(word.value)) types.push_back(word.value);
-      }
-      return fmt::format("only {}, unless constraints.sharding_types names others",
-                         ListText(types));
-    }
-    case Kind::kMaxShardsPerRank:
-      return fmt::format("at most {} shards a rank", constraints.max_shards_per_rank);
-    case Kind::kMaxTablesPerRank:
-      return fmt::format("at most {} tables a rank", constraints.max_tables_per_rank);
-    case Kind::kMaxShardsPerTable:
-      return fmt::format("at most {} shards a table", constraints.max_shards_per_table);
-    case Kind::kMinColumnWidth:
-      return fmt::format("at least {} columns a shard", constraints.min_column_width);
-    case Kind::kColumnRule:
-      return "TorchRec's one width of column blocks a table";
-    case Kind::kBudget:
-      return fmt::format("at most {} bytes move", *request_.migration->budget_bytes);
-    case Kind::kOnlyTypes:
-      return fmt::format("only tables in place as {} may change place",
-                         ListText(request_.migration->only_types));
-    case Kind::kKernels: {
-      const KernelLimits& limits = request_.kernels();
-      return fmt::format("{} takes at most {} columns a shard of {}", limits.kernels,
-                         limits.max_columns, names(TooWideTables()));
-    }
-    case Kind::kMemory: {
-      std::int64_t available = 0, reserved = 0;
-      for (const Device& device : request_.topology.devices) {
-        const std::int64_t reserve = ReserveBytes(request_.memory, device.memory_bytes);
-        available += std::max<std::int64_t>(0, device.memory_bytes - reserve);
-        reserved += std::min(device.memory_bytes, reserve);
-      }
-      const TierBytes shared = SharedBytes(request_.topology);
-      std::string text = fmt::format("{} for shards on {} ranks", FormatBytes(available),
-                                     request_.topology.num_ranks());
-      if (reserved > 0) text += fmt::format(" beside a reserve of {}", FormatBytes(reserved));
-      for (const SharedMemory& memory : kSharedMemories) {
-        if (shared[memory.tier] == 0) continue;
-        if (memory.tier == MemoryTier::kSsd && !request_.may_use_ssd()) {
-          return text + "; SSDs are for tables whose rule lists key_value, which none does";
-        }
-        text += fmt::format(" and {} of {}", FormatBytes(shared[memory.tier]), memory.amount);
-      }
-      return text;
-    }
-  }
-  return "";
+  const auto& [index, field] = demands_[f];
+  if (!field) return others_[index].says();
+  const TableRule& rule = request_.constraints.tables[index];
+  const RuleField& of = kRuleFields[*field];
+  return fmt::format("{} for {}", of.says(rule, of.words), Names(rule.tables));
+}
+
+std::string Demands::Names(const std::vector<int>& tables) const {
+  return ListText(TableNames(request_.tables).ReferencesTo(tables));
 }
 
 std::vector<int> Demands::Renumbered(const std::vector<int>& tables) const {
@@ -287,13 +278,10 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   request.memory.rule = request_.memory.rule;
   request.topology = request_.topology;
   request.topology.compute_device.reset();
-  for (Device& device : request.topology.devices) {
-    device.memory_bytes = kAnyMemory;
-    device.max_host_memory_bytes = 0;
-    device.max_ssd_bytes = 0;
-  }
-  for (auto* of_hosts : {&request.topology.host_memory_bytes, &request.topology.ssd_bytes}) {
-    for (std::int64_t& bytes : *of_hosts) {
+  for (Device& device : request.topology.devices) device.memory_bytes = kAnyMemory;
+  for (const SharedMemory& memory : kSharedMemories) {
+    for (Device& device : request.topology.devices) device.*memory.most = 0;
+    for (std::int64_t& bytes : request.topology.*memory.of_hosts) {
       if (bytes > 0) bytes = kAnyMemory;
     }
   }
@@ -306,17 +294,17 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   // Fields of one rule follow each other, and become one rule again.
   std::optional<std::size_t> last_rule;
   for (const std::size_t f : kept) {
-    const Demand& demand = demands_[f];
-    if (demand.kind != Kind::kRuleField) {
-      Keep(demand, request);
+    const auto& [index, field] = demands_[f];
+    if (!field) {
+      others_[index].keep(request);
       continue;
     }
-    const TableRule& rule = request_.constraints.tables[demand.index];
-    if (last_rule != demand.index) {
+    const TableRule& rule = request_.constraints.tables[index];
+    if (last_rule != index) {
       request.constraints.tables.emplace_back().tables = Renumbered(rule.tables);
     }
-    last_rule = demand.index;
-    kRuleFields[demand.field].copy(rule, request.constraints.tables.back());
+    last_rule = index;
+    kRuleFields[*field].copy(rule, request.constraints.tables.back());
   }
   KeepRowWeights(request_, request);
   KeepSsd(kept, request);
@@ -335,16 +323,14 @@ void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request
   };
   std::set<std::size_t> kept_rules;  // whose kernels are demanded
   for (const std::size_t f : kept) {
-    const Demand& demand = demands_[f];
-    if (demand.kind == Kind::kRuleField && kRuleFields[demand.field].name == "compute_kernels") {
-      kept_rules.insert(demand.index);
-    }
+    const auto& [index, field] = demands_[f];
+    if (field && kRuleFields[*field].name == "compute_kernels") kept_rules.insert(index);
   }
   for (std::size_t r = 0; r < request_.constraints.tables.size(); ++r) {
     const TableRule& rule = request_.constraints.tables[r];
-    const bool lists = std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(),
-                                 ComputeKernel::kKeyValue) != rule.compute_kernels.end();
-    if (lists && !kept_rules.contains(r)) allow(Renumbered(rule.tables));
+    if (rule.lists(ComputeKernel::kKeyValue) && !kept_rules.contains(r)) {
+      allow(Renumbered(rule.tables));
+    }
   }
   if (!request_.migration.has_value()) return;
   const std::vector<const TablePlan*> in_place = TablesInPlace(request_);
@@ -357,69 +343,10 @@ void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request
   allow(Renumbered(on_ssd));
 }
 
-void Demands::Keep(const Demand& demand, PlanRequest& request) const {
-  const Constraints& from = request_.constraints;
-  Constraints& to = request.constraints;
-  switch (demand.kind) {
-    case Kind::kRuleField:  // With sees to these
-      return;
-    case Kind::kColocate:
-      to.colocate.push_back(
-          {Renumbered(from.colocate[demand.index].tables), from.colocate[demand.index].level});
-      return;
-    case Kind::kSeparate:
-      to.separate.push_back(
-          {Renumbered(from.separate[demand.index].tables), from.separate[demand.index].level});
-      return;
-    case Kind::kTypes: {
-      // As a rule, so that it does not reach tables whose own rule on types was dropped.
-      TableRule& rule = to.tables.emplace_back();
-      rule.tables = Renumbered(untyped_tables_);
-      for (const auto& word : kWords<ShardingType>) {
-        const TypeSet types =
-            from.sharding_types.empty() ? default_types_ : TypeSet(from.sharding_types);
-        if (types.contains(word.value)) rule.sharding_types.push_back(word.value);
-      }
-      return;
-    }
-    case Kind::kMaxShardsPerRank:
-      to.max_shards_per_rank = from.max_shards_per_rank;
-      return;
-    case Kind::kMaxTablesPerRank:
-      to.max_tables_per_rank = from.max_tables_per_rank;
-      return;
-    case Kind::kMaxShardsPerTable:
-      to.max_shards_per_table = from.max_shards_per_table;
-      return;
-    case Kind::kMinColumnWidth:
-      to.min_column_width = from.min_column_width;
-      return;
-    case Kind::kColumnRule:
-      KeepColumnRule(to);
-      return;
-    case Kind::kBudget:
-      KeepMigration(request).budget_bytes = request_.migration->budget_bytes;
-      return;
-    case Kind::kOnlyTypes:
-      KeepMigration(request).only_types = request_.migration->only_types;
-      return;
-    case Kind::kKernels:
-      request.topology.compute_device = request_.topology.compute_device;
-      return;
-    case Kind::kMemory:
-      request.topology.devices = request_.topology.devices;
-      request.topology.host_memory_bytes = request_.topology.host_memory_bytes;
-      request.topology.ssd_bytes = request_.topology.ssd_bytes;
-      request.memory = request_.memory;
-      return;
-  }
-}
-
 std::vector<int> Demands::TooWideTables() const {
   const std::vector<int> all = request_.too_wide_tables();
   std::vector<int> wide;
-  std::set_intersection(all.begin(), all.end(), tables_.begin(), tables_.end(),
-                        std::back_inserter(wide));
+  std::ranges::set_intersection(all, tables_, std::back_inserter(wide));
   return wide;
 }
 
@@ -446,6 +373,31 @@ void Demands::KeepColumnRule(Constraints& to) const {
     width.tables = std::move(tables);
     width.min_column_width = rule.min_column_width;
   }
+}
+
+std::vector<std::size_t> MinimalSet(
+    std::size_t count, const std::function<bool(const std::vector<std::size_t>&)>& shows) {
+  std::vector<std::size_t> kept = Positions(count);
+  const auto leave_out = [&](std::size_t chunk) {
+    bool any = false;
+    for (std::size_t begin = 0; begin < kept.size();) {
+      const auto first = kept.begin() + static_cast<std::ptrdiff_t>(begin);
+      const auto last = first + static_cast<std::ptrdiff_t>(std::min(chunk, kept.size() - begin));
+      std::vector<std::size_t> without(kept.begin(), first);
+      without.insert(without.end(), last, kept.end());
+      if (shows(without)) {
+        kept = std::move(without);
+        any = true;
+      } else {
+        begin += chunk;
+      }
+    }
+    return any;
+  };
+  for (std::size_t chunk = count / 2; chunk > 1; chunk /= 2) leave_out(chunk);
+  while (leave_out(1)) {
+  }
+  return kept;
 }
 
 }  // namespace neuroshard

@@ -1,8 +1,10 @@
-// The demands of a request one by one, so that one can be dropped and the rest
-// kept.
+// The demands of a request one by one, so that one can be dropped and the rest kept; and smallest
+// lists of them that still have a property.
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ class Demands {
   Demands(const PlanRequest& request, TypeSet default_types, std::vector<int> tables);
   // All of the request's tables.
   Demands(const PlanRequest& request, TypeSet default_types);
+  Demands(const Demands&) = delete;
 
   std::size_t size() const { return demands_.size(); }
 
@@ -38,31 +41,25 @@ class Demands {
   const std::vector<int>& tables() const { return tables_; }
 
  private:
-  enum class Kind {
-    kRuleField,
-    kColocate,
-    kSeparate,
-    kTypes,
-    kMaxShardsPerRank,
-    kMaxTablesPerRank,
-    kMaxShardsPerTable,
-    kMinColumnWidth,
-    kColumnRule,
-    kBudget,
-    kOnlyTypes,
-    kKernels,
-    kMemory
+  // A demand beside the fields of rules: where it is, what it demands, and how a request with
+  // tables() comes to have it.
+  struct Other {
+    std::string path;
+    std::function<std::string()> says;
+    std::function<void(PlanRequest&)> keep;
   };
   struct Demand {
-    Kind kind;
-    std::size_t index = 0;  // of the rule or group
-    std::size_t field = 0;  // of the rule: position in a list of them
+    std::size_t index = 0;                  // of the rule, or in others_
+    std::optional<std::size_t> field = {};  // of the rule: position in a list of them
   };
 
   void ListRules();
   void ListOthers();
+  void ListTypes();
+  void AddOther(std::string path, std::function<std::string()> says,
+                std::function<void(PlanRequest&)> keep);
   std::vector<int> Renumbered(const std::vector<int>& tables) const;
-  void Keep(const Demand& demand, PlanRequest& request) const;
+  std::string Names(const std::vector<int>& tables) const;  // in the request's numbers
   // SSDs are for tables whose rules list key_value, or that are there: where that demand on kernels
   // is not kept, the table may have any kernel, so that a request with fewer demands forbids less.
   void KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request) const;
@@ -78,6 +75,13 @@ class Demands {
   const std::vector<int> tables_;
   std::vector<int> untyped_tables_;  // without a rule on types, in the request's numbers
   std::vector<Demand> demands_;
+  std::vector<Other> others_;
 };
+
+// Of 0 .. count - 1, given that shows(all of them): a list, ascending, that shows it, while it
+// would not with any one of its members left out. Leaves out halves first, so that it asks about 2
+// m log(count) times for m members. `shows` may depend on the list in any way.
+std::vector<std::size_t> MinimalSet(
+    std::size_t count, const std::function<bool(const std::vector<std::size_t>&)>& shows);
 
 }  // namespace neuroshard

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/evaluate/rules/minimal_set.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_plan_request.h"
 

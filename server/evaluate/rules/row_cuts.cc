@@ -1,39 +1,15 @@
 #include "server/evaluate/rules/row_cuts.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <numeric>
 
 #include "common/domain/memory_use.h"
 
 namespace neuroshard {
-namespace {
-
-using Weights = std::shared_ptr<const std::vector<std::int64_t>>;
-
-// Those of a request, each made once and shared by its tables.
-class SharedWeights {
- public:
-  explicit SharedWeights(const PlanRequest& request) : request_(request) {}
-
-  const Weights& Of(RowProportion proportion) {
-    Weights& weights = weights_[static_cast<std::size_t>(proportion)];
-    if (weights == nullptr) {
-      weights = std::make_shared<const std::vector<std::int64_t>>(RowWeights(request_, proportion));
-    }
-    return weights;
-  }
-
- private:
-  const PlanRequest& request_;
-  std::array<Weights, kWords<RowProportion>.size()> weights_;
-};
-
-}  // namespace
-
 std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion proportion) {
   // Speeds are written as decimals, whose proportions stay exact so.
   constexpr double kSpeedUnits = 1e9;
@@ -53,16 +29,17 @@ std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion p
 }
 
 void KeepRowWeights(const PlanRequest& original, PlanRequest& request) {
-  const std::vector<TableRule>& rules = request.constraints.tables;
-  if (std::any_of(rules.begin(), rules.end(), [](const TableRule& rule) {
-        return rule.row_proportion == RowProportion::kMemory;
-      })) {
+  const auto by_memory = [](const TableRule& rule) {
+    return rule.row_proportion == RowProportion::kMemory;
+  };
+  if (std::ranges::any_of(request.constraints.tables, by_memory)) {
     request.constraints.memory_weights = RowWeights(original, RowProportion::kMemory);
   }
 }
 
 RowCuts::RowCuts(const PlanRequest& request) {
-  SharedWeights weights(request);
+  // Each made once and shared by the tables.
+  std::map<RowProportion, std::shared_ptr<const std::vector<std::int64_t>>> weights;
   for (const TableRule& rule : request.constraints.tables) {
     if (rule.row_multiple == 0 && !rule.row_proportion) continue;
     cuts_.resize(request.tables.size());
@@ -80,7 +57,12 @@ RowCuts::RowCuts(const PlanRequest& request) {
         continue;
       }
       cut.proportion = rule.row_proportion;
-      cut.weights = weights.Of(*rule.row_proportion);
+      auto& shared = weights[*rule.row_proportion];
+      if (shared == nullptr) {
+        shared = std::make_shared<const std::vector<std::int64_t>>(
+            RowWeights(request, *rule.row_proportion));
+      }
+      cut.weights = shared;
     }
   }
 }

@@ -49,69 +49,49 @@ bool RuleState::Allows(int table, int rank) const {
       ShardsOfTableOn(table, rank) == 0) {
     return false;
   }
-  if (of.rank_group >= 0) {
-    const GroupPlace& place = rank_groups_[static_cast<std::size_t>(of.rank_group)];
-    if (place.shards > 0 && place.unit != rank) return false;
+  if (of.rank_group >= 0 && rank_groups_[static_cast<std::size_t>(of.rank_group)].Excludes(rank)) {
+    return false;
   }
-  if (of.host_group >= 0) {
-    const GroupPlace& place = host_groups_[static_cast<std::size_t>(of.host_group)];
-    if (place.shards > 0 && place.unit != rules_->host_of(rank)) return false;
+  if (of.host_group >= 0 &&
+      host_groups_[static_cast<std::size_t>(of.host_group)].Excludes(rules_->host_of(rank))) {
+    return false;
   }
   for (const int group : of.separate_groups) {
     const std::size_t g = static_cast<std::size_t>(group);
     const int unit = Unit(rules_->separate_groups()[g].level, rank);
-    const Occupant& occupant = separate_[g][static_cast<std::size_t>(unit)];
-    if (occupant.shards > 0 && occupant.table != table) return false;
+    if (separate_[g][static_cast<std::size_t>(unit)].Excludes(table)) return false;
   }
   return true;
 }
 
-void RuleState::Add(int table, int rank) {
+void RuleState::Count(int table, int rank, int sign) {
   const TableRules& of = rules_->of(table);
-  ++shards_on_[static_cast<std::size_t>(rank)];
+  shards_on_[static_cast<std::size_t>(rank)] += sign;
   if (counts_tables_ || of.distinct_ranks) {
     auto& ranks = ranks_of_[static_cast<std::size_t>(table)];
-    const auto at = PlaceOf(ranks, rank);
-    if (at != ranks.end() && at->first == rank) {
-      ++at->second;
-    } else {
-      ranks.insert(at, {rank, 1});
+    auto at = PlaceOf(ranks, rank);
+    if (at == ranks.end() || at->first != rank) {
+      at = ranks.insert(at, {rank, 0});
       ++tables_on_[static_cast<std::size_t>(rank)];
     }
-  }
-  if (of.rank_group >= 0) {
-    GroupPlace& place = rank_groups_[static_cast<std::size_t>(of.rank_group)];
-    place = {rank, place.shards + 1};
-  }
-  if (of.host_group >= 0) {
-    GroupPlace& place = host_groups_[static_cast<std::size_t>(of.host_group)];
-    place = {rules_->host_of(rank), place.shards + 1};
-  }
-  for (const int group : of.separate_groups) {
-    const std::size_t g = static_cast<std::size_t>(group);
-    const int unit = Unit(rules_->separate_groups()[g].level, rank);
-    Occupant& occupant = separate_[g][static_cast<std::size_t>(unit)];
-    occupant = {table, occupant.shards + 1};
-  }
-}
-
-void RuleState::Remove(int table, int rank) {
-  const TableRules& of = rules_->of(table);
-  --shards_on_[static_cast<std::size_t>(rank)];
-  if (counts_tables_ || of.distinct_ranks) {
-    auto& ranks = ranks_of_[static_cast<std::size_t>(table)];
-    const auto at = PlaceOf(ranks, rank);
-    if (--at->second == 0) {
+    at->second += sign;
+    if (at->second == 0) {
       ranks.erase(at);
       --tables_on_[static_cast<std::size_t>(rank)];
     }
   }
-  if (of.rank_group >= 0) --rank_groups_[static_cast<std::size_t>(of.rank_group)].shards;
-  if (of.host_group >= 0) --host_groups_[static_cast<std::size_t>(of.host_group)].shards;
+  const auto count = [&](Claim& place, int by) {
+    if (sign > 0) place.by = by;
+    place.shards += sign;
+  };
+  if (of.rank_group >= 0) count(rank_groups_[static_cast<std::size_t>(of.rank_group)], rank);
+  if (of.host_group >= 0) {
+    count(host_groups_[static_cast<std::size_t>(of.host_group)], rules_->host_of(rank));
+  }
   for (const int group : of.separate_groups) {
     const std::size_t g = static_cast<std::size_t>(group);
     const int unit = Unit(rules_->separate_groups()[g].level, rank);
-    --separate_[g][static_cast<std::size_t>(unit)].shards;
+    count(separate_[g][static_cast<std::size_t>(unit)], table);
   }
 }
 
@@ -127,20 +107,12 @@ bool RuleState::AllowsOnEachRank(int table) const {
   return true;
 }
 
-void RuleState::AddOnEachRank(int table) {
+void RuleState::CountOnEachRank(int table, int sign) {
   if (!InGroup(table)) {
-    ++on_each_rank_;
+    on_each_rank_ += sign;
     return;
   }
-  for (int rank = 0; rank < rules_->num_ranks(); ++rank) Add(table, rank);
-}
-
-void RuleState::RemoveOnEachRank(int table) {
-  if (!InGroup(table)) {
-    --on_each_rank_;
-    return;
-  }
-  for (int rank = 0; rank < rules_->num_ranks(); ++rank) Remove(table, rank);
+  for (int rank = 0; rank < rules_->num_ranks(); ++rank) Count(table, rank, sign);
 }
 
 }  // namespace neuroshard

@@ -21,14 +21,14 @@ class RuleState {
   // before asking where else it may go. O(log(shards of the table) + its groups).
   bool Allows(int table, int rank) const;
   // Add what is allowed, remove what was added: anything else leaves the counts wrong.
-  void Add(int table, int rank);
-  void Remove(int table, int rank);
+  void Add(int table, int rank) { Count(table, rank, 1); }
+  void Remove(int table, int rank) { Count(table, rank, -1); }
 
   // The same for types that put a shard on every rank (TakesEveryRank); O(1) for tables in no
   // group, and the question O(ranks) where a limit per rank is set.
   bool AllowsOnEachRank(int table) const;
-  void AddOnEachRank(int table);
-  void RemoveOnEachRank(int table);
+  void AddOnEachRank(int table) { CountOnEachRank(table, 1); }
+  void RemoveOnEachRank(int table) { CountOnEachRank(table, -1); }
 
   int shards_on(int rank) const {
     return on_each_rank_ + shards_on_[static_cast<std::size_t>(rank)];
@@ -39,15 +39,18 @@ class RuleState {
   }
 
  private:
-  struct Occupant {
-    int table = -1;
+  // As long as there are shards: the one rank or host that a co-located group is on, or the one
+  // table of a separate group on a unit.
+  struct Claim {
+    int by = -1;
     int shards = 0;
-  };
-  struct GroupPlace {
-    int unit = -1;  // rank or host
-    int shards = 0;
+
+    bool Excludes(int other) const { return shards > 0 && by != other; }
   };
 
+  // sign: 1 or -1.
+  void Count(int table, int rank, int sign);
+  void CountOnEachRank(int table, int sign);
   bool InGroup(int table) const;
   int Unit(GroupLevel level, int rank) const {
     return level == GroupLevel::kRank ? rank : rules_->host_of(rank);
@@ -61,9 +64,9 @@ class RuleState {
   std::vector<int> tables_on_;
   // By table: ranks with shards of it and how many, ascending. Kept only where a rule asks for it.
   std::vector<std::vector<std::pair<int, int>>> ranks_of_;
-  std::vector<GroupPlace> rank_groups_;
-  std::vector<GroupPlace> host_groups_;
-  std::vector<std::vector<Occupant>> separate_;  // by group, by unit
+  std::vector<Claim> rank_groups_;            // by a rank
+  std::vector<Claim> host_groups_;            // by a host
+  std::vector<std::vector<Claim>> separate_;  // by group, by unit: by a table
 };
 
 }  // namespace neuroshard

@@ -10,7 +10,6 @@
 #include "common/base/positions.h"
 #include "common/base/violations.h"
 #include "server/evaluate/rules/demands.h"
-#include "server/evaluate/rules/minimal_set.h"
 #include "server/search/conflict/infeasibility.h"
 
 namespace neuroshard {

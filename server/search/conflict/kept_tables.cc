@@ -12,11 +12,11 @@
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
+#include "common/domain/held_shards.h"
 #include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "common/domain/table_names.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/rules/list_text.h"
 #include "server/evaluate/rules/row_cuts.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/positions.h"
-#include "common/domain/tables_in_place.h"
+#include "common/domain/held_shards.h"
 #include "server/evaluate/check_plan.h"
 
 namespace neuroshard {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/cost/cost_model.h"
-#include "server/evaluate/placement_price.h"
+#include "server/evaluate/price_plan.h"
 #include "server/search/core/rank_content.h"
 #include "server/search/core/rank_cost_cache.h"
 #include "server/search/core/search_context.h"

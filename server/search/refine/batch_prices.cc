@@ -6,8 +6,8 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/batch_imbalance.h"
 #include "server/evaluate/lay_out.h"
+#include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/row_cuts.h"
-#include "server/evaluate/shard_price.h"
 
 namespace neuroshard {
 

@@ -9,7 +9,7 @@
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
-#include "server/evaluate/placement_price.h"
+#include "server/evaluate/price_plan.h"
 
 namespace neuroshard {
 

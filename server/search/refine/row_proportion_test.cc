@@ -11,7 +11,7 @@
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
-#include "server/evaluate/violation_is.h"
+#include "server/evaluate/testing/violation_is.h"
 #include "server/search/run_search.h"
 #include "server/search/testing/all_plans.h"
 #include "tests/support/concave_cost_model.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/cost/shard_features.h"
-#include "server/evaluate/placement_price.h"
+#include "server/evaluate/price_plan.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {

@@ -43,7 +43,7 @@ def zipf_fit(stats: CacheStatistics, rows: int, ids: float) -> ZipfFit:
 
 def missed_rows(rows: int, ids: float, exponents: torch.Tensor) -> torch.Tensor:
     """Rows that a batch of `ids` ids by Zipf's law misses, a line for each exponent: without a cache (all that it looks up), then behind LRU caches of
-    LOAD_FACTORS x rows. What the service expects (common/domain/cache_hit_rate.h has the formulas); ranks are in groups that grow by a sixteenth."""
+    LOAD_FACTORS x rows. What the service expects (common/domain/expected_lookups.h has the formulas); ranks are in groups that grow by a sixteenth."""
     edges = [1]
     while edges[-1] <= rows:
         edges.append(min(rows + 1, max(edges[-1] + 1, edges[-1] + edges[-1] // 16)))

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "server/evaluate/placement_price.h"
+#include "server/evaluate/price_plan.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/objective/comm_surrogate.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/domain/held_shards.h"
-#include "common/domain/tables_in_place.h"
 #include "server/evaluate/lay_out.h"
 
 namespace neuroshard {

@@ -1,4 +1,4 @@
-#include "common/domain/total_interval.h"
+#include "common/domain/plan_cost.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "server/evaluate/memory_price.h"
+#include "server/evaluate/memory_choices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

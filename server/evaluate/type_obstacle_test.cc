@@ -1,7 +1,6 @@
-#include "server/evaluate/rules/type_obstacle.h"
-
 #include <gtest/gtest.h>
 
+#include "server/evaluate/relayouts.h"
 #include "server/evaluate/rules/compiled_rules.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_plan_request.h"
