@@ -1,6 +1,5 @@
 #include "kernels/api/collective.h"
 
-#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -53,12 +52,6 @@ StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_
   const std::int64_t all = block_bytes * world_size;
   return ExchangeBytes{collective == Collective::kAllGather ? block_bytes : all,
                        collective == Collective::kReduceScatter ? block_bytes : all};
-}
-
-double BusBytes(Collective collective, const ExchangeBytes& bytes, int world_size) {
-  const double others = static_cast<double>(world_size - 1) / world_size;
-  const double passes = collective == Collective::kAllReduce ? 2 : 1;
-  return static_cast<double>(std::max(bytes.send, bytes.receive)) * others * passes;
 }
 
 std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes) {

@@ -139,11 +139,6 @@ StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, in
 StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_bytes,
                                       int world_size);
 
-// What is divided by the time of an exchange for its bus bandwidth as nccl-tests defines it: the
-// larger of a rank's two buffers, its own part included, less what a rank has itself; for an
-// all-reduce twice that. Of the rank with the most, the bandwidth of the group.
-double BusBytes(Collective collective, const ExchangeBytes& bytes, int world_size);
-
 // Where each peer's part begins in a buffer without gaps.
 std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes);
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/indices/testing/zipf_lookups.h"
+
 namespace neuroshard {
 namespace {
 
