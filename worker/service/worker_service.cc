@@ -1,23 +1,100 @@
 #include "worker/service/worker_service.h"
 
 #include <fmt/format.h>
+#include <grpcpp/server_context.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/failure_reason.h"
+#include "common/base/mutex.h"
 #include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/call_threads.h"
 #include "worker/device/device_session.h"
-#include "worker/service/stream_watchdog.h"
 
 namespace neuroshard {
 namespace {
 
 using std::chrono::milliseconds;
+
+// Ends a streaming call whose client neither sends nor reads, so that it does not hold a device for
+// ever. While a Wait object lives, the client is expected to do something within `timeout`; if it
+// does not, the call is cancelled, which makes the blocked Read or Write return false.
+class StreamWatchdog {
+ public:
+  class Wait {
+   public:
+    explicit Wait(StreamWatchdog& watchdog) : watchdog_(watchdog) { watchdog_.Arm(); }
+    ~Wait() { watchdog_.Disarm(); }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    StreamWatchdog& watchdog_;
+  };
+
+  // `context` must outlive the watchdog.
+  StreamWatchdog(grpc::ServerContextBase& context, milliseconds timeout)
+      : context_(context), timeout_(timeout), thread_([this] { Loop(); }) {}
+  ~StreamWatchdog() {
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+  bool expired() const {
+    const MutexLock lock(mutex_);
+    return expired_;
+  }
+
+ private:
+  void Arm() {
+    {
+      const MutexLock lock(mutex_);
+      deadline_ = std::chrono::steady_clock::now() + timeout_;
+    }
+    changed_.notify_one();
+  }
+
+  void Disarm() {
+    const MutexLock lock(mutex_);
+    deadline_.reset();
+  }
+
+  void Loop() {
+    MutexLock lock(mutex_);
+    while (!stopping_) {
+      if (!deadline_.has_value()) {
+        lock.Wait(changed_);
+      } else if (std::chrono::steady_clock::now() < *deadline_) {
+        lock.WaitUntil(changed_, *deadline_);
+      } else {
+        expired_ = true;
+        deadline_.reset();
+        context_.TryCancel();
+      }
+    }
+  }
+
+  grpc::ServerContextBase& context_;
+  const milliseconds timeout_;
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<TimePoint> deadline_ NS_GUARDED_BY(mutex_);  // none: disarmed
+  bool expired_ NS_GUARDED_BY(mutex_) = false;
+  bool stopping_ NS_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
 
 // Adds the status's violations to `all`, their paths below `prefix`. Statuses without violations
 // are left to the caller.
