@@ -25,6 +25,16 @@ StatusOr<std::int64_t> SumOf(const std::vector<std::int64_t>& bytes, const char*
 
 }  // namespace
 
+Status CheckSpec(const CommunicatorSpec& spec) {
+  if (spec.world_size < 1 || spec.rank < 0 || spec.rank >= spec.world_size) {
+    return InvalidArgument("rank: must be in [0, {}), got {}", spec.world_size, spec.rank);
+  }
+  if (spec.timeout.count() <= 0) {
+    return InvalidArgument("timeout: must be positive, got {} ms", spec.timeout.count());
+  }
+  return absl::OkStatus();
+}
+
 StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, int world_size) {
   ExchangeBytes bytes;
   NS_ASSIGN_OR_RETURN(bytes.send, SumOf(counts.send_bytes, "send_bytes", world_size));

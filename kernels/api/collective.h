@@ -113,6 +113,8 @@ struct CommunicatorSpec {
   int world_size = 1;
   std::chrono::milliseconds timeout{30000};
 };
+// INVALID_ARGUMENT names what is out of range.
+Status CheckSpec(const CommunicatorSpec& spec);
 
 // An implementation of collectives; makes this process's end of groups. Thread-safe.
 class CollectiveBackend {

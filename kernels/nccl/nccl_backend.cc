@@ -75,12 +75,7 @@ std::map<std::string, std::string> NcclBackend::details() const {
 
 StatusOr<std::unique_ptr<PendingCommunicator>> NcclBackend::Open(
     const CommunicatorSpec& spec) const {
-  if (spec.world_size < 1 || spec.rank < 0 || spec.rank >= spec.world_size) {
-    return InvalidArgument("rank: must be in [0, {}), got {}", spec.world_size, spec.rank);
-  }
-  if (spec.timeout.count() <= 0) {
-    return InvalidArgument("timeout: must be positive, got {} ms", spec.timeout.count());
-  }
+  NS_RETURN_IF_ERROR(CheckSpec(spec));
   // A stream of its own: an aborted group leaves none behind in that of the device.
   NS_ASSIGN_OR_RETURN(std::shared_ptr<cuda::CudaGpu> gpu, cuda::CudaGpu::Create(device_));
   std::string address = fmt::format("nccl rank {}", spec.rank);
