@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/domain/cache_hit_rate.h"
-#include "server/cost/analytic/kernel_bandwidth.h"
 #include "server/cost/analytic/shard_perf.h"
 #include "server/cost/host_traffic.h"
 
