@@ -9,7 +9,7 @@
 
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
-#include "server/pretrain/report/measurement_drift.h"
+#include "server/pretrain/report/regression_metrics.h"
 #include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_training.h"
 
