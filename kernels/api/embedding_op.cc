@@ -9,6 +9,16 @@
 
 namespace neuroshard {
 
+EmbeddingAbilities AllAbilities(std::vector<DataType> weight_types) {
+  return {.weight_types = std::move(weight_types),
+          .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
+                         Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
+                         Optimizer::kLarsSgd},
+          .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone},
+          .compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                              ComputeKernel::kFusedUvmCaching}};
+}
+
 OptimizerStateShape StateOfRow(Optimizer optimizer, std::int64_t cols) {
   switch (optimizer) {
     case Optimizer::kSgd:

@@ -51,14 +51,8 @@ float StoredToFloat(NumberType type, Raw raw) {
 }  // namespace
 
 const EmbeddingAbilities& GpuEmbeddingOp::Abilities() {
-  static const EmbeddingAbilities abilities = {
-      .weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16},
-      .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
-                     Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
-                     Optimizer::kLarsSgd},
-      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone},
-      .compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
-                          ComputeKernel::kFusedUvmCaching}};
+  static const EmbeddingAbilities abilities =
+      AllAbilities({DataType::kFp32, DataType::kFp16, DataType::kBf16});
   return abilities;
 }
 
@@ -144,32 +138,36 @@ Status GpuEmbeddingOp::Allocate() {
 Status GpuEmbeddingOp::Initialise() {
   Random seeds(spec_.seed);
   std::vector<FillTable> fills;
-  std::vector<std::int64_t> blocks;
-  const auto add = [&](FillTable fill) {
-    fills.push_back(fill);
-    blocks.push_back(FillBlocks(fill.rows, fill.vectors));
-  };
   const std::int64_t output_vectors = device_cols_ / kVector, batch = spec_.batch_size;
   for (TableData& table : tables_) {
     const auto cols = static_cast<std::int32_t>(table.spec.cols);
     const std::int32_t vectors = table.vectors;
     const std::uint64_t weights_seed = seeds.Next();
     table.gradient_seed = seeds.Next();
-    add({table.weights, table.type, table.spec.rows, vectors, cols, vectors, weights_seed, 0.05F});
+    fills.push_back(
+        {table.weights, table.type, table.spec.rows, vectors, cols, vectors, weights_seed, 0.05F});
     if (table.pooled()) {
-      add({table.output, NumberType::kFp32, batch, vectors, cols, output_vectors, 0, 0});
-      add({table.gradient, NumberType::kFp32, batch, vectors, cols, output_vectors,
-           table.gradient_seed, kGradientRange});
+      fills.push_back(
+          {table.output, NumberType::kFp32, batch, vectors, cols, output_vectors, 0, 0});
+      fills.push_back({table.gradient, NumberType::kFp32, batch, vectors, cols, output_vectors,
+                       table.gradient_seed, kGradientRange});
     }
     if (table.state != nullptr) {
-      add({table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
+      fills.push_back(
+          {table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
     }
     for (float* moments : {table.momentum1, table.momentum2}) {
       if (moments == nullptr) continue;
-      add({moments, NumberType::kFp32, table.spec.rows, vectors, cols, vectors, 0, 0});
+      fills.push_back({moments, NumberType::kFp32, table.spec.rows, vectors, cols, vectors, 0, 0});
     }
   }
-  for (const FillTable& zeros : caches_.Zeros()) add(zeros);
+  for (const FillTable& zeros : caches_.Zeros()) fills.push_back(zeros);
+  return Fill(fills);
+}
+
+Status GpuEmbeddingOp::Fill(const std::vector<FillTable>& fills) {
+  std::vector<std::int64_t> blocks;
+  for (const FillTable& fill : fills) blocks.push_back(FillBlocks(fill.rows, fill.vectors));
   Batched<FillTable> launch;
   LaunchArrays arrays(launches_);
   NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
@@ -283,20 +281,13 @@ Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
 
 Status GpuEmbeddingOp::FillGradients() {
   std::vector<FillTable> fills;
-  std::vector<std::int64_t> blocks;
   for (const TableData& table : tables_) {
     if (table.pooled()) continue;
     fills.push_back({table.gradient, NumberType::kFp32, table.num_unpooled, table.vectors,
                      static_cast<std::int32_t>(table.spec.cols), table.vectors, table.gradient_seed,
                      kGradientRange});
-    blocks.push_back(FillBlocks(table.num_unpooled, table.vectors));
   }
-  Batched<FillTable> launch;
-  LaunchArrays arrays(launches_);
-  NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
-  NS_RETURN_IF_ERROR(arrays.Copy(*gpu_));
-  gpu_->Fill(launch);
-  return gpu_->status();
+  return Fill(fills);
 }
 
 Status GpuEmbeddingOp::CopyLongBags(const std::vector<BatchShape>& shapes,

@@ -1,5 +1,7 @@
 #include "kernels/nccl/nccl_backend.h"
 
+#include <absl/strings/escaping.h>
+
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -84,7 +86,7 @@ StatusOr<std::unique_ptr<PendingCommunicator>> NcclBackend::Open(
     if (const ncclResult_t result = library_->GetUniqueId(&id); result != ncclSuccess) {
       return Unavailable("NCCL has no unique id to give: {}", library_->GetErrorString(result));
     }
-    address = BytesToHex(id.internal);
+    address = absl::BytesToHexString(absl::string_view(id.internal, sizeof id.internal));
   }
   auto rank = std::make_shared<NcclRank>(library_, spec);
   NS_ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Create(rank, std::move(gpu)));
