@@ -24,8 +24,8 @@
 
 namespace neuroshard {
 
-// A unique id travels between ranks as an address, in the digits of absl::BytesToHexString. Fills all
-// of `bytes`; false unless the text has just as many.
+// A unique id travels between ranks as an address, in the digits of absl::BytesToHexString. Fills
+// all of `bytes`; false unless the text has just as many.
 inline bool HexToBytes(std::string_view text, std::span<char> bytes) {
   const auto digit = [](char c) -> int {
     if (c >= '0' && c <= '9') return c - '0';
