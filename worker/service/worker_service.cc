@@ -14,8 +14,8 @@
 #include "common/base/clock.h"
 #include "common/base/failure_reason.h"
 #include "common/base/mutex.h"
-#include "common/base/violations.h"
 #include "common/codec/measurement_codec.h"
+#include "common/codec/request_faults.h"
 #include "common/rpc/call_threads.h"
 #include "worker/device/device_session.h"
 
@@ -96,19 +96,12 @@ class StreamWatchdog {
   std::thread thread_;
 };
 
-// Adds the status's violations to `all`, their paths below `prefix`. Statuses without violations
-// are left to the caller.
-void AddBelow(const std::string& prefix, const Status& status, Violations& all) {
-  for (const Violation& violation : Violations::FromStatus(status)) {
-    all.Add(prefix + violation.field, violation.description);
-  }
-}
-
 // The status with its field paths below `prefix`.
 Status Below(const std::string& prefix, const Status& status) {
-  Violations violations;
-  AddBelow(prefix, status, violations);
-  return violations.empty() ? status : violations.ToStatus();
+  RequestFaults faults;
+  faults.Add(status, prefix);
+  const Status below = faults.ToStatus();
+  return below.ok() ? status : below;
 }
 
 milliseconds OrDefault(std::int64_t value_ms, milliseconds fallback) {
@@ -124,14 +117,15 @@ StatusOr<ComputeHeader> DecodeHeader(const v1::ProfileComputeRequest& request, i
   if (!request.has_header()) {
     return InvalidArgument("header: the first message of the stream must carry it");
   }
-  Violations violations;
+  RequestFaults faults;
   const int device = request.header().device();
   if (device < 0 || device >= num_devices) {
-    violations.Add("header.device", fmt::format("must be in [0, {}), got {}", num_devices, device));
+    faults.violations.Add("header.device",
+                          fmt::format("must be in [0, {}), got {}", num_devices, device));
   }
   StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request.header().settings());
-  AddBelow("header.settings.", settings.status(), violations);
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  faults.Add(settings.status(), "header.settings.");
+  NS_RETURN_IF_ERROR(faults.ToStatus());
   NS_RETURN_IF_ERROR(settings.status());
   return ComputeHeader{.device = device, .settings = *settings};
 }
@@ -187,12 +181,8 @@ std::string DevicesOf(const v1::OpenCommGroupRequest& request) {
 
 void EncodeDevice(const DeviceDescription& device, v1::WorkerDevice* message) {
   message->set_index(device.index);
-  message->set_name(device.properties.name);
-  message->set_backend(device.properties.backend);
-  message->set_collective_backend(device.properties.collective_backend);
-  message->set_memory_bytes(device.properties.memory_bytes);
   message->set_running_job(device.running_job);
-  EncodeAbilities(device.properties.embedding, message);
+  EncodeProperties(device.properties, message);
 }
 
 }  // namespace
@@ -315,12 +305,12 @@ grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
                                             const v1::ProfileCommRequest* request,
                                             v1::ProfileCommResponse* response) {
   return gate_.Serve(*context, "ProfileComm", [&](RpcGate::Call&) -> Status {
-    Violations violations;
+    RequestFaults faults;
     StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request->settings());
-    AddBelow("settings.", settings.status(), violations);
+    faults.Add(settings.status(), "settings.");
     StatusOr<CommSample> sample = DecodeCommSample(request->sample());
-    AddBelow("sample.", sample.status(), violations);
-    NS_RETURN_IF_ERROR(violations.ToStatus());
+    faults.Add(sample.status(), "sample.");
+    NS_RETURN_IF_ERROR(faults.ToStatus());
     NS_RETURN_IF_ERROR(settings.status());
     NS_RETURN_IF_ERROR(sample.status());
 
