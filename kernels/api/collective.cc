@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <numeric>
-#include <string>
 
 namespace neuroshard {
 namespace {
@@ -57,7 +56,7 @@ StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_
   if (collective != Collective::kAllGather &&
       block_bytes % static_cast<std::int64_t>(sizeof(float)) != 0) {
     return InvalidArgument("block_bytes: must be of whole fp32 numbers for {}, got {}",
-                           std::string(ToText(collective)), block_bytes);
+                           ToText(collective), block_bytes);
   }
   const std::int64_t all = block_bytes * world_size;
   return ExchangeBytes{collective == Collective::kAllGather ? block_bytes : all,
