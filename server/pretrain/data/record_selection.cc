@@ -14,7 +14,6 @@
 #include "common/domain/backend_names.h"
 #include "common/domain/rank_networks.h"
 #include "server/pretrain/data/universal_problem.h"
-#include "server/pretrain/report/regression_metrics.h"
 
 namespace neuroshard {
 namespace {

@@ -8,7 +8,6 @@
 #include "common/base/positions.h"
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
-#include "server/pretrain/report/regression_metrics.h"
 
 namespace neuroshard {
 namespace {
@@ -94,6 +93,13 @@ std::vector<HostRanks> HostsOf(const CommRecord& record) {
     ++hosts.back().count;
   }
   return hosts;
+}
+
+double UpperMedian(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 std::vector<std::int64_t> CollectiveRanks::RanksOf(const std::vector<std::int64_t>& records) const {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "common/base/positions.h"
@@ -113,13 +112,6 @@ RegressionMetrics MeasureRegression(std::span<const double> predicted,
   return metrics;
 }
 
-double UpperMedian(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 MeasurementDrift DriftOf(std::span<const double> predicted_ms, std::span<const double> measured_ms,
                          std::span<const std::int64_t> measured_at_unix_ms) {
   constexpr std::size_t kBlock = 100;
@@ -142,10 +134,11 @@ MeasurementDrift DriftOf(std::span<const double> predicted_ms, std::span<const d
     for (std::size_t i = begin; i < end; ++i) {
       ratios.push_back(measured_ms[order[i]] / predicted_ms[order[i]]);
     }
-    const double median = UpperMedian(std::move(ratios));
-    for (std::size_t i = begin; i < end; ++i) drift.slowness[order[i]] = median;
-    drift.least = b == 0 ? median : std::min(drift.least, median);
-    drift.greatest = b == 0 ? median : std::max(drift.greatest, median);
+    const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
+    std::nth_element(ratios.begin(), middle, ratios.end());
+    for (std::size_t i = begin; i < end; ++i) drift.slowness[order[i]] = *middle;
+    drift.least = b == 0 ? *middle : std::min(drift.least, *middle);
+    drift.greatest = b == 0 ? *middle : std::max(drift.greatest, *middle);
   }
   return drift;
 }

@@ -24,9 +24,6 @@ RegressionMetrics MeasureRegression(std::span<const double> predicted,
 // y)), in O(n log n) after Knight (1966). NaN when x or y is constant or shorter than 2.
 double KendallTau(std::span<const double> x, std::span<const double> y);
 
-// Returns the median, the greater of the two in the middle; 0 when there are no values.
-double UpperMedian(std::vector<double> values);
-
 // Drift of the speed of the measuring machine, seen in the errors of a model: neighbours of a
 // virtual machine slow it down for minutes, which no feature of a sample has.
 struct MeasurementDrift {
