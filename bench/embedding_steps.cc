@@ -26,6 +26,7 @@
 #include "common/base/random.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/indices/lookup_generator.h"
+#include "kernels/indices/testing/zipf_lookups.h"
 #include "kernels/tcp/tcp_backend.h"
 
 namespace neuroshard {

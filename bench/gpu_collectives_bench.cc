@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "kernels/api/collective.h"
 #include "kernels/api/statistics.h"
+#include "kernels/api/testing/bus_bytes.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/nccl/nccl_backend.h"
 

@@ -33,7 +33,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/testing/traffic.h"
-#include "kernels/indices/lookup_generator.h"
+#include "kernels/indices/testing/zipf_lookups.h"
 #include "tests/support/no_collectives.h"
 
 namespace neuroshard {

@@ -17,6 +17,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/embedding_kernels.h"
 #include "kernels/indices/lookup_generator.h"
+#include "kernels/indices/testing/zipf_lookups.h"
 #include "kernels/tcp/tcp_backend.h"
 
 namespace neuroshard {

@@ -1,9 +1,7 @@
 #include "kernels/api/collective.h"
 
-#include <algorithm>
 #include <limits>
 #include <numeric>
-#include <string>
 
 namespace neuroshard {
 namespace {
@@ -25,6 +23,16 @@ StatusOr<std::int64_t> SumOf(const std::vector<std::int64_t>& bytes, const char*
 }
 
 }  // namespace
+
+Status CheckSpec(const CommunicatorSpec& spec) {
+  if (spec.world_size < 1 || spec.rank < 0 || spec.rank >= spec.world_size) {
+    return InvalidArgument("rank: must be in [0, {}), got {}", spec.world_size, spec.rank);
+  }
+  if (spec.timeout.count() <= 0) {
+    return InvalidArgument("timeout: must be positive, got {} ms", spec.timeout.count());
+  }
+  return absl::OkStatus();
+}
 
 StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, int world_size) {
   ExchangeBytes bytes;
@@ -48,17 +56,11 @@ StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_
   if (collective != Collective::kAllGather &&
       block_bytes % static_cast<std::int64_t>(sizeof(float)) != 0) {
     return InvalidArgument("block_bytes: must be of whole fp32 numbers for {}, got {}",
-                           std::string(ToText(collective)), block_bytes);
+                           ToText(collective), block_bytes);
   }
   const std::int64_t all = block_bytes * world_size;
   return ExchangeBytes{collective == Collective::kAllGather ? block_bytes : all,
                        collective == Collective::kReduceScatter ? block_bytes : all};
-}
-
-double BusBytes(Collective collective, const ExchangeBytes& bytes, int world_size) {
-  const double others = static_cast<double>(world_size - 1) / world_size;
-  const double passes = collective == Collective::kAllReduce ? 2 : 1;
-  return static_cast<double>(std::max(bytes.send, bytes.receive)) * others * passes;
 }
 
 std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes) {

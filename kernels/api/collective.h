@@ -113,6 +113,8 @@ struct CommunicatorSpec {
   int world_size = 1;
   std::chrono::milliseconds timeout{30000};
 };
+// INVALID_ARGUMENT names what is out of range.
+Status CheckSpec(const CommunicatorSpec& spec);
 
 // An implementation of collectives; makes this process's end of groups. Thread-safe.
 class CollectiveBackend {
@@ -138,11 +140,6 @@ StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, in
 // where they are summed, not of whole numbers.
 StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_bytes,
                                       int world_size);
-
-// What is divided by the time of an exchange for its bus bandwidth as nccl-tests defines it: the
-// larger of a rank's two buffers, its own part included, less what a rank has itself; for an
-// all-reduce twice that. Of the rank with the most, the bandwidth of the group.
-double BusBytes(Collective collective, const ExchangeBytes& bytes, int world_size);
 
 // Where each peer's part begins in a buffer without gaps.
 std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/api/testing/bus_bytes.h"
+
 namespace neuroshard {
 namespace {
 

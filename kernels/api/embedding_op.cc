@@ -1,13 +1,25 @@
 #include "kernels/api/embedding_op.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 namespace neuroshard {
+
+EmbeddingAbilities AllAbilities(std::vector<DataType> weight_types) {
+  return {.weight_types = std::move(weight_types),
+          .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
+                         Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
+                         Optimizer::kLarsSgd},
+          .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone},
+          .compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
+                              ComputeKernel::kFusedUvmCaching}};
+}
 
 OptimizerStateShape StateOfRow(Optimizer optimizer, std::int64_t cols) {
   switch (optimizer) {
@@ -38,21 +50,12 @@ namespace {
 
 constexpr float kAnyFloat = std::numeric_limits<float>::infinity();
 
-// The texts of `all`, in a list.
-template <typename E>
-std::string Listed(const std::vector<E>& all) {
-  std::string list;
-  for (const E one : all) {
-    list += list.empty() ? "" : ", ";
-    list += ToText(one);
-  }
-  return list;
-}
-
 template <typename E>
 Status CheckAmong(const std::vector<E>& all, E one) {
   if (std::find(all.begin(), all.end(), one) != all.end()) return absl::OkStatus();
-  return InvalidArgument("this device has {}, got {}", Listed(all), std::string(ToText(one)));
+  std::vector<std::string_view> texts;
+  for (const E each : all) texts.push_back(ToText(each));
+  return InvalidArgument("this device has {}, got {}", fmt::join(texts, ", "), ToText(one));
 }
 
 Status CheckNumbers(const EmbeddingOpSpec& spec) {
@@ -82,7 +85,7 @@ Status CheckTable(const EmbeddingTableSpec& table, const EmbeddingAbilities& abi
   const bool caches = table.kernel == ComputeKernel::kFusedUvmCaching;
   if (caches ? factor > 0 && factor <= 1 : factor == 0) return absl::OkStatus();
   return InvalidArgument("cache_load_factor: must be {} for {}, got {}", caches ? "in (0, 1]" : "0",
-                         std::string(ToText(table.kernel)), factor);
+                         ToText(table.kernel), factor);
 }
 
 Status CheckInput(const LookupBatch& batch, const EmbeddingTableSpec& table,
@@ -121,9 +124,17 @@ Status CheckPlan(const LookupPlan& plan, const EmbeddingTableSpec& table, std::i
   return absl::OkStatus();
 }
 
-Status CheckOneEach(std::size_t inputs, std::size_t tables) {
-  if (inputs == tables) return absl::OkStatus();
-  return InvalidArgument("{} inputs for {} tables", inputs, tables);
+// One input a table, each of which passes `check`.
+template <typename Input, typename Check>
+Status CheckEach(const EmbeddingOpSpec& spec, const std::vector<Input>& inputs, Check check) {
+  if (inputs.size() != spec.tables.size()) {
+    return InvalidArgument("{} inputs for {} tables", inputs.size(), spec.tables.size());
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    NS_RETURN_IF_ERROR(
+        Annotate(check(inputs[i], spec.tables[i], spec.batch_size), fmt::format("inputs[{}]", i)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -143,21 +154,11 @@ Status CheckSpec(const EmbeddingOpSpec& spec, const EmbeddingAbilities& abilitie
 }
 
 Status CheckInputs(const EmbeddingOpSpec& spec, const std::vector<LookupBatch>& inputs) {
-  NS_RETURN_IF_ERROR(CheckOneEach(inputs.size(), spec.tables.size()));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    NS_RETURN_IF_ERROR(Annotate(CheckInput(inputs[i], spec.tables[i], spec.batch_size),
-                                fmt::format("inputs[{}]", i)));
-  }
-  return absl::OkStatus();
+  return CheckEach(spec, inputs, CheckInput);
 }
 
 Status CheckPlans(const EmbeddingOpSpec& spec, const std::vector<LookupPlan>& plans) {
-  NS_RETURN_IF_ERROR(CheckOneEach(plans.size(), spec.tables.size()));
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    NS_RETURN_IF_ERROR(Annotate(CheckPlan(plans[i], spec.tables[i], spec.batch_size),
-                                fmt::format("inputs[{}]", i)));
-  }
-  return absl::OkStatus();
+  return CheckEach(spec, plans, CheckPlan);
 }
 
 }  // namespace neuroshard

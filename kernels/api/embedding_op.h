@@ -22,6 +22,8 @@ struct EmbeddingAbilities {
 
   bool operator==(const EmbeddingAbilities&) const = default;
 };
+// Returns those of kernels that have everything, of tables in these types.
+EmbeddingAbilities AllAbilities(std::vector<DataType> weight_types);
 
 // Shape and types of one table (or shard).
 struct EmbeddingTableSpec {

@@ -10,19 +10,13 @@
 
 namespace neuroshard {
 
-// Blocks of block_rows rows each: block b has the rows from b x block_rows on.
-struct RowBlocks {
-  std::int64_t block_rows = 1;
-  std::int64_t num_blocks = 1;
-};
-
-// out[b x lengths.size() + i]: how many of bag i's ids are in block b. Every id is in one of the
-// blocks. O(ids).
-void CountInBlocks(const RowBlocks& blocks, std::span<const std::int64_t> lengths,
+// out[b x lengths.size() + i]: how many of bag i's ids are in block b, which has the rows from
+// b x block_rows on. Every id is in one of the blocks. O(ids).
+void CountInBlocks(std::int64_t block_rows, std::span<const std::int64_t> lengths,
                    std::span<const std::int64_t> ids, std::span<std::int64_t> out);
 
-// Where the ids of each block begin, num_blocks entries, and what they are written to; the same of
-// weights, all empty where ids have none.
+// Where the ids of each block begin, and what they are written to; the same of weights, all empty
+// where ids have none.
 struct BlockedIds {
   std::span<const std::int64_t> id_begins;
   std::span<std::int64_t> ids;
@@ -31,7 +25,7 @@ struct BlockedIds {
 };
 
 // Every id less the first row of its block, in the order that it had among the block's. O(ids).
-void MoveToBlocks(const RowBlocks& blocks, std::span<const std::int64_t> ids,
+void MoveToBlocks(std::int64_t block_rows, std::span<const std::int64_t> ids,
                   std::span<const float> weights, const BlockedIds& out);
 
 // Where the values of each row begin, and behind the last one where they end. num_bags > 0 divides

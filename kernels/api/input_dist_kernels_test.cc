@@ -69,37 +69,37 @@ TEST(JaggedRowsTest, PermutesRowsWithTheirBags) {
 TEST(BucketizeTest, GivesEachBlockItsIdsOfEveryBagInOrder) {
   Random random(11);
   for (int round = 0; round < 50; ++round) {
-    const RowBlocks blocks{random.Between(1, 9), random.Between(1, 5)};
-    const RandomRows drawn =
-        DrawRows(3, random.Between(1, 4), blocks.block_rows * blocks.num_blocks, random);
+    const std::int64_t block_rows = random.Between(1, 9);
+    const std::int64_t num_blocks = random.Between(1, 5);
+    const RandomRows drawn = DrawRows(3, random.Between(1, 4), block_rows * num_blocks, random);
     std::vector<std::int64_t> lengths;  // the oracle: block by block, bag by bag
     std::vector<std::int64_t> ids;
     std::vector<float> weights;
     std::vector<std::int64_t> begins;
-    for (std::int64_t block = 0; block < blocks.num_blocks; ++block) {
+    for (std::int64_t block = 0; block < num_blocks; ++block) {
       begins.push_back(std::ssize(ids));
       for (const std::vector<Bag>& row : drawn.rows) {
         for (const Bag& bag : row) {
           lengths.push_back(0);
           for (const auto& [id, weight] : bag) {
-            if (id < block * blocks.block_rows || id >= (block + 1) * blocks.block_rows) continue;
+            if (id < block * block_rows || id >= (block + 1) * block_rows) continue;
             ++lengths.back();
-            ids.push_back(id - block * blocks.block_rows);
+            ids.push_back(id - block * block_rows);
             weights.push_back(weight);
           }
         }
       }
     }
     std::vector<std::int64_t> out_lengths(lengths.size(), -1);
-    CountInBlocks(blocks, drawn.lengths, drawn.ids, out_lengths);
+    CountInBlocks(block_rows, drawn.lengths, drawn.ids, out_lengths);
     EXPECT_EQ(out_lengths, lengths);
     std::vector<std::int64_t> out_ids(ids.size());
     std::vector<float> out_weights(weights.size());
-    MoveToBlocks(blocks, drawn.ids, drawn.weights, {begins, out_ids, begins, out_weights});
+    MoveToBlocks(block_rows, drawn.ids, drawn.weights, {begins, out_ids, begins, out_weights});
     EXPECT_EQ(out_ids, ids);
     EXPECT_EQ(out_weights, weights);
     std::fill(out_ids.begin(), out_ids.end(), -1);
-    MoveToBlocks(blocks, drawn.ids, {}, {begins, out_ids, {}, {}});
+    MoveToBlocks(block_rows, drawn.ids, {}, {begins, out_ids, {}, {}});
     EXPECT_EQ(out_ids, ids) << "without weights";
   }
 }

@@ -70,6 +70,7 @@ Status StoppingRule::AddMeasurementMs(double duration_ms) {
 }
 
 void StoppingRule::Update() {
+  if (finished_) return;
   const auto fed = static_cast<std::int64_t>(samples_ms_.size());
   finished_ = true;
   if (fed >= settings_.max_iterations) {

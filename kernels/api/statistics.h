@@ -31,6 +31,8 @@ double MedianHalfWidth95(std::span<const double> values);
 //   at most target_relative_error of the median (never with fewer than 6 iterations, see
 //   MedianHalfWidth95);
 // - kMaxTime: at least min_iterations were fed and they sum up to max_time_ms.
+// It stays finished, for the first of these reasons, whatever is fed afterwards: a series goes on
+// while its partner needs more iterations.
 class StoppingRule {
  public:
   explicit StoppingRule(const MeasurementSettings& settings) : settings_(settings) {}
@@ -39,8 +41,9 @@ class StoppingRule {
   [[nodiscard]] Status AddMeasurementMs(double duration_ms);
 
   bool Finished() const { return finished_; }
-  // Meaningful once Finished.
+  // kMaxTime until it is Finished: then somebody else's clock ends the series.
   StopReason reason() const { return reason_; }
+  double total_ms() const { return total_ms_; }
   const std::vector<double>& samples_ms() const { return samples_ms_; }
 
  private:
@@ -50,7 +53,7 @@ class StoppingRule {
   std::vector<double> samples_ms_;
   double total_ms_ = 0;
   bool finished_ = false;
-  StopReason reason_ = StopReason::kMaxIterations;
+  StopReason reason_ = StopReason::kMaxTime;
 };
 
 // The record of a finished series.

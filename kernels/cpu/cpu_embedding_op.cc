@@ -78,14 +78,7 @@ bool HasKeyWeights(PoolingMode mode, const LookupBatch& batch) {
 }  // namespace
 
 const EmbeddingAbilities& CpuEmbeddingOp::Abilities() {
-  static const EmbeddingAbilities abilities = {
-      .weight_types = {DataType::kFp32},
-      .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
-                     Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
-                     Optimizer::kLarsSgd},
-      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone},
-      .compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
-                          ComputeKernel::kFusedUvmCaching}};
+  static const EmbeddingAbilities abilities = AllAbilities({DataType::kFp32});
   return abilities;
 }
 

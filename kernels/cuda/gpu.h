@@ -117,7 +117,10 @@ class GpuBuffer {
     return absl::OkStatus();
   }
 
-  std::byte* at(std::int64_t place) const { return data_ + place; }
+  template <typename T = std::byte>
+  T* at(std::int64_t place) const {
+    return reinterpret_cast<T*>(data_ + place);
+  }
   std::int64_t bytes() const { return bytes_; }
 
  private:

@@ -51,14 +51,8 @@ float StoredToFloat(NumberType type, Raw raw) {
 }  // namespace
 
 const EmbeddingAbilities& GpuEmbeddingOp::Abilities() {
-  static const EmbeddingAbilities abilities = {
-      .weight_types = {DataType::kFp32, DataType::kFp16, DataType::kBf16},
-      .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
-                     Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
-                     Optimizer::kLarsSgd},
-      .pooling_modes = {PoolingMode::kSum, PoolingMode::kMean, PoolingMode::kNone},
-      .compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
-                          ComputeKernel::kFusedUvmCaching}};
+  static const EmbeddingAbilities abilities =
+      AllAbilities({DataType::kFp32, DataType::kFp16, DataType::kBf16});
   return abilities;
 }
 
@@ -106,8 +100,8 @@ Status GpuEmbeddingOp::Allocate() {
   NS_RETURN_IF_ERROR(CheckNumberOfRows(spec_));
   NS_RETURN_IF_ERROR(model_.Reserve(std::max<std::int64_t>(layout.bytes(), 1)));
   NS_RETURN_IF_ERROR(Annotate(host_.Reserve(host_layout.bytes()), "in host memory"));
-  output_ = reinterpret_cast<float*>(model_.at(output));
-  output_gradient_ = reinterpret_cast<float*>(model_.at(gradient));
+  output_ = model_.at<float>(output);
+  output_gradient_ = model_.at<float>(gradient);
   std::int64_t col = 0, key = 0;
   std::vector<void*> rows_of_table;
   for (std::size_t t = 0; t < spec_.tables.size(); ++t) {
@@ -122,7 +116,7 @@ Status GpuEmbeddingOp::Allocate() {
     data.weights = of_rows.at(weights[t]);
     rows_of_table.push_back(data.weights);
     const auto state_at = [](bool has, const GpuBuffer& buffer, std::int64_t place) {
-      return has ? reinterpret_cast<float*>(buffer.at(place)) : nullptr;
+      return has ? buffer.at<float>(place) : nullptr;
     };
     data.state = state_at(HasRowState(optimizer), model_, states[t]);
     data.momentum1 = state_at(HasMoments(optimizer), of_rows, first_moments[t]);
@@ -144,32 +138,36 @@ Status GpuEmbeddingOp::Allocate() {
 Status GpuEmbeddingOp::Initialise() {
   Random seeds(spec_.seed);
   std::vector<FillTable> fills;
-  std::vector<std::int64_t> blocks;
-  const auto add = [&](FillTable fill) {
-    fills.push_back(fill);
-    blocks.push_back(FillBlocks(fill.rows, fill.vectors));
-  };
   const std::int64_t output_vectors = device_cols_ / kVector, batch = spec_.batch_size;
   for (TableData& table : tables_) {
     const auto cols = static_cast<std::int32_t>(table.spec.cols);
     const std::int32_t vectors = table.vectors;
     const std::uint64_t weights_seed = seeds.Next();
     table.gradient_seed = seeds.Next();
-    add({table.weights, table.type, table.spec.rows, vectors, cols, vectors, weights_seed, 0.05F});
+    fills.push_back(
+        {table.weights, table.type, table.spec.rows, vectors, cols, vectors, weights_seed, 0.05F});
     if (table.pooled()) {
-      add({table.output, NumberType::kFp32, batch, vectors, cols, output_vectors, 0, 0});
-      add({table.gradient, NumberType::kFp32, batch, vectors, cols, output_vectors,
-           table.gradient_seed, kGradientRange});
+      fills.push_back(
+          {table.output, NumberType::kFp32, batch, vectors, cols, output_vectors, 0, 0});
+      fills.push_back({table.gradient, NumberType::kFp32, batch, vectors, cols, output_vectors,
+                       table.gradient_seed, kGradientRange});
     }
     if (table.state != nullptr) {
-      add({table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
+      fills.push_back(
+          {table.state, NumberType::kFp32, VectorsOf(table.spec.rows), 1, kVector, 1, 0, 0});
     }
     for (float* moments : {table.momentum1, table.momentum2}) {
       if (moments == nullptr) continue;
-      add({moments, NumberType::kFp32, table.spec.rows, vectors, cols, vectors, 0, 0});
+      fills.push_back({moments, NumberType::kFp32, table.spec.rows, vectors, cols, vectors, 0, 0});
     }
   }
-  for (const FillTable& zeros : caches_.Zeros()) add(zeros);
+  for (const FillTable& zeros : caches_.Zeros()) fills.push_back(zeros);
+  return Fill(fills);
+}
+
+Status GpuEmbeddingOp::Fill(const std::vector<FillTable>& fills) {
+  std::vector<std::int64_t> blocks;
+  for (const FillTable& fill : fills) blocks.push_back(FillBlocks(fill.rows, fill.vectors));
   Batched<FillTable> launch;
   LaunchArrays arrays(launches_);
   NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
@@ -226,8 +224,8 @@ Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     TableData& table = tables_[t];
     if (table.pooled()) continue;
-    table.output = reinterpret_cast<float*>(batch_.at(places.tables[t].output));
-    table.gradient = reinterpret_cast<float*>(batch_.at(places.tables[t].gradient));
+    table.output = batch_.at<float>(places.tables[t].output);
+    table.gradient = batch_.at<float>(places.tables[t].gradient);
     table.num_unpooled = shapes[t].ids;
   }
   NS_RETURN_IF_ERROR(fill(places));
@@ -261,16 +259,14 @@ Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
   std::vector<RankRun> runs;
   for (const LookupPlan& plan : plans) runs.insert(runs.end(), plan.runs.begin(), plan.runs.end());
   NS_RETURN_IF_ERROR(CopyToBatch(runs, places.runs));
-  const auto* const runs_there = reinterpret_cast<const RankRun*>(batch_.at(places.runs));
+  const auto* const runs_there = batch_.at<RankRun>(places.runs);
   std::vector<LookupTable> tables;
   std::vector<std::int64_t> blocks;
   for (std::size_t t = 0; t < plans.size(); ++t) {
     const BatchPlaces::Table& place = places.tables[t];
-    tables.push_back(
-        {plans[t].RuleWith(runs_there + place.first_run),
-         reinterpret_cast<std::int64_t*>(batch_.at(place.ids)),
-         reinterpret_cast<std::int64_t*>(batch_.at(place.offsets)),
-         plans[t].weighted ? reinterpret_cast<float*>(batch_.at(place.weights)) : nullptr});
+    tables.push_back({plans[t].RuleWith(runs_there + place.first_run),
+                      batch_.at<std::int64_t>(place.ids), batch_.at<std::int64_t>(place.offsets),
+                      plans[t].weighted ? batch_.at<float>(place.weights) : nullptr});
     blocks.push_back(LookupBlocks(plans[t].rule.lookups, plans[t].rule.batch_size));
   }
   Batched<LookupTable> launch;
@@ -283,20 +279,13 @@ Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
 
 Status GpuEmbeddingOp::FillGradients() {
   std::vector<FillTable> fills;
-  std::vector<std::int64_t> blocks;
   for (const TableData& table : tables_) {
     if (table.pooled()) continue;
     fills.push_back({table.gradient, NumberType::kFp32, table.num_unpooled, table.vectors,
                      static_cast<std::int32_t>(table.spec.cols), table.vectors, table.gradient_seed,
                      kGradientRange});
-    blocks.push_back(FillBlocks(table.num_unpooled, table.vectors));
   }
-  Batched<FillTable> launch;
-  LaunchArrays arrays(launches_);
-  NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
-  NS_RETURN_IF_ERROR(arrays.Copy(*gpu_));
-  gpu_->Fill(launch);
-  return gpu_->status();
+  return Fill(fills);
 }
 
 Status GpuEmbeddingOp::CopyLongBags(const std::vector<BatchShape>& shapes,
@@ -338,9 +327,7 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     const bool cached = caches_.of(t) != nullptr;
     const CacheTable cache = cached ? *caches_.of(t) : CacheTable();
     auto& lists = of[cached ? 1 : 0];
-    const auto longs = [&](std::int64_t at) {
-      return reinterpret_cast<const std::int64_t*>(batch_.at(at));
-    };
+    const auto longs = [&](std::int64_t at) { return batch_.at<std::int64_t>(at); };
     if (!table.pooled()) {
       lists.gathers.push_back({table.weights, table.type, table.vectors, longs(place.ids),
                                table.num_unpooled, table.output, cache.slots, cache.slot_of_row});
@@ -353,8 +340,7 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.type = table.type;
     pool.vectors = table.vectors;
     pool.ids = longs(place.ids);
-    pool.id_weights =
-        shapes[t].weighted ? reinterpret_cast<const float*>(batch_.at(place.weights)) : nullptr;
+    pool.id_weights = shapes[t].weighted ? batch_.at<float>(place.weights) : nullptr;
     pool.begins = longs(place.offsets);
     pool.ends = pool.begins + 1;
     pool.bags = spec_.batch_size;
@@ -370,7 +356,7 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     lists.pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags, pool.bags_per_thread));
     if (long_bags.bags.empty()) continue;
 
-    auto* partials = reinterpret_cast<float*>(batch_.at(place.segment_sums));
+    auto* partials = batch_.at<float>(place.segment_sums);
     pool.begins = longs(place.segment_begins);
     pool.ends = longs(place.segment_ends);
     pool.bags = static_cast<std::int64_t>(long_bags.begins.size());
@@ -405,25 +391,23 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const BatchPlaces::Table& place = places.tables[t];
     const std::int64_t entries = shapes[t].ids;
-    key_tables.push_back(
-        {reinterpret_cast<const std::int64_t*>(batch_.at(place.ids)),
-         tables_[t].pooled() ? reinterpret_cast<const std::int64_t*>(batch_.at(place.offsets))
-                             : nullptr,
-         shapes[t].weighted ? reinterpret_cast<const float*>(batch_.at(place.weights)) : nullptr,
-         spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
-         tables_[t].spec.pooling_mode == PoolingMode::kMean});
+    key_tables.push_back({batch_.at<std::int64_t>(place.ids),
+                          tables_[t].pooled() ? batch_.at<std::int64_t>(place.offsets) : nullptr,
+                          shapes[t].weighted ? batch_.at<float>(place.weights) : nullptr,
+                          spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
+                          tables_[t].spec.pooling_mode == PoolingMode::kMean});
     key_blocks.push_back(KeyBlocks(entries));
     levels = std::max(levels, place.levels.size());
   }
   NS_RETURN_IF_ERROR(arrays.Add(key_tables, key_blocks, &make_keys_));
-  keys_ = reinterpret_cast<std::uint32_t*>(batch_.at(places.keys));
+  keys_ = batch_.at<std::uint32_t>(places.keys);
   occurrences_ = batch_.at(places.occurrences);
   sort_ = {.entries = places.entries,
            .key_bits = key_bits_,
            .scaled = places.scaled,
            .keys = keys_,
            .occurrences = occurrences_,
-           .sorted_keys = reinterpret_cast<std::uint32_t*>(batch_.at(places.sorted_keys)),
+           .sorted_keys = batch_.at<std::uint32_t>(places.sorted_keys),
            .sorted_occurrences = batch_.at(places.sorted_occurrences),
            .scratch = batch_.at(places.scratch),
            .scratch_bytes = places.scratch_bytes};
@@ -471,16 +455,16 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
           update.occurrences = static_cast<const std::byte*>(sort_.sorted_occurrences) +
                                place.first_entry * occurrence_bytes;
         } else {
-          update.keys = reinterpret_cast<const std::uint32_t*>(batch_.at(here.keys));
-          update.filled = reinterpret_cast<const std::uint8_t*>(batch_.at(here.filled));
-          update.gradients = reinterpret_cast<const float*>(batch_.at(here.partials));
+          update.keys = batch_.at<std::uint32_t>(here.keys);
+          update.filled = batch_.at<std::uint8_t>(here.filled);
+          update.gradients = batch_.at<float>(here.partials);
           update.gradient_stride = std::int64_t{table.vectors} * kVector;
         }
         if (level + 1 < place.levels.size()) {
           const BatchPlaces::Level& next = place.levels[level + 1];
-          update.next_keys = reinterpret_cast<std::uint32_t*>(batch_.at(next.keys));
-          update.next_filled = reinterpret_cast<std::uint8_t*>(batch_.at(next.filled));
-          update.next_partials = reinterpret_cast<float*>(batch_.at(next.partials));
+          update.next_keys = batch_.at<std::uint32_t>(next.keys);
+          update.next_filled = batch_.at<std::uint8_t>(next.filled);
+          update.next_partials = batch_.at<float>(next.partials);
         }
         updates.push_back(update);
         blocks.push_back(UpdateBlocks(table.vectors, here.entries));

@@ -84,6 +84,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   Status LaunchPlans(const std::vector<LookupPlan>& plans, const BatchPlaces& places);
   // Writes the gradients of tables without pooling.
   Status FillGradients();
+  Status Fill(const std::vector<FillTable>& fills);
   Status CopyLongBags(const std::vector<BatchShape>& shapes, const BatchPlaces& places);
   template <typename T>
   Status CopyToBatch(const std::vector<T>& values, std::int64_t place);

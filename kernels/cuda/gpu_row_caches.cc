@@ -102,8 +102,8 @@ Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlac
   for (const Cache& cache : caches_) {
     const BatchPlaces::Table& place = places.tables[cache.table];
     const std::int64_t ids = shapes[cache.table].ids, sets_of_table = cache.slots / kCacheWays;
-    key_tables.push_back({reinterpret_cast<const std::int64_t*>(batch.at(place.ids)), ids,
-                          place.first_cache_key, first_set, sets_of_table});
+    key_tables.push_back(
+        {batch.at<std::int64_t>(place.ids), ids, place.first_cache_key, first_set, sets_of_table});
     key_blocks.push_back(CacheKeyBlocks(ids));
     tables.push_back(cache.on_device);
     sets.push_back(sets_of_table);
@@ -111,14 +111,13 @@ Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlac
   }
   NS_RETURN_IF_ERROR(arrays.Add(key_tables, key_blocks, &make_keys_));
   NS_RETURN_IF_ERROR(arrays.Add(tables, sets, &use_.caches));
-  keep_distinct_ = {
-      .entries = places.cache_entries,
-      .key_bits = KeyBits(),
-      .keys = reinterpret_cast<std::uint64_t*>(batch.at(places.cache_keys)),
-      .sorted_keys = reinterpret_cast<std::uint64_t*>(batch.at(places.sorted_cache_keys)),
-      .num_kept = reinterpret_cast<std::int64_t*>(batch.at(places.num_cache_keys)),
-      .scratch = batch.at(places.scratch),
-      .scratch_bytes = places.scratch_bytes};
+  keep_distinct_ = {.entries = places.cache_entries,
+                    .key_bits = KeyBits(),
+                    .keys = batch.at<std::uint64_t>(places.cache_keys),
+                    .sorted_keys = batch.at<std::uint64_t>(places.sorted_cache_keys),
+                    .num_kept = batch.at<std::int64_t>(places.num_cache_keys),
+                    .scratch = batch.at(places.scratch),
+                    .scratch_bytes = places.scratch_bytes};
   use_.keys = keep_distinct_.keys;
   use_.num_keys = keep_distinct_.num_kept;
   use_.blocks = CacheBlocks(places.cache_entries);

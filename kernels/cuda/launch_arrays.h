@@ -27,8 +27,8 @@ class LaunchArrays {
     const std::int64_t tables_place = Append(tables), blocks_place = Append(first_block);
     *launch = {.num_tables = static_cast<int>(tables.size()), .blocks = first_block.back()};
     placed_.push_back([=, this] {
-      launch->tables = reinterpret_cast<const Table*>(buffer_.at(tables_place));
-      launch->first_block = reinterpret_cast<const std::int32_t*>(buffer_.at(blocks_place));
+      launch->tables = buffer_.at<Table>(tables_place);
+      launch->first_block = buffer_.at<std::int32_t>(blocks_place);
     });
     return absl::OkStatus();
   }

@@ -11,6 +11,7 @@
 #include "common/domain/expected_lookups.h"
 #include "common/domain/testing/reuse_histograms.h"
 #include "kernels/indices/lookup_generator.h"
+#include "kernels/indices/testing/zipf_lookups.h"
 
 namespace neuroshard {
 namespace {

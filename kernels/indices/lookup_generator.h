@@ -4,27 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/reuse_histogram.h"
 #include "kernels/indices/lookup_plan.h"
-#include "kernels/indices/lookup_rule.h"
 
 namespace neuroshard {
-
-// Runs and the number of all their keys, below 2^63. With a uniform key, rank k of [0, ranks)
-// has probability ~ (k + 1)^-exponent: within 1e-5 for the first 256 ranks and for each run as a
-// whole (exponents up to 3); further down up to a 128th of the ranks before it share one frequency,
-// which is within exponent / 256 of each one's own. All are rounded to multiples of about 2^-62, so
-// ranks that are rarer than half of that are left out.
-struct ZipfRuns {
-  std::vector<RankRun> runs;
-  std::int64_t num_keys = 0;
-};
-
-// ranks in [1, 2^62], exponent >= 0 and finite.
-ZipfRuns MakeZipfRuns(std::int64_t ranks, double exponent);
 
 // The shape of a batch of ids.
 struct LookupSpec {
@@ -55,10 +40,5 @@ StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& h
 // every batch of the table. `batch` says which; those of one spec differ in nothing else.
 StatusOr<LookupPlan> PlanIndependentLookups(const LookupSpec& spec, const ReuseHistogram& histogram,
                                             std::int64_t batch);
-
-// Independent ids, row k of a random order of the rows with probability ~ (k + 1)^-exponent as
-// closely as MakeZipfRuns has it; exponent >= 0, 0 is uniform. The rest as above, except that the
-// plan (not what devices make of it) depends on the last digits of the platform's logarithm.
-StatusOr<LookupPlan> PlanZipfLookups(const LookupSpec& spec, double exponent);
 
 }  // namespace neuroshard

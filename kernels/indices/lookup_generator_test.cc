@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/domain/testing/reuse_histograms.h"
+#include "kernels/indices/testing/zipf_lookups.h"
 
 namespace neuroshard {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "common/base/random.h"
 #include "kernels/indices/lookup_generator.h"
+#include "kernels/indices/testing/zipf_lookups.h"
 
 namespace neuroshard {
 namespace {

@@ -1,5 +1,7 @@
 #include "kernels/nccl/nccl_backend.h"
 
+#include <absl/strings/escaping.h>
+
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -75,12 +77,7 @@ std::map<std::string, std::string> NcclBackend::details() const {
 
 StatusOr<std::unique_ptr<PendingCommunicator>> NcclBackend::Open(
     const CommunicatorSpec& spec) const {
-  if (spec.world_size < 1 || spec.rank < 0 || spec.rank >= spec.world_size) {
-    return InvalidArgument("rank: must be in [0, {}), got {}", spec.world_size, spec.rank);
-  }
-  if (spec.timeout.count() <= 0) {
-    return InvalidArgument("timeout: must be positive, got {} ms", spec.timeout.count());
-  }
+  NS_RETURN_IF_ERROR(CheckSpec(spec));
   // A stream of its own: an aborted group leaves none behind in that of the device.
   NS_ASSIGN_OR_RETURN(std::shared_ptr<cuda::CudaGpu> gpu, cuda::CudaGpu::Create(device_));
   std::string address = fmt::format("nccl rank {}", spec.rank);
@@ -89,7 +86,7 @@ StatusOr<std::unique_ptr<PendingCommunicator>> NcclBackend::Open(
     if (const ncclResult_t result = library_->GetUniqueId(&id); result != ncclSuccess) {
       return Unavailable("NCCL has no unique id to give: {}", library_->GetErrorString(result));
     }
-    address = BytesToHex(id.internal);
+    address = absl::BytesToHexString(absl::string_view(id.internal, sizeof id.internal));
   }
   auto rank = std::make_shared<NcclRank>(library_, spec);
   NS_ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Create(rank, std::move(gpu)));

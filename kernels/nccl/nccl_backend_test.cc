@@ -1,5 +1,6 @@
 #include "kernels/nccl/nccl_backend.h"
 
+#include <absl/strings/escaping.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ void WaitForPolls(int more) {
 TEST(UniqueIdTextTest, ComesBack) {
   char bytes[128], back[128];
   for (int i = 0; i < 128; ++i) bytes[i] = static_cast<char>(i * 37);
-  ASSERT_TRUE(HexToBytes(BytesToHex(bytes), back));
+  ASSERT_TRUE(HexToBytes(absl::BytesToHexString(absl::string_view(bytes, 128)), back));
   EXPECT_TRUE(std::equal(std::begin(bytes), std::end(bytes), std::begin(back)));
   EXPECT_FALSE(HexToBytes("nccl rank 1", back));
   EXPECT_FALSE(HexToBytes(std::string(256, 'g'), back));

@@ -164,7 +164,7 @@ StatusOr<TimePoint> NcclCommunicator::Meet(const Clock& clock) {
 }
 
 StatusOr<double> NcclCommunicator::Max(double value) {
-  auto* scalars = reinterpret_cast<double*>(scalar_.at(0));
+  auto* scalars = scalar_.at<double>(0);
   NS_RETURN_IF_ERROR(gpu_->CopyIn(scalars, &value, sizeof value));
   const std::optional<double> kept = last_exchange_ms_;
   const auto call = [&] {

@@ -24,19 +24,8 @@
 
 namespace neuroshard {
 
-// A unique id travels between ranks as an address, in hexadecimal digits.
-inline std::string BytesToHex(std::span<const char> bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char byte : bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    text += kDigits[value >> 4];
-    text += kDigits[value & 15];
-  }
-  return text;
-}
-
-// Fills all of `bytes`; false unless the text has just as many.
+// A unique id travels between ranks as an address, in the digits of absl::BytesToHexString. Fills
+// all of `bytes`; false unless the text has just as many.
 inline bool HexToBytes(std::string_view text, std::span<char> bytes) {
   const auto digit = [](char c) -> int {
     if (c >= '0' && c <= '9') return c - '0';

@@ -5,35 +5,20 @@
 #include <cmath>
 #include <utility>
 
+#include "server/cost/feature_names.h"
+
 namespace neuroshard {
 namespace {
 
 constexpr std::array<std::string_view, kCollectiveKinds> kCollectiveNames = {
     "all_to_all_forward", "all_to_all_backward", "reduce_scatter", "all_gather", "all_reduce"};
 
-constexpr std::array<std::string_view, kCommFeatures> kCommNames = {
-    "own_intra",
-    "own_inter",
-    "peer_intra",
-    "peer_inter",
-    "host_inter",
-    "mean",
-    "rms",
-    "max",
-    "max_host_inter",
-    "wait",
-    "mean_wait",
-    "own_offset",
-    "max_offset",
-    "last_alone",
-    "log_ranks",
-    "log_local_ranks",
-    "log_hosts",
-    "collective_all_to_all_forward",
-    "collective_all_to_all_backward",
-    "collective_reduce_scatter",
-    "collective_all_gather",
-    "collective_all_reduce"};
+constexpr std::array<std::string_view, kCommFeatures> kCommNames =
+    NamesOf("own_intra", "own_inter", "peer_intra", "peer_inter", "host_inter", "mean", "rms",
+            "max", "max_host_inter", "wait", "mean_wait", "own_offset", "max_offset", "last_alone",
+            "log_ranks", "log_local_ranks", "log_hosts", "collective_all_to_all_forward",
+            "collective_all_to_all_backward", "collective_reduce_scatter", "collective_all_gather",
+            "collective_all_reduce");
 constexpr std::size_t kFirstCollectiveFeature = kCommFeatures - kCollectiveKinds;
 static_assert(kCommNames[kFirstCollectiveFeature] == "collective_all_to_all_forward");
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/domain/expected_lookups.h"
+#include "server/cost/feature_names.h"
 #include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
@@ -13,50 +14,15 @@ namespace {
 
 constexpr std::size_t kBins = std::tuple_size_v<ReuseHistogram>;
 
-constexpr std::array<std::string_view, 44> kComputeNames = {"bin_0",
-                                                            "bin_1",
-                                                            "bin_2",
-                                                            "bin_3",
-                                                            "bin_4",
-                                                            "bin_5",
-                                                            "bin_6",
-                                                            "bin_7",
-                                                            "bin_8",
-                                                            "bin_9",
-                                                            "bin_10",
-                                                            "bin_11",
-                                                            "bin_12",
-                                                            "bin_13",
-                                                            "bin_14",
-                                                            "bin_15",
-                                                            "bin_16",
-                                                            "log_dim",
-                                                            "log_pooling_factor",
-                                                            "log_rows",
-                                                            "log_batch",
-                                                            "log_lookups",
-                                                            "log_unique_rows",
-                                                            "log_lookup_bytes",
-                                                            "log_unique_bytes",
-                                                            "log_output_bytes",
-                                                            "log_weight_bytes",
-                                                            "cache_share",
-                                                            "element_bytes",
-                                                            "weighted",
-                                                            "mean_pooling",
-                                                            "optimizer_sgd",
-                                                            "optimizer_adagrad",
-                                                            "optimizer_rowwise_adagrad",
-                                                            "optimizer_adam",
-                                                            "optimizer_partial_rowwise_adam",
-                                                            "optimizer_lamb",
-                                                            "optimizer_lars_sgd",
-                                                            "unpooled",
-                                                            "fused_uvm",
-                                                            "fused_uvm_caching",
-                                                            "log_missed_rows",
-                                                            "log_missed_bytes",
-                                                            "log_missed_pages"};
+constexpr auto kComputeNames = NamesOf(
+    "bin_0", "bin_1", "bin_2", "bin_3", "bin_4", "bin_5", "bin_6", "bin_7", "bin_8", "bin_9",
+    "bin_10", "bin_11", "bin_12", "bin_13", "bin_14", "bin_15", "bin_16", "log_dim",
+    "log_pooling_factor", "log_rows", "log_batch", "log_lookups", "log_unique_rows",
+    "log_lookup_bytes", "log_unique_bytes", "log_output_bytes", "log_weight_bytes", "cache_share",
+    "element_bytes", "weighted", "mean_pooling", "optimizer_sgd", "optimizer_adagrad",
+    "optimizer_rowwise_adagrad", "optimizer_adam", "optimizer_partial_rowwise_adam",
+    "optimizer_lamb", "optimizer_lars_sgd", "unpooled", "fused_uvm", "fused_uvm_caching",
+    "log_missed_rows", "log_missed_bytes", "log_missed_pages");
 
 constexpr double kOutputElementBytes = 4;  // pooled vectors are fp32
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <iterator>
 
-#include "server/cost/input_dist_compute.h"
 #include "server/cost/step_comm.h"
 
 namespace neuroshard {

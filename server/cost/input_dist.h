@@ -3,10 +3,12 @@
 // it.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "common/domain/plan_cost.h"
 #include "server/cost/comm_bandwidth.h"
+#include "server/cost/compute_model.h"
 #include "server/cost/interval_rule.h"
 #include "server/cost/measured_input_dist.h"
 #include "server/cost/pricing_conditions.h"
@@ -95,5 +97,12 @@ class InputDist {
   double scale_ = 1;
   CommTopology topology_;
 };
+
+// Returns the exposed distribution of ids as a term of a rank's compute, so that searches optimize
+// it: `compute` with one more entry of phi that adds to total_ms; forward and backward compute
+// and intervals are unchanged. The term is linear without a constant, so the compute stays additive
+// or convex. Immutable, so thread-safe.
+std::shared_ptr<const ComputeModel> WithInputDist(std::shared_ptr<const ComputeModel> compute,
+                                                  const InputDist& input_dist);
 
 }  // namespace neuroshard

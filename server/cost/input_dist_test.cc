@@ -16,7 +16,6 @@
 
 #include "common/domain/plan.h"
 #include "server/cost/cost_model.h"
-#include "server/cost/input_dist_compute.h"
 
 namespace neuroshard {
 namespace {

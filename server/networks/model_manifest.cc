@@ -237,28 +237,37 @@ void Describe(ManifestFields& fields, TrainedOnManifest& trained_on) {
   known("collectives", trained_on.collectives, CollectiveNames());
 }
 
+// The list "rates", which is required, not empty and ascending by num_ranks.
+template <typename Rates>
+void DescribeRates(ManifestFields& fields, std::vector<Rates>* rates,
+                   const std::function<void(ManifestFields&, Rates&)>& describe) {
+  if (fields.reads()) fields.reader().Require({"rates"});
+  int before = 0;
+  fields.Sections<Rates>("rates", rates, [&](ManifestFields& of_ranks, Rates& entry) {
+    describe(of_ranks, entry);
+    if (of_ranks.reads() && entry.num_ranks <= before) {
+      of_ranks.reader().AddViolation(
+          "num_ranks",
+          fmt::format("must rise from entry to entry, got {} after {}", entry.num_ranks, before));
+    }
+    before = entry.num_ranks;
+  });
+  if (fields.reads() && rates->empty()) {
+    fields.reader().AddViolation("rates", "must have at least one entry");
+  }
+}
+
 void Describe(ManifestFields& fields, InputDistManifest& input_dist) {
   MeasuredInputDist& measured = input_dist.measured;
   fields.Number("max_hosts", &measured.max_hosts, {1, kMaxRanks}, Presence::kOptional);
-  if (fields.reads()) fields.reader().Require({"rates"});
-  int before = 0;
-  fields.Sections<InputDistRates>(
-      "rates", &measured.rates, [&](ManifestFields& of_ranks, InputDistRates& rates) {
+  DescribeRates<InputDistRates>(
+      fields, &measured.rates, [](ManifestFields& of_ranks, InputDistRates& rates) {
         of_ranks.Number("num_ranks", &rates.num_ranks, kAtLeastTwoRanks);
         of_ranks.Number("fixed_ms", &rates.fixed_ms, {0, 1e6});
         of_ranks.Number("whole_ns_per_byte", &rates.whole_ns_per_byte, kNsPerUnit);
         of_ranks.Number("cut_ns_per_byte", &rates.cut_ns_per_byte, kNsPerUnit);
         of_ranks.Number("lengths_ns_per_byte", &rates.lengths_ns_per_byte, kNsPerUnit);
-        if (of_ranks.reads() && rates.num_ranks <= before) {
-          of_ranks.reader().AddViolation(
-              "num_ranks", fmt::format("must rise from entry to entry, got {} after {}",
-                                       rates.num_ranks, before));
-        }
-        before = rates.num_ranks;
       });
-  if (fields.reads() && measured.rates.empty()) {
-    fields.reader().AddViolation("rates", "must have at least one entry");
-  }
   fields.Section("interval", &input_dist.interval, Describe);
 }
 
@@ -269,31 +278,19 @@ void Describe(ManifestFields& fields, ExchangeTimes& times) {
 }
 
 void Describe(ManifestFields& fields, MeasuredSteps& steps) {
-  if (fields.reads()) fields.reader().Require({"rates"});
-  int before = 0;
-  fields.Sections<StepRates>(
-      "rates", &steps.rates, [&](ManifestFields& of_ranks, StepRates& rates) {
-        if (of_ranks.reads()) of_ranks.reader().Require({"exchange_ms", "input_dist_ms"});
-        of_ranks.Number("num_ranks", &rates.num_ranks, kAtLeastTwoRanks);
-        of_ranks.Number("compute_scale", &rates.compute_scale, kFactor);
-        of_ranks.Number("comm_scale", &rates.comm_scale, kFactor);
-        of_ranks.FlowSection("exchange_ms",
-                             [&](ManifestFields& times) { Describe(times, rates.exchange); });
-        of_ranks.Number("forward_share", &rates.forward_share, {0, 1});
-        of_ranks.Number("input_dist_scale", &rates.input_dist_scale, kFactor);
-        of_ranks.FlowSection("input_dist_ms",
-                             [&](ManifestFields& times) { Describe(times, rates.input_dist); });
-        of_ranks.Number("pipelined_share", &rates.pipelined_share, {0, 100});
-        if (of_ranks.reads() && rates.num_ranks <= before) {
-          of_ranks.reader().AddViolation(
-              "num_ranks", fmt::format("must rise from entry to entry, got {} after {}",
-                                       rates.num_ranks, before));
-        }
-        before = rates.num_ranks;
-      });
-  if (fields.reads() && steps.rates.empty()) {
-    fields.reader().AddViolation("rates", "must have at least one entry");
-  }
+  DescribeRates<StepRates>(fields, &steps.rates, [](ManifestFields& of_ranks, StepRates& rates) {
+    if (of_ranks.reads()) of_ranks.reader().Require({"exchange_ms", "input_dist_ms"});
+    of_ranks.Number("num_ranks", &rates.num_ranks, kAtLeastTwoRanks);
+    of_ranks.Number("compute_scale", &rates.compute_scale, kFactor);
+    of_ranks.Number("comm_scale", &rates.comm_scale, kFactor);
+    of_ranks.FlowSection("exchange_ms",
+                         [&](ManifestFields& times) { Describe(times, rates.exchange); });
+    of_ranks.Number("forward_share", &rates.forward_share, {0, 1});
+    of_ranks.Number("input_dist_scale", &rates.input_dist_scale, kFactor);
+    of_ranks.FlowSection("input_dist_ms",
+                         [&](ManifestFields& times) { Describe(times, rates.input_dist); });
+    of_ranks.Number("pipelined_share", &rates.pipelined_share, {0, 100});
+  });
 }
 
 void Describe(ManifestFields& fields, CastRates& rates) {

@@ -3,16 +3,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "server/cost/fabric/fabric_cost_model.h"
 #include "server/cost/feature_columns.h"
 #include "server/cost/unmeasured_compute.h"
+#include "server/cost/volume_equivalent.h"
+#include "server/networks/mlp_network.h"
 #include "server/networks/network_compute.h"
 #include "server/networks/network_tensors.h"
-#include "server/networks/neural_comm.h"
 #include "server/networks/universal_comm.h"
 
 namespace neuroshard {
@@ -68,6 +73,125 @@ CostModelInfo UniversalInfo(const ModelManifest& manifest) {
   info.properties.measured_casts = manifest.casts;
   info.properties.convex_compute = true;  // no negative weight behind the head's relu
   return info;
+}
+
+// One of NeuroShard's communication networks: dim sums of the ranks, and forward their start
+// offsets, in; a cost for each rank out.
+struct NeuralNetwork {
+  Normalisation normalisation;
+  MlpNetwork mlp;
+
+  // Computes `cost_ms`, [n, ranks], unclamped. `parts` are [n, ranks] each and together the inputs.
+  void Run(std::span<const std::span<const float>> parts, std::span<float> cost_ms) const {
+    constexpr std::size_t kBlockRows = 1024;  // whose inputs are laid out together
+    thread_local std::vector<float> inputs;   // so that calls ask for no memory
+    const auto ranks = static_cast<std::size_t>(mlp.output_width());
+    assert(parts.size() * ranks == static_cast<std::size_t>(mlp.input_width()));
+    const std::size_t rows = cost_ms.size() / ranks;
+    for (std::size_t begin = 0; begin < rows; begin += kBlockRows) {
+      const std::size_t end = std::min(begin + kBlockRows, rows);
+      inputs.clear();
+      for (std::size_t row = begin; row < end; ++row) {
+        std::size_t column = 0;
+        for (const std::span<const float> part : parts) {
+          for (const float value : part.subspan(row * ranks, ranks)) {
+            inputs.push_back(normalisation.Apply(column++, value));
+          }
+        }
+      }
+      mlp.Run(static_cast<std::int64_t>(end - begin), inputs,
+              cost_ms.subspan(begin * ranks, (end - begin) * ranks));
+    }
+  }
+};
+
+// Both directions at one rank count. Loads are VolumeEquivalent's; every cost is at least 0 and
+// finite.
+class BoundNeuralComm final : public CommModel {
+ public:
+  BoundNeuralComm(const PricingConditions& conditions, std::shared_ptr<const NeuralNetwork> forward,
+                  std::shared_ptr<const NeuralNetwork> backward)
+      : conditions_(conditions), forward_(std::move(forward)), backward_(std::move(backward)) {}
+
+  CommLoad Load(const ShardFeatures& shard) const override {
+    return VolumeEquivalent(conditions_, shard);
+  }
+
+  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
+    const std::span<const float> parts[] = {loads};
+    Costs(*backward_, parts, cost_ms);
+  }
+
+  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
+                    std::span<float> cost_ms) const override {
+    const std::span<const float> parts[] = {loads, start_offsets_ms};
+    Costs(*forward_, parts, cost_ms);
+  }
+
+ private:
+  static void Costs(const NeuralNetwork& network, std::span<const std::span<const float>> parts,
+                    std::span<float> cost_ms) {
+    network.Run(parts, cost_ms);
+    for (float& value : cost_ms) value = FiniteCost(value);
+  }
+
+  const PricingConditions conditions_;
+  const std::shared_ptr<const NeuralNetwork> forward_;
+  const std::shared_ptr<const NeuralNetwork> backward_;
+};
+
+// The communication half of NeuroShard's networks, by rank count. Immutable, so thread-safe.
+struct NeuralComm {
+  using Networks = std::map<int, std::shared_ptr<const NeuralNetwork>>;
+  Networks forward;
+  Networks backward;
+
+  // Rank counts that have both directions, ascending.
+  std::vector<int> NumRanks() const {
+    std::vector<int> counts;
+    for (const auto& [ranks, network] : forward) {
+      if (backward.contains(ranks)) counts.push_back(ranks);
+    }
+    return counts;
+  }
+
+  // Returns the model for the conditions; null for rank counts that are not in NumRanks.
+  std::shared_ptr<const CommModel> Bind(const PricingConditions& conditions) const {
+    const auto ahead = forward.find(conditions.num_ranks);
+    const auto back = backward.find(conditions.num_ranks);
+    if (ahead == forward.end() || back == backward.end()) return nullptr;
+    return std::make_shared<const BoundNeuralComm>(conditions, ahead->second, back->second);
+  }
+};
+
+// Reads the manifest's files in `directory` and runs every network once, to refuse results that are
+// not finite. Errors are those of ReadNetworkFile.
+StatusOr<NeuralComm> LoadNeuralComm(const ModelManifest& manifest,
+                                    const std::filesystem::path& directory) {
+  NeuralComm comm;
+  for (const bool forward : {true, false}) {
+    for (const auto& of_count : forward ? manifest.forward_comm : manifest.backward_comm) {
+      const int ranks = of_count.num_devices;
+      NS_ASSIGN_OR_RETURN(const TensorFile file,
+                          ReadNetworkFile(directory / of_count.file, CommNetworkTensors(of_count)));
+      const auto network = std::make_shared<const NeuralNetwork>(NeuralNetwork{
+          Normalisation(file), MlpNetwork(file, "layer", of_count.layers, DenseActivation::kNone)});
+      // The first caller pays for no page faults, and what is not finite here never will be.
+      const std::vector<float> dim_sums(static_cast<std::size_t>(ranks), 512.0F);
+      const std::vector<float> start_offsets_ms(dim_sums.size(), 0.0F);
+      std::vector<float> cost_ms(dim_sums.size());
+      const std::span<const float> parts[] = {dim_sums, start_offsets_ms};
+      network->Run(std::span(parts).first(forward ? 2 : 1), cost_ms);
+      for (const float value : cost_ms) {
+        if (std::isfinite(value)) continue;
+        return InvalidArgument(
+            "{}: {} communication network for {} devices: a trial run gives {}, must be finite",
+            directory.string(), forward ? "forward" : "backward", ranks, value);
+      }
+      (forward ? comm.forward : comm.backward).emplace(ranks, network);
+    }
+  }
+  return comm;
 }
 
 CostModelInfo NeuralInfo(const ModelManifest& manifest, const NeuralComm& comm) {
@@ -172,7 +296,7 @@ StatusOr<std::shared_ptr<const CostModel>> LoadNeural(const ModelManifest& manif
                       FeatureColumns::Create(compute.features, compute.transforms));
   NS_ASSIGN_OR_RETURN(const TensorFile file,
                       ReadNetworkFile(directory / compute.file, ComputeNetworkTensors(compute)));
-  NS_ASSIGN_OR_RETURN(const NeuralComm comm, NeuralComm::Load(manifest, directory));
+  NS_ASSIGN_OR_RETURN(const NeuralComm comm, LoadNeuralComm(manifest, directory));
   return MakeModel(
       directory, NeuralInfo(manifest, comm),
       std::make_shared<const NetworkCompute>(compute, columns, file),

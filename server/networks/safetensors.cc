@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -26,39 +27,6 @@ constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMaxRank = 8;
 constexpr std::size_t kMaxNameBytes = 256;
 
-enum class StoredType { kF64, kF32, kF16, kBf16 };
-
-// Where a tensor is, as the header tells it.
-struct Placement {
-  std::string name;
-  StoredType type = StoredType::kF32;
-  std::vector<std::int64_t> shape;
-  std::uint64_t count = 0;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-
-std::optional<StoredType> TypeFromText(const std::string& text) {
-  if (text == "F64") return StoredType::kF64;
-  if (text == "F32") return StoredType::kF32;
-  if (text == "F16") return StoredType::kF16;
-  if (text == "BF16") return StoredType::kBf16;
-  return std::nullopt;
-}
-
-std::uint64_t ElementBytes(StoredType type) {
-  switch (type) {
-    case StoredType::kF64:
-      return 8;
-    case StoredType::kF32:
-      return 4;
-    case StoredType::kF16:
-    case StoredType::kBf16:
-      return 2;
-  }
-  return 0;
-}
-
 template <typename Stored>
 Stored Load(const char* bytes) {
   Stored value;
@@ -66,19 +34,27 @@ Stored Load(const char* bytes) {
   return value;
 }
 
-float LoadAsFloat(StoredType type, const char* bytes) {
-  switch (type) {
-    case StoredType::kF64:
-      return static_cast<float>(Load<double>(bytes));
-    case StoredType::kF32:
-      return Load<float>(bytes);
-    case StoredType::kF16:
-      return Fp16ToFloat(Load<std::uint16_t>(bytes));
-    case StoredType::kBf16:
-      return Bf16ToFloat(Load<std::uint16_t>(bytes));
-  }
-  return 0;
-}
+// A type of values in a file.
+struct StoredType {
+  std::string_view name;
+  std::uint64_t bytes;  // of a value
+  float (*load)(const char* bytes);
+};
+constexpr StoredType kStoredTypes[] = {
+    {"F64", 8, [](const char* bytes) { return static_cast<float>(Load<double>(bytes)); }},
+    {"F32", 4, [](const char* bytes) { return Load<float>(bytes); }},
+    {"F16", 2, [](const char* bytes) { return Fp16ToFloat(Load<std::uint16_t>(bytes)); }},
+    {"BF16", 2, [](const char* bytes) { return Bf16ToFloat(Load<std::uint16_t>(bytes)); }}};
+
+// Where a tensor is, as the header tells it.
+struct Placement {
+  std::string name;
+  StoredType type{};
+  std::vector<std::int64_t> shape;
+  std::uint64_t count = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
 
 // A JSON object in which no object names a key twice: nlohmann alone would keep the last and hide
 // the other.
@@ -150,11 +126,10 @@ Status ParseOffsets(const Json& json, std::uint64_t data_bytes, Placement& place
                            placement.begin, placement.end, data_bytes);
   }
   std::uint64_t shape_bytes = 0;
-  if (__builtin_mul_overflow(placement.count, ElementBytes(placement.type), &shape_bytes) ||
+  if (__builtin_mul_overflow(placement.count, placement.type.bytes, &shape_bytes) ||
       shape_bytes != placement.end - placement.begin) {
     return InvalidArgument("data_offsets hold {} bytes, its shape has {} values of {} bytes",
-                           placement.end - placement.begin, placement.count,
-                           ElementBytes(placement.type));
+                           placement.end - placement.begin, placement.count, placement.type.bytes);
   }
   return absl::OkStatus();
 }
@@ -183,8 +158,11 @@ StatusOr<Placement> ParsePlacement(const std::string& name, const Json& json,
   }
   if (json.size() != 3) return InvalidArgument("must have dtype, shape and data_offsets");
   const Json& dtype = json["dtype"];
-  const auto type = dtype.is_string() ? TypeFromText(dtype.get<std::string>()) : std::nullopt;
-  if (!type) {
+  const auto type =
+      std::find_if(std::begin(kStoredTypes), std::end(kStoredTypes), [&](const StoredType& stored) {
+        return dtype.is_string() && dtype.get_ref<const std::string&>() == stored.name;
+      });
+  if (type == std::end(kStoredTypes)) {
     return InvalidArgument("dtype {} is not one of F64, F32, F16, BF16", Shown(dtype));
   }
   placement.type = *type;
@@ -215,9 +193,9 @@ Status CheckCoverage(std::vector<Placement>& placements, std::uint64_t data_byte
 StatusOr<Tensor> LoadTensor(const Placement& placement, std::string_view data,
                             NonFinite non_finite) {
   Tensor tensor{placement.shape, std::vector<float>(placement.count)};
-  const std::uint64_t step = ElementBytes(placement.type);
   for (std::uint64_t i = 0; i < placement.count; ++i) {
-    tensor.values[i] = LoadAsFloat(placement.type, data.data() + placement.begin + i * step);
+    tensor.values[i] =
+        placement.type.load(data.data() + placement.begin + i * placement.type.bytes);
     if (non_finite == NonFinite::kRefuse && !std::isfinite(tensor.values[i])) {
       return InvalidArgument("value {} is {}, must be finite", i, tensor.values[i]);
     }

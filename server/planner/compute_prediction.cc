@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
 
 namespace neuroshard {
@@ -66,9 +67,7 @@ StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
       return absl::DeadlineExceededError("no time left to predict all sets");
     }
     const std::span<const ComputeSample> block = NextBlock(sets);
-    PricingConditions conditions;  // one rank on a host of its own
-    conditions.global_batch_size = block.front().batch_size;
-    conditions.optimizer = block.front().optimizer;
+    PricingConditions conditions = ConditionsOf(block.front());
     conditions.has_plain_tables = std::all_of(block.begin(), block.end(), IsPlain);
     conditions.has_rows_off_device = std::any_of(block.begin(), block.end(), HasHostMemory);
     NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model.Bind(conditions));

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <iostream>
@@ -12,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/printable_text.h"
 #include "common/base/stop_signal.h"
 #include "common/cli/command_line_parse.h"
@@ -23,8 +23,8 @@ namespace {
 
 using namespace neuroshard;  // NOLINT(google-build-using-namespace): wiring only
 
-// Ctrl-C and SIGTERM for the main thread, which does the work.
-// Installs handlers for SIGINT and SIGTERM that do nothing but set a flag. At most one at a time.
+// Ctrl-C and SIGTERM for the main thread, which does the work: handlers that do nothing but set a
+// flag. At most one at a time.
 class InterruptSignal final : public StopSignal {
  public:
   InterruptSignal() {
@@ -159,10 +159,9 @@ int main(int argc, char** argv) {
 
   const SteadyClock clock;
   const InterruptSignal stop;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   const CommandContext context{
       stdout, stderr, isatty(STDERR_FILENO) ? DisplayMode::kTerminal : DisplayMode::kLog,
-      &clock, &stop,  std::chrono::duration_cast<std::chrono::milliseconds>(now).count()};
+      &clock, &stop,  UnixMillisecondsNow()};
   const Status status = *train_app    ? RunTrain(train, context)
                         : *import_app ? RunImport(import, context)
                         : *drift_app  ? RunDrift(compare, context)

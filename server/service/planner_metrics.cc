@@ -21,73 +21,58 @@ const prometheus::Histogram::BucketBoundaries kCostSeconds = {
 const prometheus::Histogram::BucketBoundaries kBoundRatios = {1.0001, 1.001, 1.003, 1.01, 1.03,
                                                               1.1,    1.3,   2,     5};
 
+// A family of what `builder` makes: prometheus::BuildCounter(), BuildGauge() or BuildHistogram().
+template <typename Builder>
+auto& FamilyOf(prometheus::Registry& registry, Builder builder, const char* name,
+               const char* help) {
+  return builder.Name(name).Help(help).Register(registry);
+}
+
 prometheus::Counter& OneCounter(prometheus::Registry& registry, const char* name,
                                 const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
+  return FamilyOf(registry, prometheus::BuildCounter(), name, help).Add({});
+}
+
+prometheus::Gauge& OneGauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return FamilyOf(registry, prometheus::BuildGauge(), name, help).Add({});
 }
 
 prometheus::Gauge& ModelGauge(prometheus::Registry& registry, const char* state) {
-  return prometheus::BuildGauge()
-      .Name("neuroshard_models")
-      .Help("Cost model versions serving, and directories refused")
-      .Register(registry)
+  return FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_models",
+                  "Cost model versions serving, and directories refused")
       .Add({{"state", state}});
-}
-
-prometheus::Gauge& OneGauge(prometheus::Registry& registry, const std::string& name,
-                            const std::string& help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
 }
 
 }  // namespace
 
 PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
-    : search_seconds_(prometheus::BuildHistogram()
-                          .Name("neuroshard_search_duration_seconds")
-                          .Help("Time of searches that found a plan, by strategy")
-                          .Register(registry)),
-      plans_evaluated_(prometheus::BuildCounter()
-                           .Name("neuroshard_search_plans_evaluated_total")
-                           .Help("Complete placements priced by searches, by strategy")
-                           .Register(registry)),
-      plans_(prometheus::BuildCounter()
-                 .Name("neuroshard_plans_total")
-                 .Help("Plans made, by strategy, cost model and whether the search ran to its end")
-                 .Register(registry)),
-      plan_cost_(prometheus::BuildHistogram()
-                     .Name("neuroshard_plan_cost_seconds")
-                     .Help("Predicted cost of the plans made, by cost model")
-                     .Register(registry)),
-      bound_ratio_(
-          prometheus::BuildHistogram()
-              .Name("neuroshard_plan_cost_bound_ratio")
-              .Help("Predicted cost of a plan to the lower bound of all plans, by strategy "
-                    "and cost model")
-              .Register(registry)),
-      plan_failures_(prometheus::BuildCounter()
-                         .Name("neuroshard_plan_failures_total")
-                         .Help("Calls for a plan that got none, by reason and cost model")
-                         .Register(registry)),
-      drift_(prometheus::BuildGauge()
-                 .Name("neuroshard_model_drift_ratio")
-                 .Help("Measured / predicted since the cost model was made, median by stage")
-                 .Register(registry)),
-      drifted_(prometheus::BuildGauge()
-                   .Name("neuroshard_model_drifted")
-                   .Help("1 where enough measurements say that the cost model no longer fits")
-                   .Register(registry)),
-      poor_(prometheus::BuildGauge()
-                .Name("neuroshard_model_poor")
-                .Help("1 where the prices of the cost model should not be relied on")
-                .Register(registry)),
-      default_model_(prometheus::BuildGauge()
-                         .Name("neuroshard_default_model_info")
-                         .Help("1 for the cost model of requests that name none")
-                         .Register(registry)),
-      share_(prometheus::BuildGauge()
-                 .Name("neuroshard_model_share")
-                 .Help("Share of the requests for a model without a version that this one prices")
-                 .Register(registry)),
+    : search_seconds_(FamilyOf(registry, prometheus::BuildHistogram(),
+                               "neuroshard_search_duration_seconds",
+                               "Time of searches that found a plan, by strategy")),
+      plans_evaluated_(FamilyOf(registry, prometheus::BuildCounter(),
+                                "neuroshard_search_plans_evaluated_total",
+                                "Complete placements priced by searches, by strategy")),
+      plans_(FamilyOf(registry, prometheus::BuildCounter(), "neuroshard_plans_total",
+                      "Plans made, by strategy, cost model and whether the search ran to its end")),
+      plan_cost_(FamilyOf(registry, prometheus::BuildHistogram(), "neuroshard_plan_cost_seconds",
+                          "Predicted cost of the plans made, by cost model")),
+      bound_ratio_(FamilyOf(registry, prometheus::BuildHistogram(),
+                            "neuroshard_plan_cost_bound_ratio",
+                            "Predicted cost of a plan to the lower bound of all plans, by strategy "
+                            "and cost model")),
+      plan_failures_(FamilyOf(registry, prometheus::BuildCounter(),
+                              "neuroshard_plan_failures_total",
+                              "Calls for a plan that got none, by reason and cost model")),
+      drift_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_model_drift_ratio",
+                      "Measured / predicted since the cost model was made, median by stage")),
+      drifted_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_model_drifted",
+                        "1 where enough measurements say that the cost model no longer fits")),
+      poor_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_model_poor",
+                     "1 where the prices of the cost model should not be relied on")),
+      default_model_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_default_model_info",
+                              "1 for the cost model of requests that name none")),
+      share_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_model_share",
+                      "Share of the requests for a model without a version that this one prices")),
       rejected_plans_(OneCounter(registry, "neuroshard_rejected_plans_total",
                                  "Plans that failed the check on their way out: a fault of ours")),
       models_serving_(ModelGauge(registry, "serving")),
@@ -99,11 +84,8 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
       content_changes_(OneCounter(registry, "neuroshard_model_content_changes_total",
                                   "Cost model versions that were loaded with other files than "
                                   "before")),
-      last_poll_(prometheus::BuildGauge()
-                     .Name("neuroshard_models_last_poll_timestamp_seconds")
-                     .Help("When the model root was last read, Unix time")
-                     .Register(registry)
-                     .Add({})),
+      last_poll_(OneGauge(registry, "neuroshard_models_last_poll_timestamp_seconds",
+                          "When the model root was last read, Unix time")),
       search_threads_(OneGauge(registry, "neuroshard_search_threads",
                                "Threads that the searches in flight may use")),
       search_threads_limit_(OneGauge(registry, "neuroshard_search_threads_limit",
@@ -174,9 +156,7 @@ void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
   const auto labels_of = [](const CostModel& model) {
     return Labels{{"model", model.info().name}, {"version", std::to_string(model.info().version)}};
   };
-  std::map<Labels, double> drifts;
-  std::map<Labels, double> drifted;
-  std::map<Labels, double> poor;
+  std::map<Labels, double> drifts, drifted, poor, defaults, shares;
   for (const auto& model : models.loaded()) {
     const CostModelInfo& info = model->info();
     if (models.ShareOf(info) == 0) continue;
@@ -188,28 +168,26 @@ void PlannerMetrics::ModelsNow(const ModelSnapshot& models) {
       drifted[labels] = HasDrifted(info, drift) ? 1 : 0;
     }
   }
-  std::map<Labels, double> defaults;
   if (const auto model = models.Find({}); model.ok()) defaults[labels_of(**model)] = 1;
-  std::map<Labels, double> shares;
   for (const auto& model : models.models()) {
     if (const double share = models.ShareOf(model->info()); share > 0) {
       shares[labels_of(*model)] = share;
     }
   }
   const MutexLock lock(mutex_);
-  Replace(drift_, drift_gauges_, drifts);
-  Replace(drifted_, drifted_gauges_, drifted);
-  Replace(poor_, poor_gauges_, poor);
-  Replace(default_model_, default_gauges_, defaults);
-  Replace(share_, share_gauges_, shares);
+  Replace(drift_, drifts);
+  Replace(drifted_, drifted);
+  Replace(poor_, poor);
+  Replace(default_model_, defaults);
+  Replace(share_, shares);
 }
 
 void PlannerMetrics::ModelRootRead() { last_poll_.SetToCurrentTime(); }
 
-void PlannerMetrics::Replace(prometheus::Family<prometheus::Gauge>& family, Gauges& gauges,
+void PlannerMetrics::Replace(prometheus::Family<prometheus::Gauge>& family,
                              const std::map<Labels, double>& values) {
-  Gauges gone = std::move(gauges);
-  gauges.clear();
+  Gauges& gauges = gauges_[&family];
+  Gauges gone = std::exchange(gauges, {});
   for (const auto& [labels, value] : values) {
     gauges[labels] = &family.Add(labels, value);  // a scrape before Set reads no 0
     gauges[labels]->Set(value);                   // of one that was there

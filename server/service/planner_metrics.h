@@ -35,10 +35,10 @@ class PlannerMetrics {
 
  private:
   using Labels = std::map<std::string, std::string>;
-  // Existing gauges of a family, by labels.
   using Gauges = std::map<Labels, prometheus::Gauge*>;
-  static void Replace(prometheus::Family<prometheus::Gauge>& family, Gauges& gauges,
-                      const std::map<Labels, double>& values);
+  // Sets the gauges of a family to these values; all others of it are removed.
+  void Replace(prometheus::Family<prometheus::Gauge>& family,
+               const std::map<Labels, double>& values) NS_REQUIRES(mutex_);
 
   prometheus::Family<prometheus::Histogram>& search_seconds_;
   prometheus::Family<prometheus::Counter>& plans_evaluated_;
@@ -63,11 +63,8 @@ class PlannerMetrics {
   prometheus::Gauge& request_memory_;
   prometheus::Gauge& request_memory_limit_;
   Mutex mutex_;
-  Gauges drift_gauges_ NS_GUARDED_BY(mutex_);
-  Gauges drifted_gauges_ NS_GUARDED_BY(mutex_);
-  Gauges poor_gauges_ NS_GUARDED_BY(mutex_);
-  Gauges default_gauges_ NS_GUARDED_BY(mutex_);
-  Gauges share_gauges_ NS_GUARDED_BY(mutex_);
+  // Existing gauges of each family that has other labels now and then.
+  std::map<prometheus::Family<prometheus::Gauge>*, Gauges> gauges_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard

@@ -10,7 +10,7 @@
 
 #include "common/base/random.h"
 #include "kernels/api/embedding_op.h"
-#include "kernels/indices/lookup_generator.h"
+#include "kernels/indices/testing/zipf_lookups.h"
 #include "tests/support/op_beside_oracle.h"
 #include "tests/support/tables_in_host_memory.h"
 

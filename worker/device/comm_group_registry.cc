@@ -1,5 +1,10 @@
 #include "worker/device/comm_group_registry.h"
 
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <utility>
+
 #include "common/base/random_token.h"
 
 namespace neuroshard {
@@ -165,32 +170,16 @@ void CommGroupRegistry::CloseAll() {
 
 CommGroupReaper::CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
                                  IdleObserver observer)
-    : thread_([this, &registry, period, observer = std::move(observer)] {
-        Loop(registry, period, observer);
+    : thread_([&registry, period, observer = std::move(observer)](const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any stopped;
+        std::unique_lock lock(mutex);
+        while (true) {
+          stopped.wait_for(lock, stop, period, [] { return false; });
+          if (stop.stop_requested()) return;
+          for (const std::string& group_id : registry.CloseIdle()) observer(group_id);
+          registry.CutOffOverdueCalls();
+        }
       }) {}
-
-void CommGroupReaper::Loop(CommGroupRegistry& registry, std::chrono::milliseconds period,
-                           const IdleObserver& observer) {
-  MutexLock lock(mutex_);
-  while (!stopping_) {
-    const auto next = std::chrono::steady_clock::now() + period;
-    while (!stopping_ && lock.WaitUntil(changed_, next)) {
-    }
-    if (stopping_) return;
-    lock.Unlock();
-    for (const std::string& group_id : registry.CloseIdle()) observer(group_id);
-    registry.CutOffOverdueCalls();
-    lock.Lock();
-  }
-}
-
-CommGroupReaper::~CommGroupReaper() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
 
 }  // namespace neuroshard

@@ -1,7 +1,6 @@
 // The open comm groups of this worker, by id.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -80,16 +79,9 @@ class CommGroupReaper {
   using IdleObserver = std::function<void(const std::string& group_id)>;
   CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
                   IdleObserver observer);
-  ~CommGroupReaper();
 
  private:
-  void Loop(CommGroupRegistry& registry, std::chrono::milliseconds period,
-            const IdleObserver& observer);
-
-  Mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ NS_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace neuroshard

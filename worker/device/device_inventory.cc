@@ -9,15 +9,6 @@ namespace neuroshard {
 DeviceLease::DeviceLease(DeviceLease&& other) noexcept
     : inventory_(std::exchange(other.inventory_, nullptr)), device_(other.device_) {}
 
-DeviceLease& DeviceLease::operator=(DeviceLease&& other) noexcept {
-  if (this != &other) {
-    Release();
-    inventory_ = std::exchange(other.inventory_, nullptr);
-    device_ = other.device_;
-  }
-  return *this;
-}
-
 DeviceLease::~DeviceLease() { Release(); }
 
 void DeviceLease::Release() {

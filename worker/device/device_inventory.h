@@ -26,7 +26,6 @@ class DeviceInventory;
 class DeviceLease {
  public:
   DeviceLease(DeviceLease&& other) noexcept;
-  DeviceLease& operator=(DeviceLease&& other) noexcept;
   ~DeviceLease();
 
   int device() const { return device_; }

@@ -78,22 +78,24 @@ std::vector<E> WordsIn(const Texts& texts) {
   return words;
 }
 
-// A device's abilities are the words of messages that list it (v1.WorkerDevice): into repeated
-// fields weight_dtypes, optimizers, pooling_modes and compute_kernels, and from them.
+template <typename E, typename Texts>
+void AddWords(const std::vector<E>& words, Texts* texts) {
+  for (const E word : words) texts->Add(std::string(ToText(word)));
+}
+
+// What messages that list a device (v1.WorkerDevice) say of it in fields of the same names. Its
+// abilities are words in repeated fields weight_dtypes, optimizers, pooling_modes and
+// compute_kernels.
 template <typename Message>
-void EncodeAbilities(const EmbeddingAbilities& abilities, Message* message) {
-  for (const DataType type : abilities.weight_types) {
-    message->add_weight_dtypes(std::string(ToText(type)));
-  }
-  for (const Optimizer optimizer : abilities.optimizers) {
-    message->add_optimizers(std::string(ToText(optimizer)));
-  }
-  for (const PoolingMode mode : abilities.pooling_modes) {
-    message->add_pooling_modes(std::string(ToText(mode)));
-  }
-  for (const ComputeKernel kernel : abilities.compute_kernels) {
-    message->add_compute_kernels(std::string(ToText(kernel)));
-  }
+void EncodeProperties(const DeviceProperties& properties, Message* message) {
+  message->set_name(properties.name);
+  message->set_backend(properties.backend);
+  message->set_collective_backend(properties.collective_backend);
+  message->set_memory_bytes(properties.memory_bytes);
+  AddWords(properties.embedding.weight_types, message->mutable_weight_dtypes());
+  AddWords(properties.embedding.optimizers, message->mutable_optimizers());
+  AddWords(properties.embedding.pooling_modes, message->mutable_pooling_modes());
+  AddWords(properties.embedding.compute_kernels, message->mutable_compute_kernels());
 }
 
 template <typename Message>

@@ -136,16 +136,12 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
                                     const MeasurementSettings& settings, const Timekeeper& time,
                                     const StopSignal& stop) {
   const std::chrono::nanoseconds offset = StartOffset(sample, communicator.rank());
-  StoppingRule rule(settings);
-  // Why the first iteration that satisfied the rule did; this rank goes on while another one is not
-  // satisfied.
-  StopReason reason = StopReason::kMaxTime;
-  bool satisfied = false;
-  double spent_ms = 0;  // in timed iterations, waiting included
+  StoppingRule rule(settings);  // this rank goes on while that of another one is not satisfied
+  double spent_ms = 0;          // in timed iterations, waiting included
 
   const auto action = [&] {
     if (stop.ShouldStop()) return NextAction::kStop;
-    if (satisfied && reason != StopReason::kMaxTime) return NextAction::kDone;
+    if (rule.Finished() && rule.reason() != StopReason::kMaxTime) return NextAction::kDone;
     const bool enough = static_cast<int>(rule.samples_ms().size()) >= settings.min_iterations;
     return enough && spent_ms >= static_cast<double>(settings.max_time_ms) ? NextAction::kOutOfTime
                                                                            : NextAction::kContinue;
@@ -174,13 +170,9 @@ StatusOr<TimedSeries> RunIterations(Communicator& communicator, const CommSample
       NS_RETURN_IF_ERROR(rule.AddMeasurementMs(
           communicator.LastExchangeMs().value_or(MillisecondsBetween(start, end))));
       spent_ms += took_ms;
-      if (!satisfied && rule.Finished()) {
-        satisfied = true;
-        reason = rule.reason();
-      }
     }
   }
-  return Summarize(rule.samples_ms(), reason, settings.warmup_iterations);
+  return Summarize(rule.samples_ms(), rule.reason(), settings.warmup_iterations);
 }
 
 }  // namespace

@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/random.h"
 #include "common/base/violations.h"
 #include "kernels/api/statistics.h"
+#include "kernels/indices/lookup_generator.h"
+#include "kernels/indices/lookup_plan.h"
 #include "kernels/machine/machine.h"
-#include "worker/measure/lookup_inputs.h"
 
 namespace neuroshard {
 namespace {
@@ -62,35 +64,72 @@ Status CheckSupported(const ComputeSample& sample, const EmbeddingAbilities& dev
   return violations.ToStatus();
 }
 
-// A stopping rule that remembers why it first was satisfied: the series goes on while its partner
-// needs more iterations.
-class Series {
- public:
-  explicit Series(const MeasurementSettings& settings) : rule_(settings) {}
-
-  Status Add(double duration_ms) {
-    if (const Status added = rule_.AddMeasurementMs(duration_ms); !added.ok()) {
-      return Internal("the device's timer: {}", Message(added));  // not a fault of the caller
-    }
-    total_ms_ += duration_ms;
-    if (!finished_ && rule_.Finished()) {
-      finished_ = true;
-      reason_ = rule_.reason();
-    }
-    return absl::OkStatus();
+// Ids of one batch over all shards.
+std::int64_t TotalLookups(const ComputeSample& sample) {
+  std::int64_t total = 0;  // at most 4096 shards x 2^24 samples x 1e6 ids: below 2^57
+  for (const MeasuredShard& shard : sample.shards) {
+    total += NumLookups(sample.batch_size, shard.pooling_factor);
   }
-  bool finished() const { return finished_; }
-  double total_ms() const { return total_ms_; }
-  TimedSeries Record(int warmup_iterations) const {
-    return Summarize(rule_.samples_ms(), reason_, warmup_iterations);
-  }
+  return total;
+}
 
- private:
-  StoppingRule rule_;
-  double total_ms_ = 0;
-  bool finished_ = false;
-  StopReason reason_ = StopReason::kMaxTime;
-};
+// Bytes that one batch's ids, offsets and weights take.
+std::int64_t LookupBytes(const ComputeSample& sample) {
+  std::int64_t bytes = 0;
+  for (const MeasuredShard& shard : sample.shards) {
+    const std::int64_t bytes_per_id = shard.weighted ? 12 : 8;
+    bytes += NumLookups(sample.batch_size, shard.pooling_factor) * bytes_per_id +
+             (sample.batch_size + 1) * 8;
+  }
+  return bytes;
+}
+
+// Whether rows are looked up through a cache (fused_uvm_caching).
+bool HasCaches(const ComputeSample& sample) {
+  return std::any_of(sample.shards.begin(), sample.shards.end(), [](const MeasuredShard& shard) {
+    return shard.compute_kernel == ComputeKernel::kFusedUvmCaching;
+  });
+}
+
+// One plan a shard. With a cache the shard's ids are independent ones by one law over all batches
+// (PlanIndependentLookups), so that a cache finds rows again as it would in training. Different
+// shards and different `batch` numbers get different ids, all determined by sample.seed. A fault of
+// shard i is reported as "shards[i]: ...".
+StatusOr<std::vector<LookupPlan>> PlanInputs(const ComputeSample& sample, int batch) {
+  // A generator that is reseeded per batch keeps batch b the same however many batches are made.
+  Random seeds(sample.seed ^ (0x9e3779b97f4a7c15ULL * (static_cast<std::uint64_t>(batch) + 1)));
+  Random hot_rows(sample.seed ^ 0x94d049bb133111ebULL);  // the same in all batches
+  std::vector<LookupPlan> plans;
+  plans.reserve(sample.shards.size());
+  for (std::size_t i = 0; i < sample.shards.size(); ++i) {
+    const MeasuredShard& shard = sample.shards[i];
+    LookupSpec spec = {.rows = shard.rows,
+                       .batch_size = sample.batch_size,
+                       .pooling_factor = shard.pooling_factor,
+                       .weighted = shard.weighted,
+                       .seed = seeds.Next()};
+    const std::uint64_t hot_rows_seed = hot_rows.Next();
+    const bool cached = shard.compute_kernel == ComputeKernel::kFusedUvmCaching;
+    if (cached) spec.seed = hot_rows_seed;
+    StatusOr<LookupPlan> plan = cached ? PlanIndependentLookups(spec, shard.reuse_histogram, batch)
+                                       : PlanLookups(spec, shard.reuse_histogram);
+    if (!plan.ok()) return Annotate(plan.status(), fmt::format("shards[{}]", i));
+    plans.push_back(*std::move(plan));
+  }
+  return plans;
+}
+
+// The planned ids, made by this thread. Looks at `stop` between shards (CANCELLED).
+StatusOr<std::vector<LookupBatch>> ExpandInputs(const std::vector<LookupPlan>& plans,
+                                                const StopSignal& stop) {
+  std::vector<LookupBatch> inputs;
+  inputs.reserve(plans.size());
+  for (const LookupPlan& plan : plans) {
+    if (stop.ShouldStop()) return absl::CancelledError("stopped while generating ids");
+    inputs.push_back(ExpandLookups(plan));
+  }
+  return inputs;
+}
 
 class ComputeLoop {
  public:
@@ -126,8 +165,10 @@ class ComputeLoop {
   }
 
   void Fill(ComputeMeasurement& record) const {
-    record.forward = forward_.Record(settings_.warmup_iterations);
-    record.backward = backward_.Record(settings_.warmup_iterations);
+    for (const auto& [series, rule] :
+         {std::pair(&record.forward, &forward_), std::pair(&record.backward, &backward_)}) {
+      *series = Summarize(rule->samples_ms(), rule->reason(), settings_.warmup_iterations);
+    }
   }
   std::size_t num_batches() const { return num_batches_; }
   // Distinct rows of a batch that went through caches, and those that they missed.
@@ -216,7 +257,7 @@ class ComputeLoop {
                                               : op_->SetInputs(batches_[batch]);
   }
 
-  Status Iterate(int iteration, Series* forward, Series* backward) {
+  Status Iterate(int iteration, StoppingRule* forward, StoppingRule* backward) {
     if (stop_.ShouldStop()) return absl::CancelledError("stopped while measuring");
     NS_RETURN_IF_ERROR(RotateInputs(iteration));
     NS_RETURN_IF_ERROR(Time(forward, [this] { op_->Forward(); }));
@@ -224,17 +265,20 @@ class ComputeLoop {
     return Time(backward, [this] { op_->Backward(); });
   }
 
-  Status Time(Series* series, const std::function<void()>& work) {
+  Status Time(StoppingRule* series, const std::function<void()>& work) {
     if (settings_.flush_cache) {
       op_->ForgetHostRows();
       device_.FlushCache();
     }
     const double duration_ms = device_.TimeMs(work);
-    return series == nullptr ? absl::OkStatus() : series->Add(duration_ms);
+    if (series == nullptr) return absl::OkStatus();
+    const Status added = series->AddMeasurementMs(duration_ms);
+    // Not a fault of the caller.
+    return added.ok() ? added : Internal("the device's timer: {}", Message(added));
   }
 
   bool Finished() const {
-    if (forward_.finished() && backward_.finished()) return true;
+    if (forward_.Finished() && backward_.Finished()) return true;
     return iterations_ >= settings_.min_iterations &&
            forward_.total_ms() + backward_.total_ms() >= static_cast<double>(settings_.max_time_ms);
   }
@@ -251,8 +295,8 @@ class ComputeLoop {
       batches_;  // kept only when rotated, where the host makes ids
   std::size_t num_batches_ = 0;
   int iterations_ = 0;  // timed
-  Series forward_;
-  Series backward_;
+  StoppingRule forward_;
+  StoppingRule backward_;
 };
 
 }  // namespace

@@ -64,17 +64,13 @@ std::vector<std::vector<std::size_t>> DealFeatures(const std::vector<std::int64_
   return features;
 }
 
-RowBlocks BlocksOf(int world_size) {
-  return {(InputDistribution::kTableRows + world_size - 1) / world_size, world_size};
-}
-
 }  // namespace
 
 InputDistribution::InputDistribution(Communicator& communicator, const CommSample& sample,
                                      const StopSignal& stop)
     : communicator_(communicator),
       num_bags_(sample.batch_size / communicator.world_size()),
-      blocks_(BlocksOf(communicator.world_size())),
+      block_rows_((kTableRows + communicator.world_size() - 1) / communicator.world_size()),
       weighted_(sample.input_dist->weighted),
       cut_features_(static_cast<std::size_t>(sample.input_dist->cut_features)) {
   const InputDistSample& input = *sample.input_dist;
@@ -149,7 +145,7 @@ std::span<const T> InputDistribution::Receive() const {
 }
 
 void InputDistribution::CountIds() {
-  CountInBlocks(blocks_, cut_.lengths, cut_.ids, cut_lengths_);
+  CountInBlocks(block_rows_, cut_.lengths, cut_.ids, cut_lengths_);
   whole_begins_ = RowBegins(whole_.lengths, num_bags_);
   block_sizes_.clear();
   for (std::size_t rank = 0; rank < Ranks(); ++rank) {
@@ -278,7 +274,8 @@ Status InputDistribution::ExchangeIds() {
     weight_begins.push_back(weights);
     weights += block_sizes_[rank];
   }
-  MoveToBlocks(blocks_, cut_.ids, cut_.weights, {block_begins, out, weight_begins, cut_weights_});
+  MoveToBlocks(block_rows_, cut_.ids, cut_.weights,
+               {block_begins, out, weight_begins, cut_weights_});
   NS_RETURN_IF_ERROR(communicator_.AllToAll(id_sizes_));
   PermuteValues<std::int64_t>(Receive<std::int64_t>(), came_begins_, by_feature_, received_.ids);
   return absl::OkStatus();

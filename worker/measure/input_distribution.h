@@ -10,7 +10,6 @@
 #include "common/base/stop_signal.h"
 #include "common/domain/measurement.h"
 #include "kernels/api/collective.h"
-#include "kernels/api/input_dist_kernels.h"
 
 namespace neuroshard {
 
@@ -49,7 +48,7 @@ class InputDistribution {
   // What the rank has: features of whole tables, dealt to their ranks in turn, and of cut ones.
   const IdBatch& whole() const { return whole_; }
   const IdBatch& cut() const { return cut_; }
-  const RowBlocks& blocks() const { return blocks_; }
+  std::int64_t block_rows() const { return block_rows_; }
   // What came, feature by feature and in each rank by rank: whole tables of this rank, then cut
   // ones, whose ids count from the block's first row.
   const IdBatch& received() const { return received_; }
@@ -69,8 +68,8 @@ class InputDistribution {
   std::span<const T> Receive() const;
 
   Communicator& communicator_;
-  const std::int64_t num_bags_;  // samples of a rank
-  const RowBlocks blocks_;
+  const std::int64_t num_bags_;    // samples of a rank
+  const std::int64_t block_rows_;  // of cut features on a rank
   const bool weighted_;
   std::size_t cut_features_;
   std::int64_t most_bytes_ = 0;  // of ids that a rank can have for this one

@@ -75,7 +75,7 @@ IdBatch Expected(const std::vector<std::unique_ptr<InputDistribution>>& senders,
   }
   for (std::int64_t cut = 0; cut < input.cut_features; ++cut) {
     for (const auto& sender : senders) {
-      const std::int64_t rows = sender->blocks().block_rows;
+      const std::int64_t rows = sender->block_rows();
       for (std::size_t b = 0; b < bags; ++b) {
         add(sender->cut(), static_cast<std::size_t>(cut) * bags + b,
             static_cast<std::int64_t>(rank) * rows, rows);

@@ -114,12 +114,8 @@ StatusOr<WorkerOptions> DecodeOpenDevice(const internal::OpenDevice& message) {
 
 internal::DeviceDescription EncodeProperties(const DeviceProperties& properties) {
   internal::DeviceDescription message;
-  message.set_name(properties.name);
-  message.set_backend(properties.backend);
-  message.set_collective_backend(properties.collective_backend);
-  message.set_memory_bytes(properties.memory_bytes);
+  EncodeProperties(properties, &message);
   message.mutable_details()->insert(properties.details.begin(), properties.details.end());
-  EncodeAbilities(properties.embedding, &message);
   return message;
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <future>
 #include <memory>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "kernels/machine/machine.h"
 #include "kernels/tcp/tcp_backend.h"
 #include "worker/device/cuda_devices.h"
@@ -55,16 +55,6 @@ StatusOr<ChosenDevices> ChooseDevices(const WorkerOptions& options) {
   chosen.specs = MakeCpuDeviceSpecs(chosen.options);
   return chosen;
 }
-
-namespace {
-
-std::int64_t UnixTimeMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 StatusOr<StartedDevices> StartDevices(const WorkerOptions& options,
                                       const DeviceProcess::DeathObserver& observer) {
@@ -123,7 +113,7 @@ StatusOr<StartedDevices> KeepUsable(std::vector<StatusOr<std::unique_ptr<DeviceS
 StatusOr<std::unique_ptr<DeviceSession>> OpenDeviceHere(const internal::OpenDevice& request) {
   // These live as long as the process.
   static const SteadyTimekeeper time;
-  static const RecordStamp stamp(IdentifyHost(), UnixTimeMs);
+  static const RecordStamp stamp(IdentifyHost(), UnixMillisecondsNow);
   NS_ASSIGN_OR_RETURN(const WorkerOptions options, DecodeOpenDevice(request));
   NS_ASSIGN_OR_RETURN(const ChosenDevices chosen, ChooseDevices(options));
   if (request.index() < 0 || request.index() >= static_cast<int>(chosen.specs.size())) {

@@ -1,37 +1,107 @@
 #include "worker/service/worker_service.h"
 
 #include <fmt/format.h>
+#include <grpcpp/server_context.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/failure_reason.h"
-#include "common/base/violations.h"
+#include "common/base/mutex.h"
 #include "common/codec/measurement_codec.h"
+#include "common/codec/request_faults.h"
 #include "common/rpc/call_threads.h"
 #include "worker/device/device_session.h"
-#include "worker/service/stream_watchdog.h"
 
 namespace neuroshard {
 namespace {
 
 using std::chrono::milliseconds;
 
-// Adds the status's violations to `all`, their paths below `prefix`. Statuses without violations
-// are left to the caller.
-void AddBelow(const std::string& prefix, const Status& status, Violations& all) {
-  for (const Violation& violation : Violations::FromStatus(status)) {
-    all.Add(prefix + violation.field, violation.description);
+// Ends a streaming call whose client neither sends nor reads, so that it does not hold a device for
+// ever. While a Wait object lives, the client is expected to do something within `timeout`; if it
+// does not, the call is cancelled, which makes the blocked Read or Write return false.
+class StreamWatchdog {
+ public:
+  class Wait {
+   public:
+    explicit Wait(StreamWatchdog& watchdog) : watchdog_(watchdog) { watchdog_.Arm(); }
+    ~Wait() { watchdog_.Disarm(); }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    StreamWatchdog& watchdog_;
+  };
+
+  // `context` must outlive the watchdog.
+  StreamWatchdog(grpc::ServerContextBase& context, milliseconds timeout)
+      : context_(context), timeout_(timeout), thread_([this] { Loop(); }) {}
+  ~StreamWatchdog() {
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
   }
-}
+
+  bool expired() const {
+    const MutexLock lock(mutex_);
+    return expired_;
+  }
+
+ private:
+  void Arm() {
+    {
+      const MutexLock lock(mutex_);
+      deadline_ = std::chrono::steady_clock::now() + timeout_;
+    }
+    changed_.notify_one();
+  }
+
+  void Disarm() {
+    const MutexLock lock(mutex_);
+    deadline_.reset();
+  }
+
+  void Loop() {
+    MutexLock lock(mutex_);
+    while (!stopping_) {
+      if (!deadline_.has_value()) {
+        lock.Wait(changed_);
+      } else if (std::chrono::steady_clock::now() < *deadline_) {
+        lock.WaitUntil(changed_, *deadline_);
+      } else {
+        expired_ = true;
+        deadline_.reset();
+        context_.TryCancel();
+      }
+    }
+  }
+
+  grpc::ServerContextBase& context_;
+  const milliseconds timeout_;
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<TimePoint> deadline_ NS_GUARDED_BY(mutex_);  // none: disarmed
+  bool expired_ NS_GUARDED_BY(mutex_) = false;
+  bool stopping_ NS_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
 
 // The status with its field paths below `prefix`.
 Status Below(const std::string& prefix, const Status& status) {
-  Violations violations;
-  AddBelow(prefix, status, violations);
-  return violations.empty() ? status : violations.ToStatus();
+  RequestFaults faults;
+  faults.Add(status, prefix);
+  const Status below = faults.ToStatus();
+  return below.ok() ? status : below;
 }
 
 milliseconds OrDefault(std::int64_t value_ms, milliseconds fallback) {
@@ -47,14 +117,15 @@ StatusOr<ComputeHeader> DecodeHeader(const v1::ProfileComputeRequest& request, i
   if (!request.has_header()) {
     return InvalidArgument("header: the first message of the stream must carry it");
   }
-  Violations violations;
+  RequestFaults faults;
   const int device = request.header().device();
   if (device < 0 || device >= num_devices) {
-    violations.Add("header.device", fmt::format("must be in [0, {}), got {}", num_devices, device));
+    faults.violations.Add("header.device",
+                          fmt::format("must be in [0, {}), got {}", num_devices, device));
   }
   StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request.header().settings());
-  AddBelow("header.settings.", settings.status(), violations);
-  NS_RETURN_IF_ERROR(violations.ToStatus());
+  faults.Add(settings.status(), "header.settings.");
+  NS_RETURN_IF_ERROR(faults.ToStatus());
   NS_RETURN_IF_ERROR(settings.status());
   return ComputeHeader{.device = device, .settings = *settings};
 }
@@ -110,12 +181,8 @@ std::string DevicesOf(const v1::OpenCommGroupRequest& request) {
 
 void EncodeDevice(const DeviceDescription& device, v1::WorkerDevice* message) {
   message->set_index(device.index);
-  message->set_name(device.properties.name);
-  message->set_backend(device.properties.backend);
-  message->set_collective_backend(device.properties.collective_backend);
-  message->set_memory_bytes(device.properties.memory_bytes);
   message->set_running_job(device.running_job);
-  EncodeAbilities(device.properties.embedding, message);
+  EncodeProperties(device.properties, message);
 }
 
 }  // namespace
@@ -238,12 +305,12 @@ grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
                                             const v1::ProfileCommRequest* request,
                                             v1::ProfileCommResponse* response) {
   return gate_.Serve(*context, "ProfileComm", [&](RpcGate::Call&) -> Status {
-    Violations violations;
+    RequestFaults faults;
     StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request->settings());
-    AddBelow("settings.", settings.status(), violations);
+    faults.Add(settings.status(), "settings.");
     StatusOr<CommSample> sample = DecodeCommSample(request->sample());
-    AddBelow("sample.", sample.status(), violations);
-    NS_RETURN_IF_ERROR(violations.ToStatus());
+    faults.Add(sample.status(), "sample.");
+    NS_RETURN_IF_ERROR(faults.ToStatus());
     NS_RETURN_IF_ERROR(settings.status());
     NS_RETURN_IF_ERROR(sample.status());
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/domain/expected_lookups.h"
-#include "server/cost/analytic/kernel_bandwidth.h"
 #include "server/cost/analytic/shard_perf.h"
 #include "server/cost/host_traffic.h"
 

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "server/cost/analytic/kernel_bandwidth.h"
-
 namespace neuroshard {
 namespace {
 

@@ -70,35 +70,22 @@ std::string_view WithoutBrackets(std::string_view text) {
   return text;
 }
 
-class TableReader {
- public:
-  TableReader(const nlohmann::json& table, std::string path, Violations* violations)
-      : table_(table), path_(std::move(path)), violations_(violations) {}
-
-  double Number(const std::string& key, double minimum, double maximum) {
-    const std::string field = path_ + "." + key;
-    const auto found = table_.find(key);
-    if (found == table_.end()) {
-      violations_->Add(field, "is missing");
-      return minimum;
-    }
-    if (!found->is_number()) {
-      violations_->Add(field, fmt::format("must be a number, got {}", found->dump()));
-      return minimum;
-    }
-    const double value = found->get<double>();
-    if (!(value >= minimum && value <= maximum)) {
-      violations_->Add(field, fmt::format("must be in [{}, {}], got {}", minimum, maximum, value));
-      return minimum;
-    }
+// A number of a table; `minimum` where it is faulty.
+double NumberOf(const nlohmann::json& table, const std::string& path, const std::string& key,
+                double minimum, double maximum, Violations& violations) {
+  const std::string field = path + "." + key;
+  const auto found = table.find(key);
+  if (found == table.end()) {
+    violations.Add(field, "is missing");
+  } else if (!found->is_number()) {
+    violations.Add(field, fmt::format("must be a number, got {}", found->dump()));
+  } else if (const double value = found->get<double>(); value >= minimum && value <= maximum) {
     return value;
+  } else {
+    violations.Add(field, fmt::format("must be in [{}, {}], got {}", minimum, maximum, value));
   }
-
- private:
-  const nlohmann::json& table_;
-  std::string path_;
-  Violations* violations_;
-};
+  return minimum;
+}
 
 }  // namespace
 
@@ -160,14 +147,16 @@ StatusOr<std::vector<MeasuredShard>> ParseTableConfigs(const std::string& json) 
       violations.Add(path, fmt::format("must be a table, got {}", document[i].type_name()));
       continue;
     }
-    TableReader reader(document[i], path, &violations);
+    const auto number = [&](const std::string& key, double minimum, double maximum) {
+      return NumberOf(document[i], path, key, minimum, maximum, violations);
+    };
     MeasuredShard table;
     table.table = fmt::format("{}", i);
-    table.rows = static_cast<std::int64_t>(reader.Number("row", 1, kMaxCount));
-    table.cols = static_cast<std::int64_t>(reader.Number("dim", 1, kMaxCount));
-    table.pooling_factor = reader.Number("pooling_factor", 0, kMaxPooling);
+    table.rows = static_cast<std::int64_t>(number("row", 1, kMaxCount));
+    table.cols = static_cast<std::int64_t>(number("dim", 1, kMaxCount));
+    table.pooling_factor = number("pooling_factor", 0, kMaxPooling);
     for (int bin = 0; bin < kReuseBins; ++bin) {
-      table.reuse_histogram[bin] = reader.Number(fmt::format("bin_{}", bin), 0, 1);
+      table.reuse_histogram[bin] = number(fmt::format("bin_{}", bin), 0, 1);
     }
     tables.push_back(std::move(table));
   }

@@ -13,6 +13,7 @@
 
 #include "common/domain/backend_names.h"
 #include "common/domain/rank_networks.h"
+#include "server/pretrain/data/universal_problem.h"
 
 namespace neuroshard {
 namespace {
@@ -154,13 +155,6 @@ bool PassesNetwork(const CommRecord& record, const RecordFilter& filter) {
                      [&](const auto& rank) { return RanOver(rank, *filter.network); });
 }
 
-double MedianOf(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // What collectives of one network cost.
 struct NetworkFigures {
   std::vector<double> cost_ms;  // of the slowest rank
@@ -178,16 +172,9 @@ struct NetworkFigures {
 
   std::string Text() const {
     return fmt::format("{} samples, median {:.3g} ms at {:.3g} GB/s of the largest rank",
-                       cost_ms.size(), MedianOf(cost_ms), MedianOf(gb_per_s));
+                       cost_ms.size(), UpperMedian(cost_ms), UpperMedian(gb_per_s));
   }
 };
-
-bool IsOfOneHost(const CommRecord& record) {
-  return std::all_of(record.environments.begin(), record.environments.end(),
-                     [&](const MeasurementEnvironment& rank) {
-                       return rank.hostname == record.environments.front().hostname;
-                     });
-}
 
 // Collectives within one host do not use what those between hosts do, so the two are compared among
 // themselves.
@@ -195,7 +182,7 @@ void WarnOfNetworks(const std::vector<CommRecord>& comm, std::vector<std::string
   std::map<std::string, std::int64_t> different_ranks;
   for (const bool one_host : {true, false}) {
     const auto counts = [&](const CommRecord& record) {
-      return !record.environments.empty() && IsOfOneHost(record) == one_host;
+      return !record.environments.empty() && (HostsOf(record).size() == 1) == one_host;
     };
     std::set<RankNetwork> networks;
     for (const CommRecord& record : comm) {

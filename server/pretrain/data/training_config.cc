@@ -52,24 +52,14 @@ void ReadWordFilter(ConfigReader& reader, std::string_view key, std::optional<st
 
 void ReadFilter(ConfigReader reader, RecordFilter* filter) {
   if (reader.Has("batch_size")) {
-    std::int64_t batch_size = 1;
-    reader.Read("batch_size", &batch_size, {1, std::int64_t{1} << 40});
-    filter->batch_size = batch_size;
+    reader.Read("batch_size", &filter->batch_size.emplace(), {1, std::int64_t{1} << 40});
   }
   ReadWordFilter<DataType>(reader, "weight_dtype", &filter->weight_dtype);
   ReadWordFilter<Optimizer>(reader, "optimizer", &filter->optimizer);
   ReadWordFilter<PoolingMode>(reader, "pooling_mode", &filter->pooling_mode);
   ReadWordFilter<ComputeKernel>(reader, "compute_kernel", &filter->compute_kernel);
-  if (reader.Has("weighted")) {
-    bool weighted = false;
-    reader.Read("weighted", &weighted);
-    filter->weighted = weighted;
-  }
-  if (reader.Has("device")) {
-    std::string device;
-    reader.Read("device", &device);
-    filter->device = device;
-  }
+  if (reader.Has("weighted")) reader.Read("weighted", &filter->weighted.emplace());
+  if (reader.Has("device")) reader.Read("device", &filter->device.emplace());
   if (reader.Has("network")) reader.Read("network", &filter->network.emplace());
   reader.ReadWord("cadence", &filter->cadence);
 }

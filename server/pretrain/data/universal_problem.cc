@@ -15,13 +15,6 @@ namespace {
 constexpr double kFloorShare = 0.001;  // of the median cost: below it errors are not relative
 constexpr double kMinUnitMs = 1e-9;
 
-double MedianOfCosts(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 bool TellsApart(const ComputeRecord& record) {
   return std::isfinite(record.forward_ms) && std::isfinite(record.backward_ms);
 }
@@ -53,7 +46,7 @@ TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
       std::max(kMinUnitMs, sum / static_cast<double>(std::max<std::size_t>(1, train.size())));
   std::vector<double> totals;
   for (const ComputeRecord& record : records) totals.push_back(record.total_ms);
-  problem.floor_ms = std::max(kMinUnitMs * unit_ms, kFloorShare * MedianOfCosts(std::move(totals)));
+  problem.floor_ms = std::max(kMinUnitMs * unit_ms, kFloorShare * UpperMedian(std::move(totals)));
   const bool split = std::any_of(records.begin(), records.end(), TellsApart);
   problem.outputs = split ? 2 : 1;
   problem.total_counts = split;
@@ -102,6 +95,13 @@ std::vector<HostRanks> HostsOf(const CommRecord& record) {
   return hosts;
 }
 
+double UpperMedian(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 std::vector<std::int64_t> CollectiveRanks::RanksOf(const std::vector<std::int64_t>& records) const {
   std::vector<std::int64_t> ranks;
   for (const std::int64_t record : records) {
@@ -134,7 +134,7 @@ UniversalCommProblem MakeUniversalComm(std::span<const CommRecord> records) {
   for (const CommRecord& record : records) {
     costs.insert(costs.end(), record.cost_ms.begin(), record.cost_ms.end());
   }
-  const double unit_ms = std::max(kMinUnitMs, MedianOfCosts(std::move(costs)));
+  const double unit_ms = std::max(kMinUnitMs, UpperMedian(std::move(costs)));
   problem.scale = {unit_ms};
   problem.floor_ms = kFloorShare * unit_ms;
   result.ranks.first_rank = {0};

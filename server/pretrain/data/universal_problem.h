@@ -47,4 +47,7 @@ CollectiveKind KindOf(const CommSample& sample);
 // which do not say, are on one.
 std::vector<HostRanks> HostsOf(const CommRecord& record);
 
+// Returns the median, the greater of the two in the middle; 0 when there are no values.
+double UpperMedian(std::vector<double> values);
+
 }  // namespace neuroshard

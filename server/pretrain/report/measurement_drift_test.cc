@@ -1,10 +1,9 @@
-#include "server/pretrain/report/measurement_drift.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "common/base/random.h"
+#include "server/pretrain/report/regression_metrics.h"
 
 namespace neuroshard {
 namespace {

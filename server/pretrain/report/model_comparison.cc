@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "common/domain/backend_names.h"
 #include "server/cost/compute_features.h"
@@ -174,48 +176,41 @@ ModelComparison CompareModel(const CostModel& model, std::span<const ComputeReco
 std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
                                              std::span<const ComputeRecord> compute,
                                              std::span<const CommRecord> comm) {
-  std::set<std::string> batch_sizes;
-  std::set<std::string> dtypes;
-  std::set<std::string> optimizers;
-  std::set<std::string> devices;
-  std::set<std::string> backends;
-  std::set<std::string> collective_backends;
-  std::set<std::string> cadences;
+  std::map<std::string_view, std::set<std::string>> measured;
   for (const ComputeRecord& record : compute) {
-    batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
-    optimizers.insert(std::string(ToText(record.sample.optimizer)));
-    devices.insert(record.environment.device);
-    backends.insert(record.environment.backend);
+    measured["global batch size"].insert(fmt::format("{}", record.sample.batch_size));
+    measured["optimizer"].insert(std::string(ToText(record.sample.optimizer)));
+    measured["device"].insert(record.environment.device);
+    measured["backend"].insert(record.environment.backend);
     for (const MeasuredShard& shard : record.sample.shards) {
-      dtypes.insert(std::string(ToText(shard.weight_dtype)));
+      measured["weight dtype"].insert(std::string(ToText(shard.weight_dtype)));
     }
   }
   for (const CommRecord& record : comm) {
-    batch_sizes.insert(fmt::format("{}", record.sample.batch_size));
-    cadences.insert(std::string(ToText(record.sample.cadence)));
+    measured["global batch size"].insert(fmt::format("{}", record.sample.batch_size));
+    measured["cadence"].insert(std::string(ToText(record.sample.cadence)));
     for (const MeasurementEnvironment& environment : record.environments) {
-      collective_backends.insert(CollectiveBackendOf(environment));
+      measured["collectives"].insert(CollectiveBackendOf(environment));
     }
   }
+  const std::int64_t batch_size = info.coverage.global_batch_size;
+  const std::pair<std::string_view, std::string> of_model[] = {
+      {"global batch size", batch_size == 0 ? "" : fmt::format("{}", batch_size)},
+      {"weight dtype", info.coverage.weight_dtype},
+      {"optimizer", info.coverage.optimizer},
+      {"device", info.measured_with.device},
+      {"backend", info.measured_with.backend},
+      {"collectives", info.measured_with.collective_backend},
+      {"cadence", info.measured_with.collective_cadence}};
   std::vector<std::string> mismatches;
-  const auto compare = [&](const std::string& what, const std::string& model,
-                           std::set<std::string> measured) {
-    measured.erase(model);
-    measured.erase("");  // not stated
-    if (model.empty() || measured.empty()) return;
+  for (const auto& [what, model] : of_model) {
+    std::set<std::string>& others = measured[what];
+    others.erase(model);
+    others.erase("");  // not stated
+    if (model.empty() || others.empty()) continue;
     mismatches.push_back(fmt::format("the model is for {} {}, the store also has {}", what, model,
-                                     fmt::join(measured, ", ")));
-  };
-  compare("global batch size",
-          info.coverage.global_batch_size == 0 ? ""
-                                               : fmt::format("{}", info.coverage.global_batch_size),
-          std::move(batch_sizes));
-  compare("weight dtype", info.coverage.weight_dtype, std::move(dtypes));
-  compare("optimizer", info.coverage.optimizer, std::move(optimizers));
-  compare("device", info.measured_with.device, std::move(devices));
-  compare("backend", info.measured_with.backend, std::move(backends));
-  compare("collectives", info.measured_with.collective_backend, std::move(collective_backends));
-  compare("cadence", info.measured_with.collective_cadence, std::move(cadences));
+                                     fmt::join(others, ", ")));
+  }
   return mismatches;
 }
 

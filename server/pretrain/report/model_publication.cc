@@ -1,6 +1,6 @@
 #include "server/pretrain/report/model_publication.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,12 +31,10 @@ Status CheckWritable(const fs::path& directory) {
   return Unavailable("{}: cannot be written: {}", nearest.string(), std::strerror(reason));
 }
 
-std::string Listed(const std::set<std::string>& values) {
-  std::string text;
-  for (const std::string& value : values) {
-    if (!value.empty()) text += (text.empty() ? "" : ", ") + value;
-  }
-  return text;
+// Without values that are not stated.
+std::string Listed(std::set<std::string> values) {
+  values.erase("");
+  return fmt::format("{}", fmt::join(values, ", "));
 }
 
 }  // namespace

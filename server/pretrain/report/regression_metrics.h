@@ -1,8 +1,10 @@
-// Errors and rank correlation of predicted and measured costs. Pure.
+// Errors and rank correlation of predicted and measured costs, and what errors have in common that
+// were measured at about the same time. Pure.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace neuroshard {
 
@@ -21,5 +23,19 @@ RegressionMetrics MeasureRegression(std::span<const double> predicted,
 // Returns Kendall's tau-b: (concordant - discordant) / sqrt((pairs - ties in x) * (pairs - ties in
 // y)), in O(n log n) after Knight (1966). NaN when x or y is constant or shorter than 2.
 double KendallTau(std::span<const double> x, std::span<const double> y);
+
+// Drift of the speed of the measuring machine, seen in the errors of a model: neighbours of a
+// virtual machine slow it down for minutes, which no feature of a sample has.
+struct MeasurementDrift {
+  std::vector<double> slowness;  // by value: the median of measured / predicted in its block
+  double least = 1;
+  double greatest = 1;
+};
+
+// Returns what the errors of each block of about 100 values, consecutive in time, have in common.
+// The values have costs above 0 that the model did not learn from. With fewer than 200 values, or
+// all of one time (imported ones have none), it is 1 for all.
+MeasurementDrift DriftOf(std::span<const double> predicted_ms, std::span<const double> measured_ms,
+                         std::span<const std::int64_t> measured_at_unix_ms);
 
 }  // namespace neuroshard

@@ -1,10 +1,9 @@
-#include "server/pretrain/train/input_dist_fit.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "common/base/random.h"
+#include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {

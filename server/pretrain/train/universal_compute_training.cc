@@ -9,7 +9,7 @@
 
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
-#include "server/pretrain/report/measurement_drift.h"
+#include "server/pretrain/report/regression_metrics.h"
 #include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_training.h"
 
@@ -87,10 +87,8 @@ std::string InCommon(const std::vector<MeasuredShard>& shards, E MeasuredShard::
 // by type of the rows, where other samples have another.
 std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
     const std::vector<ComputeRecord>& records, const ComputeSplit& split) {
-  std::map<std::string, std::vector<std::int64_t>> optimizers;
-  std::map<std::string, std::vector<std::int64_t>> pooling_modes;
-  std::map<std::string, std::vector<std::int64_t>> kernels;
-  std::map<std::string, std::vector<std::int64_t>> weight_dtypes;
+  std::map<std::string, std::vector<std::int64_t>> optimizers, pooling_modes, kernels, dtypes,
+      parts;
   for (const auto* part : {&split.samples.test, &split.unseen_tables}) {
     for (const std::int64_t at : *part) {
       const ComputeSample& sample = records[at].sample;
@@ -101,15 +99,13 @@ std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
       pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
       kernels[InCommon(sample.shards, &MeasuredShard::compute_kernel, "mixed_kernels")].push_back(
           at);
-      weight_dtypes[InCommon(sample.shards, &MeasuredShard::weight_dtype, "mixed_dtypes")]
-          .push_back(at);
+      dtypes[InCommon(sample.shards, &MeasuredShard::weight_dtype, "mixed_dtypes")].push_back(at);
     }
   }
-  if (optimizers.size() == 1) optimizers.clear();
-  if (pooling_modes.size() == 2) optimizers.merge(pooling_modes);
-  if (kernels.size() > 1) optimizers.merge(kernels);
-  if (weight_dtypes.size() > 1) optimizers.merge(weight_dtypes);
-  return optimizers;
+  for (auto* condition : {&optimizers, &pooling_modes, &kernels, &dtypes}) {
+    if (condition->size() > 1) parts.merge(*condition);
+  }
+  return parts;
 }
 
 // Remarks on errors that held-out samples measured at about the same time have in common.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
+#include <string_view>
 #include <utility>
 
 #include "server/pretrain/data/comm_records.h"
@@ -23,9 +23,8 @@ CombinedRecords<Record> Merge(const std::vector<Record>& records,
   return merged;
 }
 
-template <typename Set>
-std::vector<std::string> Listed(const Set& words) {
-  return {words.begin(), words.end()};
+void AddWord(std::string_view word, std::vector<std::string>& words) {
+  if (std::find(words.begin(), words.end(), word) == words.end()) words.emplace_back(word);
 }
 
 // Conditions of the samples, and those of the model to go on from.
@@ -33,11 +32,6 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
                             const std::vector<CommRecord>& comm, const UniversalStart* start) {
   TrainedOnManifest on;
   if (start != nullptr && start->manifest.trained_on) on = *start->manifest.trained_on;
-  std::set<std::string> dtypes(on.weight_dtypes.begin(), on.weight_dtypes.end());
-  std::set<std::string> optimizers(on.optimizers.begin(), on.optimizers.end());
-  std::set<std::string> weighted(on.weighted.begin(), on.weighted.end());
-  std::set<std::string> pooling_modes(on.pooling_modes.begin(), on.pooling_modes.end());
-  std::set<std::string> kernels(on.compute_kernels.begin(), on.compute_kernels.end());
   const auto add_batch = [&](std::int64_t batch_size) {
     on.min_batch_size =
         on.min_batch_size == 0 ? batch_size : std::min(on.min_batch_size, batch_size);
@@ -45,33 +39,34 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   };
   for (const ComputeRecord& record : compute) {
     add_batch(record.sample.batch_size);
-    optimizers.insert(std::string(ToText(record.sample.optimizer)));
+    AddWord(ToText(record.sample.optimizer), on.optimizers);
     for (const MeasuredShard& shard : record.sample.shards) {
-      dtypes.insert(std::string(ToText(shard.weight_dtype)));
-      weighted.insert(shard.weighted ? "true" : "false");
-      pooling_modes.insert(std::string(ToText(shard.pooling_mode)));
-      kernels.insert(std::string(ToText(shard.compute_kernel)));
+      AddWord(ToText(shard.weight_dtype), on.weight_dtypes);
+      AddWord(shard.weighted ? "true" : "false", on.weighted);
+      AddWord(ToText(shard.pooling_mode), on.pooling_modes);
+      AddWord(ToText(shard.compute_kernel), on.compute_kernels);
     }
   }
-  std::set<std::string> collectives(on.collectives.begin(), on.collectives.end());
   for (const CommRecord& record : comm) {
     const int ranks = static_cast<int>(record.sample.dim_sums.size());
     add_batch(record.sample.batch_size);
     on.min_ranks = on.min_ranks == 0 ? ranks : std::min(on.min_ranks, ranks);
     on.max_ranks = std::max(on.max_ranks, ranks);
     on.max_hosts = std::max({on.max_hosts, 1, static_cast<int>(HostsOf(record).size())});
-    collectives.insert(std::string(CollectiveName(KindOf(record.sample))));
+    AddWord(CollectiveName(KindOf(record.sample)), on.collectives);
   }
-  on.weight_dtypes = Listed(dtypes);
-  on.optimizers = Listed(optimizers);
-  on.weighted = Listed(weighted);
-  on.pooling_modes = Listed(pooling_modes);
   // A model of "fused" alone says nothing of kernels, as before there were others.
-  const bool others =
-      kernels.size() > 1 || !kernels.contains(std::string(ToText(ComputeKernel::kFused)));
-  if (others && start != nullptr) kernels.insert(std::string(ToText(ComputeKernel::kFused)));
-  on.compute_kernels = others ? Listed(kernels) : std::vector<std::string>();
-  on.collectives = Listed(collectives);
+  const std::string_view fused = ToText(ComputeKernel::kFused);
+  if (on.compute_kernels == std::vector<std::string>{std::string(fused)}) {
+    on.compute_kernels.clear();
+  } else if (start != nullptr) {
+    AddWord(fused, on.compute_kernels);
+  }
+  for (std::vector<std::string>* words :
+       {&on.weight_dtypes, &on.optimizers, &on.weighted, &on.pooling_modes, &on.compute_kernels,
+        &on.collectives}) {
+    std::sort(words->begin(), words->end());
+  }
   return on;
 }
 

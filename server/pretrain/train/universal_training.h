@@ -7,6 +7,8 @@
 
 #include "common/base/status.h"
 #include "server/cost/measured_casts.h"
+#include "server/cost/measured_input_dist.h"
+#include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/fit/fit_run.h"
@@ -60,6 +62,11 @@ Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
 Status TrainUniversalComm(const std::vector<CommRecord>& records, const TrainingConfig& config,
                           const UniversalStart* start, const FitContext& context,
                           TrainingOutcome& outcome);
+
+// Returns the rates, none negative, with the least squares of predicted / measured - 1: the best of
+// all subsets of rates whose unconstrained fit has no negative one, so exact. Takes at least one
+// observation, none of 0 ms. Deterministic.
+InputDistRates FitInputDist(int num_ranks, std::span<const InputDistObservation> observations);
 
 // Fits the rates of distributions of ids. Numbers of ranks with too few samples are left out, with
 // a warning where none has enough.
