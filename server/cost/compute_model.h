@@ -50,10 +50,9 @@ class ComputeModel {
 
   // Returns the intervals of ranks, each given by its shards (at least one) and their Costs. It is
   // too slow for the inner loop of a search. Empty where the model has no intervals.
-  virtual std::vector<ComputeInterval> Intervals(
-      const PricingConditions& /*conditions*/,
-      std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,
-      std::span<const ComputeCost> /*costs*/) const {
+  virtual std::vector<ComputeInterval> Intervals(const PricingConditions& /*conditions*/,
+                                                 const ShardSets& /*ranks*/,
+                                                 std::span<const ComputeCost> /*costs*/) const {
     return {};
   }
 };

@@ -30,30 +30,17 @@ ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCo
   return properties;
 }
 
-bool IsPricedAsItIs(const ShardFeatures& shard) { return !shard.hot_row_blocks; }
-bool IsPricedAsItIs(const std::vector<ShardFeatures>& shards) {
-  return std::all_of(shards.begin(), shards.end(),
-                     [](const ShardFeatures& shard) { return IsPricedAsItIs(shard); });
-}
-ShardFeatures AsPriced(const ShardFeatures& shard, std::int64_t global_batch_size) {
-  return AsHottestRowBlock(shard, global_batch_size);
-}
-std::vector<ShardFeatures> AsPriced(const std::vector<ShardFeatures>& shards,
-                                    std::int64_t global_batch_size) {
-  std::vector<ShardFeatures> priced;
-  for (const ShardFeatures& shard : shards) priced.push_back(AsPriced(shard, global_batch_size));
-  return priced;
-}
-
-// Shards, or sets of them, as they are priced; in `made` where some are not priced as they are.
-template <typename Shards>
-std::span<const Shards> Priced(std::span<const Shards> given, std::int64_t global_batch_size,
-                               std::vector<Shards>& made) {
-  if (std::all_of(given.begin(), given.end(),
-                  [](const Shards& shards) { return IsPricedAsItIs(shards); })) {
+// Shards as they are priced; in `made` where some are not priced as they are.
+std::span<const ShardFeatures> Priced(std::span<const ShardFeatures> given,
+                                      std::int64_t global_batch_size,
+                                      std::vector<ShardFeatures>& made) {
+  if (std::none_of(given.begin(), given.end(),
+                   [](const ShardFeatures& shard) { return shard.hot_row_blocks; })) {
     return given;
   }
-  for (const Shards& shards : given) made.push_back(AsPriced(shards, global_batch_size));
+  for (const ShardFeatures& shard : given) {
+    made.push_back(AsHottestRowBlock(shard, global_batch_size));
+  }
   return made;
 }
 
@@ -169,77 +156,66 @@ void BoundCostModel::ComputeCostsByKind(std::span<const float> sums, std::span<C
   }
 }
 
-std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(
-    std::span<const std::vector<ShardFeatures>> given, std::span<const ComputeCost> costs,
-    std::span<const int> kinds) const {
-  std::vector<std::vector<ShardFeatures>> made;
-  const std::span<const std::vector<ShardFeatures>> shards_of_ranks =
-      Priced(given, conditions_.global_batch_size, made);
-  if (kinds_.size() == 1) {
-    return kinds_.front().compute->Intervals(conditions_, shards_of_ranks, costs);
-  }
+std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(ShardSets ranks,
+                                                              std::span<const ComputeCost> costs,
+                                                              std::span<const int> kinds) const {
+  std::vector<ShardFeatures> made;
+  Priced(ranks.shards, conditions_.global_batch_size, made);
+  if (!made.empty()) ranks.shards = std::move(made);
+  if (kinds_.size() == 1) return kinds_.front().compute->Intervals(conditions_, ranks, costs);
   assert(kinds.size() == costs.size());
   std::vector<ComputeInterval> intervals(costs.size());
+  ShardSets of_kind;
+  of_kind.shards = std::move(ranks.shards);
   for (int k = 0; k < num_kinds(); ++k) {
-    std::vector<std::size_t> ranks;
-    std::vector<std::vector<ShardFeatures>> shards_of_kind;
+    std::vector<std::size_t> ranks_of_kind;
     std::vector<ComputeCost> costs_of_kind;
+    of_kind.sets.clear();
     for (std::size_t i = 0; i < costs.size(); ++i) {
       if (kinds[i] != k) continue;
-      ranks.push_back(i);
-      shards_of_kind.push_back(shards_of_ranks[i]);
+      ranks_of_kind.push_back(i);
+      of_kind.sets.push_back(std::move(ranks.sets[i]));
       costs_of_kind.push_back(costs[i]);
     }
-    if (ranks.empty()) continue;
-    const std::vector<ComputeInterval> of_kind =
-        kinds_[static_cast<std::size_t>(k)].compute->Intervals(conditions_, shards_of_kind,
-                                                               costs_of_kind);
-    if (of_kind.empty()) return {};
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      intervals[ranks[i]] = of_kind[i];
+    if (ranks_of_kind.empty()) continue;
+    const std::vector<ComputeInterval> found =
+        kinds_[static_cast<std::size_t>(k)].compute->Intervals(conditions_, of_kind, costs_of_kind);
+    if (found.empty()) return {};
+    for (std::size_t i = 0; i < ranks_of_kind.size(); ++i) {
+      intervals[ranks_of_kind[i]] = found[i];
       if (properties_.splits_compute) continue;
-      intervals[ranks[i]].forward.reset();
-      intervals[ranks[i]].backward.reset();
+      intervals[ranks_of_kind[i]].forward.reset();
+      intervals[ranks_of_kind[i]].backward.reset();
     }
   }
   return intervals;
 }
 
-std::vector<ShardSetCost> BoundCostModel::CostsOfSets(
-    std::span<const std::vector<ShardFeatures>> sets, std::span<const int> kinds) const {
-  std::vector<ShardFeatures> shards;
-  std::size_t num_filled = 0;
-  std::vector<int> kinds_of_filled;
-  for (std::size_t s = 0; s < sets.size(); ++s) {
-    if (sets[s].empty()) continue;
-    shards.insert(shards.end(), sets[s].begin(), sets[s].end());
-    ++num_filled;
-    if (kinds_.size() > 1) kinds_of_filled.push_back(kinds[s]);
-  }
-  std::vector<ShardSetCost> costs(sets.size());
-  if (shards.empty()) return costs;
-
+std::vector<ShardSetCost> BoundCostModel::CostsOfSets(const ShardSets& sets,
+                                                      std::span<const int> kinds) const {
   const std::size_t width = static_cast<std::size_t>(representation_width());
-  std::vector<float> phi(shards.size() * width);
-  std::vector<CommLoad> loads(shards.size());
-  Represent(shards, phi, loads);
-  std::vector<float> sums(num_filled * width, 0.0F);
-  std::size_t shard = 0;
-  float* sum = sums.data();
-  for (std::size_t s = 0; s < sets.size(); ++s) {
-    if (sets[s].empty()) continue;
-    for (std::size_t i = 0; i < sets[s].size(); ++i, ++shard) {
-      for (std::size_t w = 0; w < width; ++w) sum[w] += phi[shard * width + w];
-      costs[s].load += loads[shard];
+  std::vector<float> phi(sets.shards.size() * width);
+  std::vector<CommLoad> loads(sets.shards.size());
+  Represent(sets.shards, phi, loads);
+  std::vector<ShardSetCost> costs(sets.sets.size());
+  std::vector<float> sums;  // of the sets that are not empty, as are the next ones
+  std::vector<std::size_t> filled;
+  std::vector<int> kinds_of_filled;
+  for (std::size_t s = 0; s < costs.size(); ++s) {
+    if (sets.sets[s].empty()) continue;
+    filled.push_back(s);
+    if (kinds_.size() > 1) kinds_of_filled.push_back(kinds[s]);
+    sums.resize(filled.size() * width);
+    float* const sum = &sums[sums.size() - width];
+    for (const int shard : sets.sets[s]) {
+      const float* const of_shard = &phi[static_cast<std::size_t>(shard) * width];
+      for (std::size_t w = 0; w < width; ++w) sum[w] += of_shard[w];
+      costs[s].load += loads[static_cast<std::size_t>(shard)];
     }
-    sum += width;
   }
-  std::vector<ComputeCost> compute(num_filled);
+  std::vector<ComputeCost> compute(filled.size());
   ComputeCosts(sums, compute, kinds_of_filled);
-  std::size_t filled = 0;
-  for (std::size_t s = 0; s < sets.size(); ++s) {
-    if (!sets[s].empty()) costs[s].compute = compute[filled++];
-  }
+  for (std::size_t i = 0; i < filled.size(); ++i) costs[filled[i]].compute = compute[i];
   return costs;
 }
 

@@ -92,7 +92,7 @@ class BoundCostModel {
   // Returns what each set of shards costs on a rank of its own with compute_scale 1; an empty set
   // costs 0. phi is summed in the order of the set. `kinds`, here and below, has the kind of each
   // set, sum or rank and may be empty where there is one kind.
-  std::vector<ShardSetCost> CostsOfSets(std::span<const std::vector<ShardFeatures>> sets,
+  std::vector<ShardSetCost> CostsOfSets(const ShardSets& sets,
                                         std::span<const int> kinds = {}) const;
 
   // ComputeModel's Costs and Intervals by kind. Intervals are empty where one of the kinds has
@@ -102,9 +102,8 @@ class BoundCostModel {
     if (kinds_.size() > 1) return ComputeCostsByKind(sums, out, kinds);
     kinds_.front().compute->Costs(sums, out);
   }
-  std::vector<ComputeInterval> ComputeIntervals(
-      std::span<const std::vector<ShardFeatures>> shards_of_ranks,
-      std::span<const ComputeCost> costs, std::span<const int> kinds = {}) const;
+  std::vector<ComputeInterval> ComputeIntervals(ShardSets ranks, std::span<const ComputeCost> costs,
+                                                std::span<const int> kinds = {}) const;
 
  private:
   struct Kind {

@@ -53,11 +53,10 @@ class ComputeWithInputDist final : public ComputeModel {
     }
   }
 
-  std::vector<ComputeInterval> Intervals(
-      const PricingConditions& conditions,
-      std::span<const std::vector<ShardFeatures>> shards_of_ranks,
-      std::span<const ComputeCost> costs) const override {
-    return compute_->Intervals(conditions, shards_of_ranks, costs);
+  std::vector<ComputeInterval> Intervals(const PricingConditions& conditions,
+                                         const ShardSets& ranks,
+                                         std::span<const ComputeCost> costs) const override {
+    return compute_->Intervals(conditions, ranks, costs);
   }
 
  private:

@@ -8,6 +8,16 @@
 
 namespace neuroshard {
 
+ShardSets::ShardSets(const std::vector<std::vector<ShardFeatures>>& given) {
+  for (const std::vector<ShardFeatures>& set : given) {
+    std::vector<int>& numbers = sets.emplace_back();
+    for (const ShardFeatures& shard : set) {
+      numbers.push_back(static_cast<int>(shards.size()));
+      shards.push_back(shard);
+    }
+  }
+}
+
 std::uint64_t ModuleKey(const Table& table) { return Fnv1a(table.module); }
 
 ShardFeatures FeaturesOf(const Table& table, const ShardLayout& layout, std::int64_t rows,

@@ -34,6 +34,17 @@ struct ShardFeatures {
   std::uint64_t module = 0;                   // ModuleKey of the table's module
 };
 
+// Sets of shards, such as those of ranks. A shard that many sets have one like may be there once: a
+// plan for 1,024 ranks has a million shards of a few thousand kinds.
+struct ShardSets {
+  ShardSets() = default;
+  // Every shard by itself.
+  ShardSets(const std::vector<std::vector<ShardFeatures>>& sets);  // NOLINT: sets are that
+
+  std::vector<ShardFeatures> shards;
+  std::vector<std::vector<int>> sets;  // numbers of shards, in the order in which they are summed
+};
+
 // Returns what tells a table's module from others of the request.
 std::uint64_t ModuleKey(const Table& table);
 

@@ -126,16 +126,13 @@ class UnmeasuredCompute final : public ComputeModel {
     }
   }
 
-  std::vector<ComputeInterval> Intervals(
-      const PricingConditions& conditions,
-      std::span<const std::vector<ShardFeatures>> shards_of_ranks,
-      std::span<const ComputeCost> costs) const override {
-    std::vector<std::vector<ShardFeatures>> stand_ins(shards_of_ranks.size());
-    for (std::size_t rank = 0; rank < shards_of_ranks.size(); ++rank) {
-      for (const ShardFeatures& shard : shards_of_ranks[rank]) {
-        if (!IsMeasured(conditions, shard)) return {};
-        stand_ins[rank].push_back(StandInOf(conditions, shard).shard);
-      }
+  std::vector<ComputeInterval> Intervals(const PricingConditions& conditions,
+                                         const ShardSets& ranks,
+                                         std::span<const ComputeCost> costs) const override {
+    ShardSets stand_ins = ranks;
+    for (ShardFeatures& shard : stand_ins.shards) {
+      if (!IsMeasured(conditions, shard)) return {};
+      shard = StandInOf(conditions, shard).shard;
     }
     return measured_->Intervals(conditions, stand_ins, costs);
   }

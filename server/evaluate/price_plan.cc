@@ -57,15 +57,29 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
   return resolved;
 }
 
-// The features of each rank's shards, in the order of `shards`.
-std::vector<std::vector<ShardFeatures>> FeaturesByRank(const std::vector<ResolvedShard>& shards,
-                                                       int num_ranks) {
-  std::vector<std::vector<ShardFeatures>> of_ranks(static_cast<std::size_t>(num_ranks));
+// Calls visit(shard, is_new) in plan order; not is_new: all but its place is as of the shard before.
+template <typename Visit>
+void ForEachShard(const std::vector<ResolvedShard>& shards, const Visit& visit) {
+  const ResolvedShard* before = nullptr;
   for (const ResolvedShard& s : shards) {
-    of_ranks[static_cast<std::size_t>(s.shard->rank)].push_back(
-        FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
+    visit(s, before == nullptr || s.table != before->table || s.layout != before->layout ||
+                 s.shard->rows != before->shard->rows || s.shard->cols != before->shard->cols);
+    before = &s;
   }
-  return of_ranks;
+}
+
+// The shards of each rank, in plan order.
+ShardSets ShardsByRank(const std::vector<ResolvedShard>& shards, int num_ranks) {
+  ShardSets by_rank;
+  by_rank.sets.resize(static_cast<std::size_t>(num_ranks));
+  ForEachShard(shards, [&](const ResolvedShard& s, bool is_new) {
+    if (is_new) {
+      by_rank.shards.push_back(FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
+    }
+    by_rank.sets[static_cast<std::size_t>(s.shard->rank)].push_back(
+        static_cast<int>(by_rank.shards.size()) - 1);
+  });
+  return by_rank;
 }
 
 // What tables take of a memory that the ranks of a host share.
@@ -87,39 +101,49 @@ std::vector<HostMemoryUse> UseOf(const SharedMemory& memory, const Topology& top
 }
 
 // A stage of its own, which compute has, and its scale, where it is exposed.
-void AddInputDist(const InputDist& input_dist, std::span<const ShardFeatures> shards, float scale,
-                  float fixed_ms, RankCost& rank) {
-  float ms = 0;  // summed as searches sum it
-  for (const ShardFeatures& shard : shards) ms += input_dist.Ms(shard);
-  ms *= scale;
-  rank.input_dist_ms = ms + fixed_ms;
-  rank.input_dist_hidden = !input_dist.exposed();
-  if (input_dist.exposed()) rank.compute_ms -= ms;
+void AddInputDist(const ShardSets& shards, const BoundCostModel& model, PlanCost& cost) {
+  for (int kind = 0; kind < model.num_kinds(); ++kind) {
+    const auto& input_dist = model.input_dist(kind);
+    if (!input_dist) continue;
+    std::vector<float> ms_of_shards;
+    for (const ShardFeatures& shard : shards.shards) ms_of_shards.push_back(input_dist->Ms(shard));
+    for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+      if (model.kind(r) != kind) continue;
+      float ms = 0;  // summed as searches sum it
+      for (const int shard : shards.sets[r]) ms += ms_of_shards[static_cast<std::size_t>(shard)];
+      ms *= model.compute_scale(r);
+      RankCost& rank = cost.ranks[r];
+      rank.input_dist_ms = ms + (input_dist->exposed() ? model.exposed_input_dist_fixed_ms()
+                                                       : input_dist->fixed_ms());
+      rank.input_dist_hidden = !input_dist->exposed();
+      if (input_dist->exposed()) rank.compute_ms -= ms;
+    }
+  }
 }
 
 CostInterval Scaled(const CostInterval& interval, double scale) {
   return {interval.low_ms * scale, interval.high_ms * scale};
 }
 
-void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
-                         const BoundCostModel& model, PlanCost& cost) {
+void AddComputeIntervals(ShardSets shards, const BoundCostModel& model, PlanCost& cost) {
   std::vector<std::size_t> busy;  // ranks that hold something
-  std::vector<std::vector<ShardFeatures>> shards_of_busy;
+  std::vector<std::vector<int>> shards_of_busy;
   std::vector<ComputeCost> costs;
   std::vector<int> kinds;
-  for (std::size_t r = 0; r < shards.size(); ++r) {
-    if (shards[r].empty()) continue;
+  for (std::size_t r = 0; r < shards.sets.size(); ++r) {
+    if (shards.sets[r].empty()) continue;
     const RankCost& rank = cost.ranks[r];
     busy.push_back(r);
     kinds.push_back(model.kind(r));
-    shards_of_busy.push_back(std::move(shards[r]));
+    shards_of_busy.push_back(std::move(shards.sets[r]));
     const ComputeCost of_rank = {static_cast<float>(rank.compute_ms),
                                  static_cast<float>(rank.forward_compute_ms.value_or(0)),
                                  static_cast<float>(rank.backward_compute_ms.value_or(0))};
     costs.push_back(of_rank * (1 / model.compute_scale(r)));  // the model's intervals know no ranks
   }
+  shards.sets = std::move(shards_of_busy);
   const std::vector<ComputeInterval> intervals =
-      model.ComputeIntervals(shards_of_busy, costs, kinds);
+      model.ComputeIntervals(std::move(shards), costs, kinds);
   if (!busy.empty() && intervals.empty()) return;  // the model does not say
   assert(intervals.size() == busy.size());
   const bool splits = model.properties().splits_compute;
@@ -138,11 +162,12 @@ void AddComputeIntervals(std::vector<std::vector<ShardFeatures>> shards,
   }
 }
 
-void AddCommIntervals(const std::vector<std::vector<ShardFeatures>>& shards,
-                      const BoundCostModel& model, PlanCost& cost) {
-  std::vector<RankComm> ranks(shards.size());
+void AddCommIntervals(const ShardSets& shards, const BoundCostModel& model, PlanCost& cost) {
+  std::vector<CommLoad> loads;
+  for (const ShardFeatures& shard : shards.shards) loads.push_back(model.comm().Load(shard));
+  std::vector<RankComm> ranks(shards.sets.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    for (const ShardFeatures& shard : shards[r]) ranks[r].load += model.comm().Load(shard);
+    for (const int shard : shards.sets[r]) ranks[r].load += loads[static_cast<std::size_t>(shard)];
     const RankCost& rank = cost.ranks[r];
     ranks[r].start_offset_ms = rank.start_offset_ms;
     ranks[r].forward_ms = rank.forward_comm_ms;
@@ -215,17 +240,18 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
 
   PlanCost cost;
   cost.ranks.resize(request.topology.devices.size());
-  for (const ResolvedShard& s : shards) {
+  MemoryUse use;
+  ForEachShard(shards, [&](const ResolvedShard& s, bool is_new) {
     RankCost& rank = cost.ranks[static_cast<std::size_t>(s.shard->rank)];
     if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
-    rank.memory += ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
-  }
+    if (is_new) use = ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
+    rank.memory += use;
+  });
   for (const SharedMemory& memory : kSharedMemories) {
     cost.shared[memory.tier] = UseOf(memory, request.topology, cost.ranks);
   }
-  const std::vector<std::vector<ShardFeatures>> features =
-      FeaturesByRank(shards, model.num_ranks());
-  std::vector<ShardSetCost> ranks = model.CostsOfSets(features, model.kind_of_rank());
+  const ShardSets by_rank = ShardsByRank(shards, model.num_ranks());
+  std::vector<ShardSetCost> ranks = model.CostsOfSets(by_rank, model.kind_of_rank());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     ranks[r].compute = ranks[r].compute * model.compute_scale(r);
   }
@@ -245,10 +271,6 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     RankCost& rank = cost.ranks[r];
     rank.compute_ms = ranks[r].compute.total_ms;
-    if (const auto& input_dist = model.input_dist(model.kind(r))) {
-      AddInputDist(*input_dist, features[r], model.compute_scale(r),
-                   input_dist->exposed() ? fixed_ms : input_dist->fixed_ms(), rank);
-    }
     if (model.properties().splits_compute) {
       rank.forward_compute_ms = ranks[r].compute.forward_ms;
       rank.backward_compute_ms = ranks[r].compute.backward_ms;
@@ -259,6 +281,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     rank.capacity_bytes = request.topology.devices[r].memory_bytes;
     rank.memory.reserve_bytes = ReserveBytes(request.memory, rank.capacity_bytes);
   }
+  AddInputDist(by_rank, model, cost);
   return cost;
 }
 
@@ -267,7 +290,7 @@ Status AddIntervals(const PlanRequest& request, const Plan& plan, const BoundCos
   const double coverage = model.properties().interval_coverage;
   if (coverage == 0) return absl::OkStatus();
   NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> resolved, ResolveShards(request, plan));
-  std::vector<std::vector<ShardFeatures>> shards = FeaturesByRank(resolved, model.num_ranks());
+  ShardSets shards = ShardsByRank(resolved, model.num_ranks());
   AddCommIntervals(shards, model, cost);
   AddComputeIntervals(std::move(shards), model, cost);
   AddInputDistIntervals(model, cost);

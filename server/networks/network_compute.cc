@@ -172,23 +172,18 @@ void NetworkCompute::Costs(std::span<const float> sums, std::span<ComputeCost> o
   }
 }
 
-std::vector<ComputeInterval> NetworkCompute::Intervals(
-    const PricingConditions& conditions,
-    std::span<const std::vector<ShardFeatures>> shards_of_ranks,
-    std::span<const ComputeCost> costs) const {
+std::vector<ComputeInterval> NetworkCompute::Intervals(const PricingConditions& conditions,
+                                                       const ShardSets& ranks,
+                                                       std::span<const ComputeCost> costs) const {
   if (!interval_rule_) return {};
-  std::vector<ShardFeatures> shards;
-  for (const auto& of_rank : shards_of_ranks) {
-    shards.insert(shards.end(), of_rank.begin(), of_rank.end());
-  }
   const std::size_t stride = members_.size() * width_;
-  std::vector<float> phi(shards.size() * stride);
-  RepresentBy(members_.size(), conditions, shards, phi);
+  std::vector<float> phi(ranks.shards.size() * stride);
+  RepresentBy(members_.size(), conditions, ranks.shards, phi);
   std::vector<ComputeInterval> intervals;
-  const float* row = phi.data();
   for (std::size_t rank = 0; rank < costs.size(); ++rank) {
     std::vector<float> sum(stride, 0.0F);
-    for (std::size_t s = 0; s < shards_of_ranks[rank].size(); ++s, row += stride) {
+    for (const int shard : ranks.sets[rank]) {
+      const float* const row = &phi[static_cast<std::size_t>(shard) * stride];
       for (std::size_t w = 0; w < stride; ++w) sum[w] += row[w];
     }
     std::vector<double> said;

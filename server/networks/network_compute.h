@@ -42,10 +42,9 @@ class NetworkCompute final : public ComputeModel {
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
                  std::span<float> phi) const override;
   void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override;
-  std::vector<ComputeInterval> Intervals(
-      const PricingConditions& conditions,
-      std::span<const std::vector<ShardFeatures>> shards_of_ranks,
-      std::span<const ComputeCost> costs) const override;
+  std::vector<ComputeInterval> Intervals(const PricingConditions& conditions,
+                                         const ShardSets& ranks,
+                                         std::span<const ComputeCost> costs) const override;
 
   // Returns the compute of a plausible shard. A value that is not finite means that the network is
   // useless.

@@ -42,7 +42,7 @@ class SyntheticModelTest : public testing::Test {
   }
 
   static double ComputeMs(const CostModel& model, const std::vector<ShardFeatures>& shards) {
-    return model.Bind({})->CostsOfSets({&shards, 1}).front().compute.total_ms;
+    return model.Bind({})->CostsOfSets(ShardSets({shards})).front().compute.total_ms;
   }
 
   fs::path root_;

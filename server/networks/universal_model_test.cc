@@ -66,7 +66,7 @@ std::vector<float> PhiOf(const CostModel& model, const PricingConditions& condit
 
 ComputeCost CostOf(const CostModel& model, const PricingConditions& conditions,
                    const std::vector<ShardFeatures>& shards) {
-  return model.Bind(conditions)->CostsOfSets({&shards, 1}).front().compute;
+  return model.Bind(conditions)->CostsOfSets(ShardSets({shards})).front().compute;
 }
 
 // The document's formulas, once more and in doubles.
@@ -292,10 +292,9 @@ TEST(UniversalCostModelTest, IntervalsHoldTheCostAndKeepItsParts) {
                 intervals[r].total.high_ms, 1e-4 * intervals[r].total.high_ms);
   }
   // Each rank by itself says the same.
-  EXPECT_NEAR(
-      bound.ComputeIntervals(std::span(ranks).subspan(1, 1), std::span(costs).subspan(1, 1))[0]
-          .total.high_ms,
-      intervals[1].total.high_ms, 1e-4 * intervals[1].total.high_ms);
+  EXPECT_NEAR(bound.ComputeIntervals(ShardSets({ranks[1]}), std::span(costs).subspan(1, 1))[0]
+                  .total.high_ms,
+              intervals[1].total.high_ms, 1e-4 * intervals[1].total.high_ms);
 }
 
 TEST(UniversalCostModelTest, FilesThatAreNotWhatTheManifestSaysAreRefused) {

@@ -62,10 +62,9 @@ class DeviceCompute final : public ComputeModel {
     compute_.Costs(sums, out);
     for (ComputeCost& cost : out) cost = cost * factor_;
   }
-  std::vector<ComputeInterval> Intervals(
-      const PricingConditions& /*conditions*/,
-      std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,
-      std::span<const ComputeCost> costs) const override {
+  std::vector<ComputeInterval> Intervals(const PricingConditions& /*conditions*/,
+                                         const ShardSets& /*ranks*/,
+                                         std::span<const ComputeCost> costs) const override {
     std::vector<ComputeInterval> intervals;
     for (const ComputeCost& cost : costs) {
       intervals.push_back(

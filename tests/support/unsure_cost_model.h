@@ -27,10 +27,9 @@ class UnsureCostModel final : public FakeCostModel {
  private:
   class Compute final : public FakeCompute {
    public:
-    std::vector<ComputeInterval> Intervals(
-        const PricingConditions& /*conditions*/,
-        std::span<const std::vector<ShardFeatures>> /*shards_of_ranks*/,
-        std::span<const ComputeCost> costs) const override {
+    std::vector<ComputeInterval> Intervals(const PricingConditions& /*conditions*/,
+                                           const ShardSets& /*ranks*/,
+                                           std::span<const ComputeCost> costs) const override {
       std::vector<ComputeInterval> intervals;
       for (const ComputeCost& cost : costs) {
         intervals.push_back({.total = {0.9 * cost.total_ms, 1.3 * cost.total_ms}});

@@ -26,7 +26,7 @@ double PredictCompute(const CostModel& model, const ComputeSample& sample) {
   // One rank, which every model can price.
   return model.Bind(ConditionsOf(sample))
       .value()
-      .CostsOfSets({&shards, 1})
+      .CostsOfSets(ShardSets({shards}))
       .front()
       .compute.total_ms;
 }
