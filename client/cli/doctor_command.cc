@@ -213,25 +213,25 @@ void CheckWorker(const std::string& address, const CallPolicy& policy,
         Remedy(worker.status(), reason, "start one there (neuroshard-worker --listen HOST:PORT)"));
     return;
   }
-  CheckVersion(worker->version, worker->git_commit, findings);
-  CheckClock(worker->now_unix_ms, asked_ms, answered_ms, findings);
+  CheckVersion(worker->version(), worker->git_commit(), findings);
+  CheckClock(worker->now_unix_ms(), asked_ms, answered_ms, findings);
   CheckCertificates(address, policy, findings);
   if (policy.tls) {
     CheckRole(WorkerClient(address, policy).CloseCommGroup({"doctor", "", {}}), "measure",
               findings);
   }
-  for (const WorkerDeviceDescription& device : worker->devices) {
-    kernels.insert(device.backend);
-    collectives.insert(device.collective_backend);
-    if (device.running_job.empty()) continue;
-    findings.Add(kNote, fmt::format("device {} is held: {}", device.index, device.running_job),
+  for (const v1::WorkerDevice& device : worker->devices()) {
+    kernels.insert(device.backend());
+    collectives.insert(device.collective_backend());
+    if (device.running_job().empty()) continue;
+    findings.Add(kNote, fmt::format("device {} is held: {}", device.index(), device.running_job()),
                  "a sweep waits for it; wait, or stop what holds it");
   }
-  if (worker->devices.empty()) {
+  if (worker->devices().empty()) {
     findings.Add(kFailure, "has no devices", "see its log");
   } else {
-    findings.Add(kOk, fmt::format("answers; {} devices ({}, {})", worker->devices.size(),
-                                  worker->devices.front().name, worker->devices.front().backend));
+    findings.Add(kOk, fmt::format("answers; {} devices ({}, {})", worker->devices_size(),
+                                  worker->devices(0).name(), worker->devices(0).backend()));
   }
 }
 
