@@ -148,7 +148,7 @@ class ProfileStore {
   ProfileStore(std::unique_ptr<SqlDatabase> database, StoreMode mode);
 
   Status CheckWritable() const;
-  template <typename Sample, typename Cost>
+  template <typename Cost>
   StatusOr<std::int64_t> Import(const SweepInfo& info, const std::vector<Cost>& costs);
 
   std::unique_ptr<SqlDatabase> database_;
