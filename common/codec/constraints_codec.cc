@@ -392,8 +392,7 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
 v1::Constraints EncodeConstraints(const Constraints& constraints,
                                   const std::vector<Table>& tables) {
   const TableNames names(tables);
-  v1::Constraints message;
-  PutFields(constraints, message);
+  auto message = MessageOf<v1::Constraints>(constraints);
   for (const TableRule& rule : constraints.tables) {
     *message.add_tables() = EncodeRule(rule, names);
   }

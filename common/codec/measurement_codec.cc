@@ -39,9 +39,7 @@ TimedSeries DecodeSeries(const v1::TimedSeries& message, const FieldCheck& check
 }  // namespace
 
 v1::MeasurementSettings EncodeMeasurementSettings(const MeasurementSettings& settings) {
-  v1::MeasurementSettings message;
-  PutFields(settings, message);
-  return message;
+  return MessageOf<v1::MeasurementSettings>(settings);
 }
 
 StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSettings& message) {
@@ -79,8 +77,7 @@ StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSet
 }
 
 v1::MeasuredShard EncodeMeasuredShard(const MeasuredShard& shard) {
-  v1::MeasuredShard message;
-  PutFields(shard, message);
+  auto message = MessageOf<v1::MeasuredShard>(shard);
   if (shard.compute_kernel != ComputeKernel::kFused) {
     message.set_compute_kernel(std::string(ToText(shard.compute_kernel)));
   }
@@ -118,8 +115,7 @@ MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldC
 }
 
 v1::ComputeSample EncodeComputeSample(const ComputeSample& sample) {
-  v1::ComputeSample message;
-  PutFields(sample, message);
+  auto message = MessageOf<v1::ComputeSample>(sample);
   for (const MeasuredShard& shard : sample.shards) {
     *message.add_shards() = EncodeMeasuredShard(shard);
   }
@@ -229,8 +225,7 @@ void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const Field
 }  // namespace
 
 v1::CommSample EncodeCommSample(const CommSample& sample) {
-  v1::CommSample message;
-  PutFields(sample, message);
+  auto message = MessageOf<v1::CommSample>(sample);
   message.set_collective(std::string(CollectiveWord(sample)));
   if (sample.cadence != Cadence::kBarrier) {
     message.set_cadence(std::string(ToText(sample.cadence)));
@@ -313,8 +308,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
 }
 
 v1::MeasurementEnvironment EncodeMeasurementEnvironment(const MeasurementEnvironment& environment) {
-  v1::MeasurementEnvironment message;
-  PutFields(environment, message);
+  auto message = MessageOf<v1::MeasurementEnvironment>(environment);
   message.mutable_properties()->insert(environment.properties.begin(),
                                        environment.properties.end());
   message.set_measured_at_unix_ms(environment.measured_at_unix_ms);
@@ -331,8 +325,7 @@ MeasurementEnvironment DecodeMeasurementEnvironment(const v1::MeasurementEnviron
 }
 
 v1::ComputeMeasurement EncodeComputeMeasurement(const ComputeMeasurement& measurement) {
-  v1::ComputeMeasurement message;
-  PutFields(measurement, message);
+  auto message = MessageOf<v1::ComputeMeasurement>(measurement);
   if (measurement.outcome == Outcome::kOk) {
     PutFields(measurement.forward, *message.mutable_forward());
     PutFields(measurement.backward, *message.mutable_backward());
@@ -356,8 +349,7 @@ StatusOr<ComputeMeasurement> DecodeComputeMeasurement(const v1::ComputeMeasureme
 }
 
 v1::CommMeasurement EncodeCommMeasurement(const CommMeasurement& measurement) {
-  v1::CommMeasurement message;
-  PutFields(measurement, message);
+  auto message = MessageOf<v1::CommMeasurement>(measurement);
   if (measurement.outcome == Outcome::kOk) {
     PutFields(measurement.series, *message.mutable_series());
   }

@@ -279,20 +279,15 @@ v1::Migration EncodeMigration(const Migration& migration) {
 }
 
 v1::CostInterval EncodeInterval(const CostInterval& interval) {
-  v1::CostInterval message;
-  PutFields(interval, message);
-  return message;
+  return MessageOf<v1::CostInterval>(interval);
 }
 
 v1::MeasuredWith EncodeMeasuredWith(const MeasuredWith& with) {
-  v1::MeasuredWith message;
-  PutFields(with, message);
-  return message;
+  return MessageOf<v1::MeasuredWith>(with);
 }
 
 v1::PlanCost EncodePlanCost(const PlanCost& cost) {
-  v1::PlanCost message;
-  PutFields(cost, message);
+  auto message = MessageOf<v1::PlanCost>(cost);
   if (cost.interval) *message.mutable_interval() = EncodeInterval(*cost.interval);
   if (cost.measured_with != MeasuredWith()) {
     *message.mutable_measured_with() = EncodeMeasuredWith(cost.measured_with);

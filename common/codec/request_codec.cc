@@ -253,8 +253,7 @@ SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& 
 }
 
 v1::SearchOptions EncodeSearchOptions(const SearchOptions& options) {
-  v1::SearchOptions message;
-  PutFields(options, message);
+  auto message = MessageOf<v1::SearchOptions>(options);
   if (options.time_budget) message.set_time_budget_ms(options.time_budget->count());
   if (options.distributed_embeddings != DistributedEmbeddingsOptions{}) {
     PutFields(options.distributed_embeddings, *message.mutable_distributed_embeddings());
@@ -281,9 +280,7 @@ CostModelRef DecodeCostModelRef(const v1::CostModelRef& message, Violations& vio
 }
 
 v1::CostModelRef EncodeCostModelRef(const CostModelRef& model) {
-  v1::CostModelRef message;
-  PutFields(model, message);
-  return message;
+  return MessageOf<v1::CostModelRef>(model);
 }
 
 bool CheckShardLimit(const std::string& path, const v1::Plan& plan, const RequestLimits& limits,

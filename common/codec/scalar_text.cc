@@ -1,7 +1,9 @@
 #include "common/codec/scalar_text.h"
 
+#include <absl/strings/escaping.h>
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -37,6 +39,17 @@ auto Setter(const FieldDescriptor& field, ProtoMessage& message,
     (message.GetReflection()->*(field.is_repeated() ? add : set))(&message, &field,
                                                                   std::move(value));
   };
+}
+
+// RFC 4648, also of the URL-safe alphabet and without padding, as protobuf JSON takes it.
+std::optional<std::string> FromBase64(std::string text) {
+  // absl skips spaces, takes dots for padding, and refuses padding of another length.
+  if (text.find_first_of(" \t\r\n\v\f.") != std::string::npos) return std::nullopt;
+  text.erase(text.find_last_not_of('=') + 1);
+  std::replace(text.begin(), text.end(), '-', '+');
+  std::replace(text.begin(), text.end(), '_', '/');
+  std::string bytes;
+  return absl::Base64Unescape(text, &bytes) ? std::optional(bytes) : std::nullopt;
 }
 
 std::string SetText(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message) {
@@ -116,53 +129,6 @@ std::string SetScalar(const TextValue& written, const FieldDescriptor& field,
   }
   // The API spells vocabularies as text and has no enums (table.proto says why).
   return "cannot be written as text";
-}
-
-std::string ToBase64(std::string_view bytes) {
-  constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 3; ++k) {
-      group = group << 8 |
-              (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : std::uint32_t{0});
-    }
-    for (std::size_t k = 0; k < 4; ++k) {
-      text += i + k <= bytes.size() ? kAlphabet[group >> (18 - 6 * k) & 0x3F] : '=';
-    }
-  }
-  return text;
-}
-
-std::optional<std::string> FromBase64(std::string_view text) {
-  while (text.ends_with('=')) text.remove_suffix(1);
-  if (text.size() % 4 == 1) return std::nullopt;
-  std::string bytes;
-  std::uint32_t group = 0;
-  int bits = 0;
-  for (const char c : text) {
-    std::uint32_t digit = 0;
-    if (c >= 'A' && c <= 'Z') {
-      digit = static_cast<std::uint32_t>(c - 'A');
-    } else if (c >= 'a' && c <= 'z') {
-      digit = static_cast<std::uint32_t>(c - 'a') + 26;
-    } else if (c >= '0' && c <= '9') {
-      digit = static_cast<std::uint32_t>(c - '0') + 52;
-    } else if (c == '+' || c == '-') {
-      digit = 62;
-    } else if (c == '/' || c == '_') {
-      digit = 63;
-    } else {
-      return std::nullopt;
-    }
-    group = group << 6 | digit;
-    bits += 6;
-    if (bits >= 8) {
-      bits -= 8;
-      bytes += static_cast<char>(group >> bits & 0xFF);
-    }
-  }
-  return bytes;
 }
 
 }  // namespace neuroshard
