@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -20,6 +19,7 @@
 #include "client/stub/worker_client.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
+#include "common/base/text_lines.h"
 #include "common/base/violations.h"
 #include "common/cli/exit_code.h"
 #include "common/observe/listen_address.h"
@@ -118,9 +118,8 @@ void CheckEnd(std::int64_t ends_unix_s, Findings& findings) {
 // That of a server which answered, of each in a list.
 void CheckCertificates(const std::string& addresses, const CallPolicy& policy, Findings& findings) {
   if (!policy.tls.has_value()) return;
-  std::stringstream list(addresses);
-  for (std::string one; std::getline(list, one, ',');) {
-    const ShownCertificate shown = CertificateOf(one, *policy.tls);
+  for (const std::string_view one : SplitText(addresses, ',')) {
+    const ShownCertificate shown = CertificateOf(std::string(one), *policy.tls);
     if (shown.ends_unix_s != 0) CheckEnd(shown.ends_unix_s, findings);
   }
 }

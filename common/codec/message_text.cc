@@ -48,7 +48,7 @@ std::string UnknownField(const Descriptor& type, std::string_view key) {
 
 // Sets the field by `set`, or adds to it by `add` when it is repeated.
 template <typename T, typename Set>
-void Put(T scalar, const FieldDescriptor& field, ProtoMessage& message, Set set, Set add) {
+void SetOrAdd(T scalar, const FieldDescriptor& field, ProtoMessage& message, Set set, Set add) {
   (message.GetReflection()->*(field.is_repeated() ? add : set))(&message, &field,
                                                                 std::move(scalar));
 }
@@ -58,7 +58,7 @@ std::string SetInteger(const TextValue& value, const FieldDescriptor& field, Pro
                        Set set, Set add) {
   bool out_of_range = false;
   if (const std::optional<T> parsed = IntegerOf<T>(value, &out_of_range)) {
-    Put(*parsed, field, message, set, add);
+    SetOrAdd(*parsed, field, message, set, add);
     return "";
   }
   if (!out_of_range) return fmt::format("must be an integer{}", UnitHint(field.name()));
@@ -86,7 +86,7 @@ std::string SetText(const TextValue& value, const FieldDescriptor& field, ProtoM
   } else if (!IsUtf8(*text)) {
     return "must be UTF-8";
   }
-  Put(*std::move(text), field, message, &Reflection::SetString, &Reflection::AddString);
+  SetOrAdd(*std::move(text), field, message, &Reflection::SetString, &Reflection::AddString);
   return "";
 }
 
@@ -126,17 +126,17 @@ std::string SetScalar(const TextValue& written, const FieldDescriptor& field,
       const std::optional<double> real = RealOf(value);
       if (!real) return fmt::format("must be a number{}", UnitHint(field.name()));
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
-        Put(*real, field, message, &Reflection::SetDouble, &Reflection::AddDouble);
+        SetOrAdd(*real, field, message, &Reflection::SetDouble, &Reflection::AddDouble);
       } else {
-        Put(static_cast<float>(*real), field, message, &Reflection::SetFloat,
-            &Reflection::AddFloat);
+        SetOrAdd(static_cast<float>(*real), field, message, &Reflection::SetFloat,
+                 &Reflection::AddFloat);
       }
       return "";
     }
     case FieldDescriptor::CPPTYPE_BOOL: {
       const std::optional<bool> truth = BoolOf(value);
       if (!truth) return "must be true or false";
-      Put(*truth, field, message, &Reflection::SetBool, &Reflection::AddBool);
+      SetOrAdd(*truth, field, message, &Reflection::SetBool, &Reflection::AddBool);
       return "";
     }
     case FieldDescriptor::CPPTYPE_STRING:

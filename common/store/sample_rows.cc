@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <type_traits>
 
+#include "common/base/number_text.h"
 #include "common/store/row_text.h"
 
 namespace neuroshard {
@@ -167,9 +166,9 @@ Status KernelsFromText(const std::string& text, std::vector<MeasuredShard>& shar
     if (!kernel) return damaged();
     shard.compute_kernel = *kernel;
     if (colon == std::string::npos) continue;
-    const char* const end = word.data() + word.size();
-    const auto read = std::from_chars(word.data() + colon + 1, end, shard.cache_load_factor);
-    if (read.ec != std::errc() || read.ptr != end) return damaged();
+    const auto load_factor = NumberOf<double>(std::string_view(word).substr(colon + 1));
+    if (!load_factor) return damaged();
+    shard.cache_load_factor = *load_factor;
   }
   std::string more;
   return words >> more ? damaged() : absl::OkStatus();
