@@ -1,9 +1,8 @@
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,10 +45,7 @@ struct StoreOptions {
 };
 
 std::string DayOf(std::int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm day{};
-  gmtime_r(&seconds, &day);
-  return fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
+  return fmt::format("{:%F}", fmt::gmtime(unix_ms / 1000));
 }
 
 // The cadence of an environment's collectives, where it has any. Records that were made while there
@@ -226,10 +222,8 @@ int RunVerify(const StoreOptions& options, const Console& console) {
 int RunPrune(const StoreOptions& options, const Console& console) {
   PruneRule rule{std::nullopt, options.environment};
   if (options.older_than_days > 0) {
-    const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::system_clock::now().time_since_epoch());
     rule.before_unix_ms =
-        now.count() - static_cast<std::int64_t>(options.older_than_days * 86'400'000.0);
+        UnixMillisecondsNow() - static_cast<std::int64_t>(options.older_than_days * 86'400'000.0);
   }
   const auto store = ProfileStore::Open(
       options.store, options.apply ? StoreMode::kReadWrite : StoreMode::kReadOnly);
