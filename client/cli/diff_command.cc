@@ -56,10 +56,8 @@ StatusOr<Side> ReadSide(const std::string& path, const StatusOr<v1::ShardPlanReq
 // an error: it is no plan of this request.
 Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRequest& request,
                  bool after, v1::DiffAnswer& diff) {
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = request;
-  *question.mutable_plan() = side.content.plan;
-  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse answer, planner.EvaluatePlan(question));
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse answer,
+                      planner.EvaluatePlan(request, side.content.plan));
   if (!answer.has_cost()) {
     return InvalidArgument(
         "{} is no plan of the request: {}: {}{}", side.file,

@@ -26,16 +26,15 @@ int RunEvaluate(const EvaluateOptions& options, const Console& console) {
   if (!request.ok() || !plan.ok()) {
     return ReportFailures(console, {request.status(), plan.status()});
   }
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = *std::move(request);
-  *question.mutable_plan() = std::move(plan->plan);
-  OverrideModel(options.model, *question.mutable_request());
-  const auto response = options.planner.Client(console.err).EvaluatePlan(question);
+  OverrideModel(options.model, *request);
+  const int num_tables = plan->plan.tables_size();
+  const auto response =
+      options.planner.Client(console.err).EvaluatePlan(*std::move(request), std::move(plan->plan));
   if (!response.ok()) return ReportFailure(console, response.status());
-  const int written = WriteAnswer(
-      console, options.output, *response, [&](const auto& answer, const TextStyle& style) {
-        return EvaluationAsTable(answer, question.plan().tables_size(), style);
-      });
+  const int written = WriteAnswer(console, options.output, *response,
+                                  [&](const auto& answer, const TextStyle& style) {
+                                    return EvaluationAsTable(answer, num_tables, style);
+                                  });
   return response->legal() ? written : kExitFailure;
 }
 

@@ -38,11 +38,10 @@ bool AsksForMeanOfMax(const v1::ShardPlanRequest& request) {
 // The plan of `asked` held against the request that it was made without the constraints of.
 Status Judge(const PlannerClient& planner, const v1::ShardPlanRequest& request, v1::Plan plan,
              v1::ComparedPlan& compared) {
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = request;
-  question.mutable_request()->mutable_search()->clear_explain();
-  *question.mutable_plan() = std::move(plan);
-  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse judged, planner.EvaluatePlan(question));
+  v1::ShardPlanRequest asked = request;
+  asked.mutable_search()->clear_explain();
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse judged,
+                      planner.EvaluatePlan(std::move(asked), std::move(plan)));
   compared.set_embedding_cost_ms(judged.cost().embedding_cost_ms());
   if (AsksForMeanOfMax(request) && judged.cost().has_mean_of_max_ms()) {
     compared.set_mean_of_max_ms(judged.cost().mean_of_max_ms());

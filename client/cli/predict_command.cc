@@ -53,9 +53,8 @@ struct PredictOptions {
 StatusOr<CostModelRef> ModelOfPlans(const PredictionInput& input, const PlannerClient& planner) {
   const auto* request = std::get_if<v1::ShardPlanRequest>(&input);
   if (request == nullptr || !request->cost_model().name().empty()) return CostModelRef();
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = *request;
-  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse response, planner.EvaluatePlan(question));
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse response,
+                      planner.EvaluatePlan(*request, v1::Plan()));
   return CostModelRef{response.cost_model().name(), response.cost_model().version()};
 }
 

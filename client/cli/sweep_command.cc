@@ -45,11 +45,7 @@ struct SweepOptions {
   std::string model;
   OutputOptions output;
 
-  CallPolicy policy() const {
-    CallPolicy policy;
-    policy.tls = tls.Read();
-    return policy;
-  }
+  PlannerClient Planner() const { return PlannerClient(planner, {.tls = tls.Read()}); }
 };
 
 using Samples = std::variant<std::vector<ComputeSample>, std::vector<CommSample>>;
@@ -175,7 +171,7 @@ StatusOr<std::vector<ChosenSweep>> SweepsInStore(const SweepInfo& info, const st
 StatusOr<CostModelRef> Resolve(const SweepOptions& options, const CostModelRef& model,
                                const std::vector<ChosenSweep>& before) {
   if (!options.planner.empty()) {
-    return ResolveChoosingModel(PlannerClient(options.planner, options.policy()), model);
+    return ResolveChoosingModel(options.Planner(), model);
   }
   std::string known;
   for (const ChosenSweep& sweep : before) {
@@ -232,8 +228,8 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
   log << fmt::format("asking {} which {} of {} samples it is least sure of\n",
                      ModelReferenceText(model), plan.num_chosen, candidates.size());
   NS_ASSIGN_OR_RETURN(std::vector<ComputeSample> samples,
-                      ChooseLeastSure(PlannerClient(options.planner, options.policy()), model,
-                                      candidates, static_cast<std::size_t>(plan.num_chosen), stop));
+                      ChooseLeastSure(options.Planner(), model, candidates,
+                                      static_cast<std::size_t>(plan.num_chosen), stop));
   samples = InPasses(std::move(samples), plan.repeats);
   SweepInfo info = plan.info;
   info.config_hash += ':' + ModelReferenceText(model);

@@ -56,20 +56,15 @@ Cadence CadenceOf(const v1::PriceBasis& basis) {
 }
 
 // What the planner says about the plan now, or what the plan's file says it said when it made it.
-StatusOr<Prediction> Predict(const ValidateOptions& options, const v1::ShardPlanRequest& request,
+StatusOr<Prediction> Predict(const ValidateOptions& options, v1::ShardPlanRequest request,
                              const PlanFile& file) {
   if (options.planner.empty()) {
     if (!file.cost) return Prediction();
     return Prediction{DecodePlanCost(*file.cost), CadenceOf(file.price_basis)};
   }
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = request;
-  *question.mutable_plan() = file.plan;
-  OverrideModel(options.model, *question.mutable_request());
-  CallPolicy policy;
-  policy.tls = options.tls.Read();
-  NS_ASSIGN_OR_RETURN(const auto response,
-                      PlannerClient(options.planner, policy).EvaluatePlan(question));
+  OverrideModel(options.model, request);
+  const PlannerClient planner(options.planner, {.tls = options.tls.Read()});
+  NS_ASSIGN_OR_RETURN(const auto response, planner.EvaluatePlan(std::move(request), file.plan));
   if (!response.legal()) {
     Violations violations;
     for (const v1::PlanViolation& violation : response.violations())
@@ -109,7 +104,7 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(plan_message));
   NS_ASSIGN_OR_RETURN(const std::vector<RankShards> ranks, ShardsByRank(request, plan));
-  for (const std::string& warning : request.warnings) console.err << "warning: " << warning << '\n';
+  console.err << WarningLines(request.warnings, kUnwrapped);
   ValidationOptions validation;
   validation.workers = options.workers;
   validation.tls = options.tls.Read();

@@ -274,9 +274,12 @@ StatusOr<v1::ShardPlanResponse> PlannerClient::ShardPlanStream(
   return impl_->Stream(request, on_update);
 }
 
-StatusOr<v1::EvaluatePlanResponse> PlannerClient::EvaluatePlan(
-    const v1::EvaluatePlanRequest& request) const {
-  return impl_->Call(&v1::PlannerService::Stub::EvaluatePlan, request);
+StatusOr<v1::EvaluatePlanResponse> PlannerClient::EvaluatePlan(v1::ShardPlanRequest request,
+                                                               v1::Plan plan) const {
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = std::move(request);
+  *question.mutable_plan() = std::move(plan);
+  return impl_->Call(&v1::PlannerService::Stub::EvaluatePlan, question);
 }
 
 StatusOr<v1::PredictComputeResponse> PlannerClient::PredictCompute(

@@ -32,9 +32,8 @@ class CommSweep {
  public:
   CommSweep(const SweepRun& run, std::vector<CommSample> pending)
       : run_(run), tally_(run.display, run.fleet.max_given_up), run_tag_(std::random_device{}()) {
-    CallPolicy policy;
-    policy.tls = run.fleet.tls;
-    policy.max_attempts = 1;  // RetryWindow does the retries
+    // RetryWindow does the retries.
+    const CallPolicy policy{.tls = run.fleet.tls, .max_attempts = 1};
     for (const std::string& address : run.fleet.workers) {
       workers_.push_back(std::make_unique<WorkerClient>(address, policy));
     }

@@ -61,10 +61,8 @@ class ComputeSweep {
 
   // Finds the worker's devices, then feeds each in a thread of its own.
   void WorkerLoop(const std::string& address) {
-    CallPolicy policy;
-    policy.tls = run_.fleet.tls;
-    policy.max_attempts = 1;  // RetryWindow does the retries
-    const WorkerClient client(address, policy);
+    // RetryWindow does the retries.
+    const WorkerClient client(address, {.tls = run_.fleet.tls, .max_attempts = 1});
     RetryWindow retries = NewRetryWindow();
     StatusOr<v1::WorkerInfo> info = client.GetWorkerInfo();
     if (!info.ok()) run_.display.Note(Message(info.status()));

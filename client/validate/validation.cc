@@ -45,8 +45,7 @@ class Validation {
     std::random_device random;
     report_.run_id =
         fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-    CallPolicy policy;
-    policy.tls = options.tls;
+    const CallPolicy policy{.tls = options.tls};
     for (const std::string& address : options.workers)
       workers_.push_back(std::make_unique<WorkerClient>(address, policy));
   }
