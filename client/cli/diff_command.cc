@@ -71,9 +71,8 @@ Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRe
   // The other side by the same version.
   AskForModelsOf(answer.cost_model(), answer.price_basis(), request);
   if (!answer.legal()) {
-    diff.add_notes(fmt::format("{} breaks {} {} of the request, first: {}: {}", side.file,
-                               answer.violations_size(),
-                               answer.violations_size() == 1 ? "rule" : "rules",
+    diff.add_notes(fmt::format("{} breaks {} of the request, first: {}: {}", side.file,
+                               Counted(answer.violations_size(), "rule"),
                                answer.violations(0).field(), answer.violations(0).description()));
   }
   return absl::OkStatus();

@@ -102,9 +102,8 @@ std::string NoteOf(const v1::ComparedPlan& compared, const v1::PlanCost& own) {
     const v1::PlanViolation& violation = compared.violations(i);
     named.push_back(fmt::format("{}: {}", violation.field(), violation.description()));
   }
-  return fmt::format("breaks {} {}: {}{}", compared.violations_size(),
-                     compared.violations_size() == 1 ? "rule" : "rules", fmt::join(named, "; "),
-                     compared.violations_size() > kNamed ? "; ..." : "");
+  return fmt::format("breaks {}: {}{}", Counted(compared.violations_size(), "rule"),
+                     fmt::join(named, "; "), compared.violations_size() > kNamed ? "; ..." : "");
 }
 
 }  // namespace
@@ -152,14 +151,11 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
   TableOf<Compared> table;
   table.Left("compared", &Compared::strategy)
       .Right("cost_ms", known([](const Compared& of) { return Cell(of.embedding_cost_ms()); }))
-      .Right("mean_of_max_ms", known([](const Compared& of) {
-               return of.has_mean_of_max_ms() ? Cell(of.mean_of_max_ms()) : "-";
-             }),
+      .Right("mean_of_max_ms",
+             known(IfGiven(&Compared::has_mean_of_max_ms, &Compared::mean_of_max_ms)),
              std::any_of(response.comparison().begin(), response.comparison().end(),
                          [](const Compared& of) { return of.has_mean_of_max_ms(); }))
-      .Right("ratio", known([](const Compared& of) {
-               return of.has_cost_ratio() ? Cell(of.cost_ratio()) : "-";
-             }))
+      .Right("ratio", known(IfGiven(&Compared::has_cost_ratio, &Compared::cost_ratio)))
       .Right("search_ms",
              known([](const Compared& of) { return fmt::format("{:.1f}", of.search_ms()); }))
       .Left("legal",

@@ -175,14 +175,8 @@ std::string PredictionsAsTable(const v1::PredictionAnswer& answer, const TextSty
   table.Right("set", [&](const Set&) { return position++; })
       .Right("batch_size", &Set::batch_size)
       .Left("optimizer", &Set::optimizer)
-      .Right(
-          "forward_ms",
-          [](const Set& of) { return of.has_forward_ms() ? Cell(of.forward_ms()) : "-"; },
-          style.wide())
-      .Right(
-          "backward_ms",
-          [](const Set& of) { return of.has_backward_ms() ? Cell(of.backward_ms()) : "-"; },
-          style.wide())
+      .Right("forward_ms", IfGiven(&Set::has_forward_ms, &Set::forward_ms), style.wide())
+      .Right("backward_ms", IfGiven(&Set::has_backward_ms, &Set::backward_ms), style.wide())
       .Right("total_ms", &Set::total_ms)
       .Right(
           fmt::format("{:.0f}% within", 100 * answer.interval_coverage()),
