@@ -6,6 +6,7 @@
 #include <ostream>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "client/stub/planner_client.h"
 #include "common/base/number_text.h"
@@ -27,6 +28,14 @@ std::string CheckPem(const std::string& path) {
 }
 
 }  // namespace
+
+void WhenChosen(CLI::App& command, std::function<StatusOr<int>()> run, const Console& console,
+                int* exit_code) {
+  command.callback([run = std::move(run), &console, exit_code] {
+    const StatusOr<int> code = run();
+    *exit_code = code.ok() ? *code : ReportFailure(console, code.status());
+  });
+}
 
 void AddFormatOption(CLI::App& command, OutputOptions& output, const std::string& description) {
   command.add_option("--format", output.format, description)

@@ -29,11 +29,14 @@ int ReportFailure(const Console& console, const Status& status) {
   return kExitFailure;
 }
 
-int ReportFailures(const Console& console, std::initializer_list<Status> statuses) {
+bool ReportFailures(const Console& console, std::initializer_list<Status> statuses) {
+  bool any = false;
   for (const Status& status : statuses) {
-    if (!status.ok()) ReportFailure(console, status);
+    if (status.ok()) continue;
+    ReportFailure(console, status);
+    any = true;
   }
-  return kExitFailure;
+  return any;
 }
 
 bool IsStandardOutput(const std::string& path) { return path.empty() || path == "-"; }

@@ -341,7 +341,7 @@ std::string AsTable(const v1::DoctorAnswer& answer, const TextStyle& style) {
       .ToString(answer.checks(), style);
 }
 
-int RunDoctor(const DoctorOptions& options, const Console& console) {
+StatusOr<int> RunDoctor(const DoctorOptions& options, const Console& console) {
   CallPolicy policy = options.planner.policy(console.err);
   policy.max_attempts = 1;  // a server that is hard to reach is what a person wants to hear of
   v1::DoctorAnswer answer;
@@ -371,7 +371,7 @@ void AddDoctorCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->envname("NEUROSHARD_STORE");
   AddFormatOption(*command, options->output);
   AddWideOption(*command, options->output);
-  command->callback([options, &console, exit_code] { *exit_code = RunDoctor(*options, console); });
+  WhenChosen(*command, options, RunDoctor, console, exit_code);
 }
 
 }  // namespace neuroshard

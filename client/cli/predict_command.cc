@@ -217,10 +217,9 @@ StatusOr<v1::PredictionAnswer> Predict(const PredictOptions& options, const Cons
   return AnswerOf(question.request, response);
 }
 
-int RunPredict(const PredictOptions& options, const Console& console) {
-  const auto answer = Predict(options, console);
-  if (!answer.ok()) return ReportFailure(console, answer.status());
-  return WriteAnswer(console, options.output, *answer, PredictionsAsTable);
+StatusOr<int> RunPredict(const PredictOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto answer, Predict(options, console));
+  return WriteAnswer(console, options.output, answer, PredictionsAsTable);
 }
 
 }  // namespace
@@ -250,7 +249,7 @@ void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddFormatOption(*command, options->output,
                   "Form of the answer; json is the PredictComputeResponse and the sets");
   AddWideOption(*command, options->output);
-  command->callback([options, &console, exit_code] { *exit_code = RunPredict(*options, console); });
+  WhenChosen(*command, options, RunPredict, console, exit_code);
 }
 
 }  // namespace neuroshard

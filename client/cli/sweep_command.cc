@@ -34,6 +34,7 @@ namespace neuroshard {
 namespace {
 
 struct SweepOptions {
+  SweepKind kind;
   std::string config_file;
   std::vector<std::string> workers;
   std::string store_file;
@@ -300,24 +301,24 @@ SweepReport Measure(const SweepRun& run, StoredSweep& sweep) {
   return RunCommSweep(run, std::get<std::vector<CommSample>>(sweep.pending));
 }
 
-int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console) {
+StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
+  const SweepKind kind = options.kind;
+  CheckDistinctWorkers(options.workers);
   CatchProcessSignals();
   ManualStop stop;
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
-  const auto plan = PlanSweep(options, kind);
-  if (!plan.ok()) return ReportFailure(console, plan.status());
-  console.err << "measures " << plan->values << '\n';
-  if (const Status checked = CheckActiveOptions(options, *plan); !checked.ok()) {
-    return ReportFailure(console, checked);
-  }
-  const auto store = ProfileStore::Open(options.store_file, StoreMode::kReadWrite);
-  if (!store.ok()) return ReportFailure(console, store.status());
-  auto sweep = plan->num_chosen > 0 ? BeginActive(options, *plan, **store, stop, console.err)
-                                    : Begin(kind, *plan, **store);
-  if (!sweep.ok()) {
+  NS_ASSIGN_OR_RETURN(const SweepPlan plan, PlanSweep(options, kind));
+  console.err << "measures " << plan.values << '\n';
+  NS_RETURN_IF_ERROR(CheckActiveOptions(options, plan));
+  NS_ASSIGN_OR_RETURN(const auto store,
+                      ProfileStore::Open(options.store_file, StoreMode::kReadWrite));
+  auto sweep = plan.num_chosen > 0 ? BeginActive(options, plan, *store, stop, console.err)
+                                   : Begin(kind, plan, *store);
+  if (absl::IsCancelled(sweep.status())) {
     ReportFailure(console, sweep.status());
-    return absl::IsCancelled(sweep.status()) ? kExitInterrupted : kExitFailure;
+    return kExitInterrupted;
   }
+  NS_RETURN_IF_ERROR(sweep.status());
 
   FleetOptions fleet;
   fleet.workers = options.workers;
@@ -328,7 +329,7 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   const SteadyClock clock;
   ProgressDisplay display(console.err, clock,
                           console.err_is_terminal ? DisplayMode::kTerminal : DisplayMode::kLog);
-  (*store)->database().OnOutage([&](const Status& why) {
+  store->database().OnOutage([&](const Status& why) {
     display.Note(
         fmt::format("the store cannot be reached, tried again for {} s; meanwhile nothing "
                     "is recorded: {}",
@@ -336,11 +337,11 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   });
   display.Begin(sweep->label, sweep->num_samples, sweep->num_samples - sweep->num_pending());
   const SweepReport report =
-      Measure({**store, sweep->sweep_id, sweep->settings, fleet, clock, stop, display}, *sweep);
+      Measure({*store, sweep->sweep_id, sweep->settings, fleet, clock, stop, display}, *sweep);
   display.End();
 
   // Asked again: another client may have measured a part.
-  const auto left = Pending(kind, sweep->sweep_id, **store);
+  const auto left = Pending(kind, sweep->sweep_id, *store);
   if (left.ok()) {
     const std::int64_t missing = Count(*left);
     const int written =
@@ -358,6 +359,7 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
 void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKind kind,
              const Console& console, int* exit_code) {
   const auto options = std::make_shared<SweepOptions>();
+  options->kind = kind;
   CLI::App* command = sweep.add_subcommand(name, description);
   command
       ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
@@ -393,10 +395,7 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
           1, 86'400)
       ->capture_default_str();
   AddFormatOption(*command, options->output);
-  command->callback([options, kind, &console, exit_code] {
-    CheckDistinctWorkers(options->workers);
-    *exit_code = RunSweep(*options, kind, console);
-  });
+  WhenChosen(*command, options, RunSweep, console, exit_code);
 }
 
 }  // namespace
