@@ -177,11 +177,8 @@ StatusOr<std::string> TablesAsYaml(std::string_view text, std::int64_t embedding
     NS_ASSIGN_OR_RETURN(TextValue yaml, ParseYamlDocument(text));
     document = std::move(yaml);
   }
-  const TextValue* list = &*document;
-  const auto tables = std::find(list->keys.begin(), list->keys.end(), "tables");
-  if (tables != list->keys.end()) {
-    list = &list->items[static_cast<std::size_t>(tables - list->keys.begin())];
-  }
+  const TextValue* list = document->Find("tables");
+  if (list == nullptr) list = &*document;
   if (list->kind != TextValue::Kind::kSequence || list->items.empty()) {
     return InvalidArgument("must be a CSV that begins with \"index,\", or a list of tables, got {}",
                            Shown(*list));

@@ -93,13 +93,9 @@ struct ConfigReader::Mapping {
 
   const TextValue* Find(std::string_view key) {
     known.insert(std::string(key));
-    for (std::size_t i = 0; value != nullptr && i < value->keys.size(); ++i) {
-      if (value->keys[i] != key) continue;
-      // An explicit null ("key:" or "key: ~") is the same as no key.
-      const TextValue& item = value->items[i];
-      return item.kind == TextValue::Kind::kNull ? nullptr : &item;
-    }
-    return nullptr;
+    const TextValue* item = value == nullptr ? nullptr : value->Find(key);
+    // An explicit null ("key:" or "key: ~") is the same as no key.
+    return item == nullptr || item->kind == TextValue::Kind::kNull ? nullptr : item;
   }
 };
 

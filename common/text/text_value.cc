@@ -1,5 +1,6 @@
 #include "common/text/text_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -41,6 +42,11 @@ std::optional<double> ParseReal(std::string_view text) {
 }
 
 }  // namespace
+
+const TextValue* TextValue::Find(std::string_view key) const {
+  const auto found = std::find(keys.begin(), keys.end(), key);
+  return found == keys.end() ? nullptr : &items[static_cast<std::size_t>(found - keys.begin())];
+}
 
 std::string Shown(const TextValue& value) {
   switch (value.kind) {
