@@ -90,7 +90,7 @@ v1::StoreAnswer AnswerOf(const std::string& store, const StoreContent& content) 
   for (const SweepStatistics& of : content.sweeps) {
     v1::StoreSweep& sweep = *answer.add_sweeps();
     PutFields(of, sweep);
-    sweep.set_kind(of.kind == SweepKind::kCompute ? "compute" : "comm");
+    sweep.set_kind(std::string(ToText(of.kind)));
     sweep.set_pending(of.pending());
   }
   for (const EnvironmentUse& use : content.environments) {
@@ -306,7 +306,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
   CLI::App* csv =
       add("export", "Usable records as CSV, one line a sample (comm: a rank)", RunExport);
   csv->add_option("--kind", options->kind, "Records of which sweeps")
-      ->check(OneOf({"compute", "comm"}))
+      ->check(OneWordOf<SweepKind>())
       ->capture_default_str();
   csv->add_option("--out", options->other, "File; default: standard output");
   csv->add_option("--format", options->output.format, "csv; of parquet it says who writes it")

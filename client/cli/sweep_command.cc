@@ -59,7 +59,6 @@ std::int64_t Count(const Samples& samples) {
 // What a configuration asks for. Made before the store is opened, so that a faulty configuration
 // leaves no store behind.
 struct SweepPlan {
-  std::string label;
   SweepInfo info;
   MeasurementSettings settings;
   Samples samples;
@@ -71,10 +70,8 @@ struct SweepPlan {
 
 // A sweep that is in the store, with what it still lacks.
 struct StoredSweep {
-  std::string label;
   std::int64_t sweep_id = 0;
   std::int64_t num_samples = 0;
-  MeasurementSettings settings;
   Samples pending;
 
   std::int64_t num_pending() const { return Count(pending); }
@@ -95,18 +92,13 @@ StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info
   auto samples = active ? MakeCandidates(config, *tables) : MakeComputeSamples(config, *tables);
   if (!samples.ok()) return Annotate(samples.status(), config_file.string());
   info.config_hash = SweepHash(config, *csv);
-  return SweepPlan{"compute",
-                   std::move(info),
-                   config.settings,
-                   *std::move(samples),
-                   active ? config.num_samples : 0,
-                   config.repeats};
+  return SweepPlan{std::move(info), config.settings, *std::move(samples),
+                   active ? config.num_samples : 0, config.repeats};
 }
 
 SweepPlan PlanComm(const CommSweepConfig& config, SweepInfo info) {
   info.config_hash = SweepHash(config, "");
-  SweepPlan plan{"comm", std::move(info), config.settings, MakeCommSamples(config)};
-  return plan;
+  return {std::move(info), config.settings, MakeCommSamples(config)};
 }
 
 StatusOr<SweepPlan> PlanSweep(const SweepOptions& options, SweepKind kind) {
@@ -214,7 +206,7 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
   };
   const auto stored = [&](std::int64_t sweep_id, std::int64_t samples) -> StatusOr<StoredSweep> {
     NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep_id));
-    return StoredSweep{plan.label, sweep_id, samples, plan.settings, std::move(pending)};
+    return StoredSweep{sweep_id, samples, std::move(pending)};
   };
   auto found = chosen_by(asked);
   CostModelRef model = asked;
@@ -246,13 +238,13 @@ StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore&
           : store.BeginCommSweep(plan.info, std::get<std::vector<CommSample>>(plan.samples));
   NS_RETURN_IF_ERROR(sweep_id.status());
   NS_ASSIGN_OR_RETURN(Samples pending, Pending(kind, *sweep_id, store));
-  return StoredSweep{plan.label, *sweep_id, Count(plan.samples), plan.settings, std::move(pending)};
+  return StoredSweep{*sweep_id, Count(plan.samples), std::move(pending)};
 }
 
-v1::SweepAnswer AnswerOf(const StoredSweep& sweep, const SweepReport& report,
+v1::SweepAnswer AnswerOf(SweepKind kind, const StoredSweep& sweep, const SweepReport& report,
                          std::int64_t missing) {
   v1::SweepAnswer answer;
-  answer.set_kind(sweep.label);
+  answer.set_kind(std::string(ToText(kind)));
   answer.set_sweep_id(sweep.sweep_id);
   answer.set_samples(sweep.num_samples);
   answer.set_done_before(sweep.num_samples - sweep.num_pending());
@@ -335,9 +327,10 @@ StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
                     "is recorded: {}",
                     kReconnectTime.count() / 1000, Message(why)));
   });
-  display.Begin(sweep->label, sweep->num_samples, sweep->num_samples - sweep->num_pending());
+  display.Begin(std::string(ToText(kind)), sweep->num_samples,
+                sweep->num_samples - sweep->num_pending());
   const SweepReport report =
-      Measure({*store, sweep->sweep_id, sweep->settings, fleet, clock, stop, display}, *sweep);
+      Measure({*store, sweep->sweep_id, plan.settings, fleet, clock, stop, display}, *sweep);
   display.End();
 
   // Asked again: another client may have measured a part.
@@ -345,7 +338,7 @@ StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
   if (left.ok()) {
     const std::int64_t missing = Count(*left);
     const int written =
-        WriteAnswer(console, options.output, AnswerOf(*sweep, report, missing), SweepAsText);
+        WriteAnswer(console, options.output, AnswerOf(kind, *sweep, report, missing), SweepAsText);
     if (report.status.ok() && missing == 0) return written;
   }
   if (!report.status.ok() || !left.ok()) {
@@ -356,11 +349,11 @@ StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
   return report.status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
 }
 
-void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKind kind,
-             const Console& console, int* exit_code) {
+void AddKind(CLI::App& sweep, SweepKind kind, const char* description, const Console& console,
+             int* exit_code) {
   const auto options = std::make_shared<SweepOptions>();
   options->kind = kind;
-  CLI::App* command = sweep.add_subcommand(name, description);
+  CLI::App* command = sweep.add_subcommand(std::string(ToText(kind)), description);
   command
       ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
       ->required();
@@ -407,9 +400,9 @@ void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code) {
   sweep->footer(
       "SIGINT and SIGTERM stop a sweep with exit code 130; nothing measured is lost, the same "
       "command resumes.");
-  AddKind(*sweep, "compute", "Embedding forward and backward of random table sets",
-          SweepKind::kCompute, console, exit_code);
-  AddKind(*sweep, "comm", "Collectives between devices of all workers", SweepKind::kComm, console,
+  AddKind(*sweep, SweepKind::kCompute, "Embedding forward and backward of random table sets",
+          console, exit_code);
+  AddKind(*sweep, SweepKind::kComm, "Collectives between devices of all workers", console,
           exit_code);
 }
 

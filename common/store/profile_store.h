@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 
@@ -56,6 +57,10 @@ struct MeasuredCommSample {
 
 // Kind of a sweep's samples.
 enum class SweepKind { kCompute, kComm };
+
+template <>
+inline constexpr auto kWords<SweepKind> =
+    std::to_array<Word<SweepKind>>({{SweepKind::kCompute, "compute"}, {SweepKind::kComm, "comm"}});
 
 // A sweep in the listing, with how far it is. samples = ok + out_of_memory + pending.
 struct SweepStatistics {

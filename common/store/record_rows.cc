@@ -286,8 +286,7 @@ StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
       {}, [&sweeps](const SqlStatement& row) {
         SweepStatistics& sweep = sweeps.emplace_back();
         sweep.sweep_id = row.Integer(0);
-        sweep.kind =
-            row.Text(1) == kKindText<ComputeSample> ? SweepKind::kCompute : SweepKind::kComm;
+        sweep.kind = FromText<SweepKind>(row.Text(1)).value_or(SweepKind::kComm);
         sweep.name = row.Text(2);
         sweep.config_hash = row.Text(3);
         sweep.imported = row.Integer(4) != 0;

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
+#include "common/store/profile_store.h"
 #include "common/store/sql_database.h"
 
 namespace neuroshard {
@@ -17,9 +19,9 @@ enum class SampleFilter { kAll, kPending };
 
 // The word that a row has for the kind of a sweep.
 template <typename Sample>
-inline constexpr std::string_view kKindText = "compute";
-template <>
-inline constexpr std::string_view kKindText<CommSample> = "comm";
+inline constexpr std::string_view kKindText = ToText(std::is_same_v<Sample, ComputeSample>
+                                                         ? SweepKind::kCompute
+                                                         : SweepKind::kComm);
 
 // INVALID_ARGUMENT names the first sample that cannot be stored: an id that is empty or given
 // twice, no shards or ranks, a number that is not finite.

@@ -35,8 +35,6 @@ std::span<const std::string_view> ColumnsOf(SweepKind kind) {
                                      : kCommColumns;
 }
 
-std::string_view TextOf(SweepKind kind) { return kind == SweepKind::kCompute ? "compute" : "comm"; }
-
 StatusOr<SweepInfo> InfoOf(SqlDatabase& database, std::int64_t sweep_id) {
   NS_ASSIGN_OR_RETURN(const auto find,
                       database.Prepare("SELECT name, config_hash, config_text FROM sweeps WHERE "
@@ -59,7 +57,7 @@ StatusOr<std::map<std::string, std::int64_t>> PendingRows(SqlDatabase& database,
   NS_RETURN_IF_ERROR(database.ForEachRow(
       fmt::format("SELECT sample_id, sample FROM {0}_samples s WHERE sweep_id = ? AND NOT EXISTS "
                   "(SELECT 1 FROM {0}_measurements m WHERE m.sample = s.sample)",
-                  TextOf(kind)),
+                  ToText(kind)),
       {sweep_id}, [&pending](const SqlStatement& row) {
         pending[row.Text(0)] = row.Integer(1);
         return absl::OkStatus();
@@ -94,7 +92,7 @@ class SweepCopy {
             "SELECT sample_id, environment, {1} FROM {0}_measurements m JOIN {0}_samples s ON "
             "s.sample = m.sample LEFT JOIN environments e ON e.environment_id = m.environment_id "
             "WHERE s.sweep_id = ? ORDER BY position{2}",
-            TextOf(kind_), fmt::join(names, ", "), kind_ == SweepKind::kComm ? ", rank" : ""),
+            ToText(kind_), fmt::join(names, ", "), kind_ == SweepKind::kComm ? ", rank" : ""),
         {from_sweep}, [&](const SqlStatement& row) {
           RawRecord record{row.Text(0), row.Text(1), {}};
           for (std::size_t i = 0; i < names.size(); ++i) {
@@ -125,7 +123,7 @@ class SweepCopy {
   Status Flush() {
     if (batch_.empty()) return absl::OkStatus();
     const std::string table = fmt::format("{}_measurements (sample, environment_id, {})",
-                                          TextOf(kind_), fmt::join(ColumnsOf(kind_), ", "));
+                                          ToText(kind_), fmt::join(ColumnsOf(kind_), ", "));
     const auto store = [&](bool /*again*/) -> Status {
       std::map<std::string, std::int64_t> environments;
       // A sweep that measures the same samples at this moment keeps what it has recorded.
@@ -219,7 +217,7 @@ class SweepCheck {
 
  private:
   void Add(const std::string& sample_id, const std::string& fault) {
-    faults_.push_back(fmt::format("{} sweep {} ({}){}: {}", TextOf(sweep_.kind), sweep_.sweep_id,
+    faults_.push_back(fmt::format("{} sweep {} ({}){}: {}", ToText(sweep_.kind), sweep_.sweep_id,
                                   sweep_.name, sample_id.empty() ? "" : ", sample " + sample_id,
                                   fault));
   }
@@ -334,7 +332,7 @@ Status Prune(SqlDatabase& database, SweepKind kind, const std::string& matches, 
           "SELECT s.sweep_id, count(DISTINCT m.sample), count(DISTINCT CASE WHEN {1} THEN m.sample "
           "END) FROM {0}_measurements m JOIN {0}_samples s ON s.sample = m.sample GROUP BY "
           "s.sweep_id",
-          TextOf(kind), matches),
+          ToText(kind), matches),
       {}, [&](const SqlStatement& row) {
         if (row.Integer(2) == 0) return absl::OkStatus();
         report.records += row.Integer(2);
@@ -345,16 +343,16 @@ Status Prune(SqlDatabase& database, SweepKind kind, const std::string& matches, 
   if (dry_run) return absl::OkStatus();
   for (const Affected& sweep : affected) {
     const std::string samples = fmt::format("(SELECT sample FROM {}_samples WHERE sweep_id = {})",
-                                            TextOf(kind), sweep.sweep_id);
+                                            ToText(kind), sweep.sweep_id);
     NS_RETURN_IF_ERROR(database.Execute(fmt::format(
         "DELETE FROM {0}_measurements WHERE sample IN {1} AND sample IN (SELECT sample FROM "
         "{0}_measurements m WHERE {2})",
-        TextOf(kind), samples, matches)));
+        ToText(kind), samples, matches)));
     if (!sweep.whole) continue;
     NS_RETURN_IF_ERROR(database.Execute(
         fmt::format("DELETE FROM {}_samples WHERE sweep_id = {}; DELETE FROM sweeps WHERE "
                     "sweep_id = {}",
-                    TextOf(kind), sweep.sweep_id, sweep.sweep_id)));
+                    ToText(kind), sweep.sweep_id, sweep.sweep_id)));
   }
   return absl::OkStatus();
 }
@@ -388,7 +386,7 @@ StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
               "environment_id, count(*) AS records, min(measured_at_unix_ms) AS first, "
               "max(measured_at_unix_ms) AS last FROM {}_measurements GROUP BY environment_id) m ON "
               "m.environment_id = e.environment_id",
-              TextOf(kind)),
+              ToText(kind)),
           {}, add_use));
     }
     content.environments.clear();
