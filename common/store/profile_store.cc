@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -132,16 +133,8 @@ StatusOr<SampleRow> FindSample(SqlDatabase& database, std::int64_t sweep_id,
   return SampleRow{find->Integer(0), find->Integer(1), find->Integer(2) > 0};
 }
 
-template <typename Sample>
-Status MeasuredAlready(const SqlDatabase& database, std::int64_t sweep_id,
-                       const std::string& sample_id) {
-  return absl::AlreadyExistsError(fmt::format("{}: sample {} of {} sweep {} has a record already",
-                                              database.name(), sample_id, kKindText<Sample>,
-                                              sweep_id));
-}
-
 Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
-                  const std::vector<CommMeasurement>& measurements) {
+                  std::span<const CommMeasurement> measurements) {
   std::vector<bool> seen(static_cast<std::size_t>(num_ranks));
   for (const CommMeasurement& measurement : measurements) {
     if (measurement.sample_id != sample_id) {
@@ -158,6 +151,28 @@ Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
   if (measurements.size() == seen.size()) return absl::OkStatus();
   return InvalidArgument("sample {}: got records of {} of {} ranks", sample_id, measurements.size(),
                          num_ranks);
+}
+
+// Of compute there is one, of a collective one a rank.
+template <typename Sample, typename Measurement>
+Status AddMeasurements(SqlDatabase& database, std::int64_t sweep_id, const std::string& sample_id,
+                       std::span<const Measurement> measurements) {
+  return InTransaction(database, TransactionKind::kWrite, [&](bool again) -> Status {
+    NS_ASSIGN_OR_RETURN(const SampleRow row, FindSample<Sample>(database, sweep_id, sample_id));
+    if constexpr (std::is_same_v<Sample, CommSample>) {
+      NS_RETURN_IF_ERROR(CheckRanks(sample_id, row.num_ranks, measurements));
+    }
+    if (row.measured && !again) {
+      return absl::AlreadyExistsError(
+          fmt::format("{}: sample {} of {} sweep {} has a record already", database.name(),
+                      sample_id, kKindText<Sample>, sweep_id));
+    }
+    for (const Measurement& measurement : measurements) {
+      NS_RETURN_IF_ERROR(row.measured ? IsStored(database, row.row, measurement)
+                                      : InsertRecord(database, row.row, measurement));
+    }
+    return absl::OkStatus();
+  });
 }
 
 // The records of all sweeps of one kind.
@@ -280,33 +295,14 @@ StatusOr<std::vector<CommSample>> ProfileStore::PendingCommSamples(std::int64_t 
 Status ProfileStore::AddComputeMeasurement(std::int64_t sweep_id,
                                            const ComputeMeasurement& measurement) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return InTransaction(*database_, TransactionKind::kWrite, [&](bool again) -> Status {
-    NS_ASSIGN_OR_RETURN(const SampleRow row,
-                        FindSample<ComputeSample>(*database_, sweep_id, measurement.sample_id));
-    if (!row.measured) return InsertRecord(*database_, row.row, measurement);
-    return again ? IsStored(*database_, row.row, measurement)
-                 : MeasuredAlready<ComputeSample>(*database_, sweep_id, measurement.sample_id);
-  });
+  return AddMeasurements<ComputeSample>(*database_, sweep_id, measurement.sample_id,
+                                        std::span(&measurement, 1));
 }
 
 Status ProfileStore::AddCommMeasurements(std::int64_t sweep_id, const std::string& sample_id,
                                          const std::vector<CommMeasurement>& measurements) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return InTransaction(*database_, TransactionKind::kWrite, [&](bool again) -> Status {
-    NS_ASSIGN_OR_RETURN(const SampleRow row,
-                        FindSample<CommSample>(*database_, sweep_id, sample_id));
-    NS_RETURN_IF_ERROR(CheckRanks(sample_id, row.num_ranks, measurements));
-    for (const CommMeasurement& measurement : measurements) {
-      if (!row.measured) {
-        NS_RETURN_IF_ERROR(InsertRecord(*database_, row.row, measurement));
-      } else if (again) {
-        NS_RETURN_IF_ERROR(IsStored(*database_, row.row, measurement));
-      } else {
-        return MeasuredAlready<CommSample>(*database_, sweep_id, sample_id);
-      }
-    }
-    return absl::OkStatus();
-  });
+  return AddMeasurements<CommSample>(*database_, sweep_id, sample_id, std::span(measurements));
 }
 
 Status ProfileStore::RecordMeasured(const SweepInfo& info,
