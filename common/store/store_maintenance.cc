@@ -467,8 +467,8 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
   return SyncPath(folder.empty() ? "." : folder);
 }
 
-StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
-                                                   std::size_t max_faults) {
+StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store) {
+  constexpr std::size_t kMaxFaults = 20;
   SqlDatabase& database = store.database();
   std::vector<std::string> faults;
   const auto check = [&](bool /*again*/) -> Status {
@@ -483,13 +483,13 @@ StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
         }));
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
     for (const SweepStatistics& sweep : sweeps) {
-      if (faults.size() >= max_faults) break;
+      if (faults.size() >= kMaxFaults) break;
       NS_RETURN_IF_ERROR(SweepCheck(database, sweep, faults).Run());
     }
     return absl::OkStatus();
   };
   NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, check));
-  if (faults.size() > max_faults) faults.resize(max_faults);
+  if (faults.size() > kMaxFaults) faults.resize(kMaxFaults);
   return faults;
 }
 
