@@ -132,8 +132,7 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
                fmt::format("must have 1 to {} entries, got {}", kMaxShards, message.shards_size()));
   } else {
     for (int i = 0; i < message.shards_size(); ++i) {
-      sample.shards.push_back(DecodeMeasuredShard(
-          message.shards(i), FieldCheck(fmt::format("shards[{}]", i), violations)));
+      sample.shards.push_back(DecodeMeasuredShard(message.shards(i), check.In("shards", i)));
     }
   }
   check.InRange("batch_size", sample.batch_size, 1, kMaxMeasuredBatch);
@@ -177,7 +176,7 @@ InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
 
 // A distribution of ids has no columns, and its ranks enter together.
 void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
-                        Violations& violations, CommSample& sample) {
+                        CommSample& sample) {
   if (!message.has_input_distribution()) {
     check.Fail("input_distribution",
                fmt::format("must be given for collective {}", kInputDistWord));
@@ -197,7 +196,7 @@ void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
                fmt::format("must be 0 for {}, got {}", kInputDistWord, message.dim_sums(i)));
   }
   sample.input_dist = DecodeInputDist(message.input_distribution(), message.dim_sums_size(),
-                                      FieldCheck("input_distribution", violations));
+                                      check.In("input_distribution"));
 }
 
 // Casts are of an all-to-all, whose elements are of that type then.
@@ -302,7 +301,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
                                                "to count from",
                                                ToText(sample.cadence)));
   }
-  if (distributes) DecodeDistribution(message, check, violations, sample);
+  if (distributes) DecodeDistribution(message, check, sample);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;
 }
@@ -340,8 +339,8 @@ StatusOr<ComputeMeasurement> DecodeComputeMeasurement(const v1::ComputeMeasureme
   auto measurement = TakeFields<ComputeMeasurement>(message, check, AbsentWord::kFault);
   check.IsText("sample_id", measurement.sample_id, kMaxNameBytes);
   if (measurement.outcome == Outcome::kOk) {
-    measurement.forward = DecodeSeries(message.forward(), FieldCheck("forward", violations));
-    measurement.backward = DecodeSeries(message.backward(), FieldCheck("backward", violations));
+    measurement.forward = DecodeSeries(message.forward(), check.In("forward"));
+    measurement.backward = DecodeSeries(message.backward(), check.In("backward"));
   }
   measurement.environment = DecodeMeasurementEnvironment(message.environment());
   NS_RETURN_IF_ERROR(violations.ToStatus());
@@ -364,7 +363,7 @@ StatusOr<CommMeasurement> DecodeCommMeasurement(const v1::CommMeasurement& messa
   check.IsText("sample_id", measurement.sample_id, kMaxNameBytes);
   check.InRange("rank", std::int64_t{measurement.rank}, 0, kMaxRanks - 1);
   if (measurement.outcome == Outcome::kOk) {
-    measurement.series = DecodeSeries(message.series(), FieldCheck("series", violations));
+    measurement.series = DecodeSeries(message.series(), check.In("series"));
   }
   measurement.environment = DecodeMeasurementEnvironment(message.environment());
   NS_RETURN_IF_ERROR(violations.ToStatus());

@@ -171,14 +171,13 @@ Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& 
   plan.local_world_size = message.local_world_size();
   for (int i = 0; i < message.tables_size(); ++i) {
     const v1::TablePlan& table = message.tables(i);
-    const FieldCheck table_check(check.PathOf(fmt::format("tables[{}]", i)), violations);
+    const FieldCheck table_check = check.In("tables", i);
     auto decoded = TakeFields<TablePlan>(table, table_check, AbsentWord::kFault);
     table_check.IsNonEmptyText("name", table.name(), kMaxNameBytes);
     table_check.IsText("module", table.module(), kMaxNameBytes);
     DecodeCacheLoadFactor(table, table_check, decoded);
     for (int s = 0; s < table.shards_size(); ++s) {
-      const FieldCheck shard_check(table_check.PathOf(fmt::format("shards[{}]", s)), violations);
-      decoded.shards.push_back(DecodeShard(table.shards(s), shard_check));
+      decoded.shards.push_back(DecodeShard(table.shards(s), table_check.In("shards", s)));
     }
     plan.tables.push_back(std::move(decoded));
   }
@@ -218,7 +217,7 @@ void CheckCosts(const std::string& path, const v1::PlanCost& message, Violations
   check(of_plan, "mean_of_max_ms", message.mean_of_max_ms());
   for (int i = 0; i < message.ranks_size(); ++i) {
     const v1::RankCost& rank = message.ranks(i);
-    const FieldCheck of_rank(of_plan.PathOf(fmt::format("ranks[{}]", i)), violations);
+    const FieldCheck of_rank = of_plan.In("ranks", i);
     check(of_rank, "input_dist_ms", rank.input_dist_ms());
     check(of_rank, "compute_ms", rank.compute_ms());
     check(of_rank, "forward_compute_ms", rank.forward_compute_ms());

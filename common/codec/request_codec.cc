@@ -194,7 +194,7 @@ HugeCtrOptions DecodeHugeCtr(const v1::HugeCtrOptions& message, Violations& viol
 
 // Into `options`, whose strategy and objective are decoded.
 void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const FieldCheck& check,
-                 Violations& violations) {
+                 const Violations& violations) {
   constexpr int kMostGoals = static_cast<int>(kWords<PlanMeasure>.size());
   if (message.goals().empty()) return;
   if (message.goals_size() < 2 || message.goals_size() > kMostGoals) {
@@ -207,7 +207,7 @@ void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const
                                     kObeysConstraints, ToText(PlanObjective::kMaxOfMeans)));
   }
   for (int i = 0; i < std::min(message.goals_size(), kMostGoals); ++i) {
-    const FieldCheck of_goal(fmt::format("search.goals[{}]", i), violations);
+    const FieldCheck of_goal = check.In("goals", i);
     const std::size_t before = violations.count();
     const auto goal = TakeFields<PlanGoal>(message.goals(i), of_goal, AbsentWord::kFault);
     of_goal.InRange("tolerance", goal.tolerance, 0.0, 1.0);
@@ -311,8 +311,8 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
     request.pipeline_type =
         check.WordOf("pipeline_type", message.pipeline_type(), PipelineType::kNone);
   }
-  request.quantized_comms = TakeFields<QuantizedComms>(message.quantized_comms(),
-                                                       FieldCheck("quantized_comms", violations));
+  request.quantized_comms =
+      TakeFields<QuantizedComms>(message.quantized_comms(), check.In("quantized_comms"));
   const std::size_t faults_before_memory = violations.count();
   request.memory = DecodeMemoryModel(message.memory(), violations);
   const bool memory_ok = violations.count() == faults_before_memory;
@@ -330,8 +330,7 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   if (admitted.tables) {
     request.tables.reserve(static_cast<std::size_t>(message.tables_size()));
     for (int i = 0; i < message.tables_size(); ++i) {
-      request.tables.push_back(
-          decoder.Decode(message.tables(i), FieldCheck(fmt::format("tables[{}]", i), violations)));
+      request.tables.push_back(decoder.Decode(message.tables(i), check.In("tables", i)));
     }
     CheckUniqueNames(message.tables(), "tables", violations);
     if (request.search.objective == PlanObjective::kMeanOfMax && decoder.num_batches() == 0) {
