@@ -2,12 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <ostream>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "client/stub/planner_client.h"
+#include "common/base/number_text.h"
+#include "common/base/text_lines.h"
 #include "common/cli/option_values.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/tls_files.h"
@@ -25,6 +28,14 @@ std::string CheckPem(const std::string& path) {
 }
 
 }  // namespace
+
+void WhenChosen(CLI::App& command, std::function<StatusOr<int>()> run, const Console& console,
+                int* exit_code) {
+  command.callback([run = std::move(run), &console, exit_code] {
+    const StatusOr<int> code = run();
+    *exit_code = code.ok() ? *code : ReportFailure(console, code.status());
+  });
+}
 
 void AddFormatOption(CLI::App& command, OutputOptions& output, const std::string& description) {
   command.add_option("--format", output.format, description)
@@ -87,21 +98,14 @@ std::string CheckAddress(const std::string& text) {
   if (text.find_first_of(" \t\r\n") != std::string::npos) return fault;
   const bool bracketed = text.front() == '[' && text[colon - 1] == ']';
   if (!bracketed && text.find(':') != colon) return fault;
-  int port = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, port);
-  if (error != std::errc() || rest != end || port < 1 || port > 65'535) return fault;
-  return "";
+  const int port = NumberOf<int>(std::string_view(text).substr(colon + 1)).value_or(0);
+  return port < 1 || port > 65'535 ? fault : "";
 }
 
 std::string CheckReplicaAddress(const std::string& text) {
   if (text.starts_with("unix:/")) return "";
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (std::string fault = CheckAddress(text.substr(begin, end - begin)); !fault.empty()) {
-      return fault;
-    }
-    begin = end + 1;
+  for (const std::string_view address : SplitText(text, ',')) {
+    if (std::string fault = CheckAddress(std::string(address)); !fault.empty()) return fault;
   }
   return "";
 }

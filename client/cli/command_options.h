@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +22,18 @@ class Option;
 namespace neuroshard {
 
 // What an option is stored in must outlive the parse.
+
+// When the command is chosen, *exit_code becomes what `run` gives; a failure is reported, and is
+// kExitFailure.
+void WhenChosen(CLI::App& command, std::function<StatusOr<int>()> run, const Console& console,
+                int* exit_code);
+template <typename Options>
+void WhenChosen(CLI::App& command, const std::shared_ptr<Options>& options,
+                StatusOr<int> (*run)(const Options&, const Console&), const Console& console,
+                int* exit_code) {
+  WhenChosen(
+      command, [options, run, &console] { return run(*options, console); }, console, exit_code);
+}
 
 // --format: "table" unless the command line says "json".
 void AddFormatOption(CLI::App& command, OutputOptions& output,

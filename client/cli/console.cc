@@ -20,8 +20,8 @@ int ReportFailure(const Console& console, const Status& status) {
     // A long list is cut where it was made or sent (violations.h, status_mapping.h).
     const std::size_t listed = violations.size() - (violations.back().field == "..." ? 1 : 0);
     const bool cut = listed < violations.size() || listed >= Violations::kMaxKept;
-    console.err << "error: " << (cut ? "at least " : "") << listed
-                << (listed == 1 ? " fault" : " faults") << " in the input\n";
+    console.err << "error: " << (cut ? "at least " : "") << Counted(listed, "fault")
+                << " in the input\n";
     for (const Violation& violation : violations) {
       console.err << "  " << violation.field << ": " << violation.description << '\n';
     }
@@ -29,11 +29,14 @@ int ReportFailure(const Console& console, const Status& status) {
   return kExitFailure;
 }
 
-int ReportFailures(const Console& console, std::initializer_list<Status> statuses) {
+bool ReportFailures(const Console& console, std::initializer_list<Status> statuses) {
+  bool any = false;
   for (const Status& status : statuses) {
-    if (!status.ok()) ReportFailure(console, status);
+    if (status.ok()) continue;
+    ReportFailure(console, status);
+    any = true;
   }
-  return kExitFailure;
+  return any;
 }
 
 bool IsStandardOutput(const std::string& path) { return path.empty() || path == "-"; }

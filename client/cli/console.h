@@ -35,8 +35,8 @@ struct Console {
 // Prints a failure, each violation on a line of its own, and returns kExitFailure.
 int ReportFailure(const Console& console, const Status& status);
 
-// Reports each status that is not OK.
-int ReportFailures(const Console& console, std::initializer_list<Status> statuses);
+// Reports each status that is not OK; whether there is one.
+bool ReportFailures(const Console& console, std::initializer_list<Status> statuses);
 
 // Whether a result whose file is `path` goes to `out`: none is named, or "-".
 bool IsStandardOutput(const std::string& path);

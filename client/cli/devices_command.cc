@@ -37,10 +37,9 @@ std::string DevicesAsTable(const v1::ListDevicesResponse& response, const TextSt
          "topology: {hosts: [{device: NAME, count: 2, num_devices: 8}]}\n";
 }
 
-int RunDevices(const DevicesOptions& options, const Console& console) {
-  const auto response = options.planner.Client(console.err).ListDevices();
-  if (!response.ok()) return ReportFailure(console, response.status());
-  return WriteAnswer(console, options.output, *response, DevicesAsTable);
+StatusOr<int> RunDevices(const DevicesOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto response, options.planner.Client(console.err).ListDevices());
+  return WriteAnswer(console, options.output, response, DevicesAsTable);
 }
 
 }  // namespace
@@ -51,7 +50,7 @@ void AddDevicesCommand(CLI::App& app, const Console& console, int* exit_code) {
       "devices", "Devices that requests may name, with the figures that stand for them");
   AddPlannerOptions(*command, options->planner);
   AddFormatOption(*command, options->output, "table or json (ListDevicesResponse, with sources)");
-  command->callback([options, &console, exit_code] { *exit_code = RunDevices(*options, console); });
+  WhenChosen(*command, options, RunDevices, console, exit_code);
 }
 
 }  // namespace neuroshard

@@ -56,10 +56,8 @@ StatusOr<Side> ReadSide(const std::string& path, const StatusOr<v1::ShardPlanReq
 // an error: it is no plan of this request.
 Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRequest& request,
                  bool after, v1::DiffAnswer& diff) {
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = request;
-  *question.mutable_plan() = side.content.plan;
-  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse answer, planner.EvaluatePlan(question));
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse answer,
+                      planner.EvaluatePlan(request, side.content.plan));
   if (!answer.has_cost()) {
     return InvalidArgument(
         "{} is no plan of the request: {}: {}{}", side.file,
@@ -73,9 +71,8 @@ Status PriceSide(const PlannerClient& planner, const Side& side, v1::ShardPlanRe
   // The other side by the same version.
   AskForModelsOf(answer.cost_model(), answer.price_basis(), request);
   if (!answer.legal()) {
-    diff.add_notes(fmt::format("{} breaks {} {} of the request, first: {}: {}", side.file,
-                               answer.violations_size(),
-                               answer.violations_size() == 1 ? "rule" : "rules",
+    diff.add_notes(fmt::format("{} breaks {} of the request, first: {}: {}", side.file,
+                               Counted(answer.violations_size(), "rule"),
                                answer.violations(0).field(), answer.violations(0).description()));
   }
   return absl::OkStatus();
@@ -112,7 +109,7 @@ void TakeCostsOfFiles(const Side& before, const Side& after, v1::DiffAnswer& dif
   }
 }
 
-int RunDiff(const DiffOptions& options, const Console& console) {
+StatusOr<int> RunDiff(const DiffOptions& options, const Console& console) {
   std::error_code unknown;
   if (options.before_file == options.after_file ||
       std::filesystem::equivalent(options.before_file, options.after_file, unknown)) {
@@ -124,25 +121,24 @@ int RunDiff(const DiffOptions& options, const Console& console) {
                      : ReadRequestFile(options.request_file);
   auto before = ReadSide(options.before_file, request, ReadPlanFile(options.after_file));
   auto after = ReadSide(options.after_file, request, ReadPlanFile(options.before_file));
-  if (!before.ok() || !after.ok() || !request.ok()) {
-    return ReportFailures(console, {before.status(), after.status(), request.status()});
+  if (ReportFailures(console, {before.status(), after.status(), request.status()})) {
+    return kExitFailure;
   }
-  auto diff = DiffPlans(before->plan, after->plan, TablesOfRequest(*request));
-  if (!diff.ok()) return ReportFailure(console, diff.status());
-  diff->mutable_before()->set_file(options.before_file);
-  diff->mutable_after()->set_file(options.after_file);
-  diff->set_weights_are_known(!options.request_file.empty());
+  NS_ASSIGN_OR_RETURN(v1::DiffAnswer diff,
+                      DiffPlans(before->plan, after->plan, TablesOfRequest(*request)));
+  diff.mutable_before()->set_file(options.before_file);
+  diff.mutable_after()->set_file(options.after_file);
+  diff.set_weights_are_known(!options.request_file.empty());
   if (options.request_file.empty()) {
-    TakeCostsOfFiles(*before, *after, *diff);
+    TakeCostsOfFiles(*before, *after, diff);
   } else {
     OverrideModel(options.model, *request);
     const PlannerClient planner = options.planner.Client(console.err);
-    Status status = PriceSide(planner, *before, *request, false, *diff);
-    if (status.ok()) status = PriceSide(planner, *after, *request, true, *diff);
-    if (!status.ok()) return ReportFailure(console, status);
+    NS_RETURN_IF_ERROR(PriceSide(planner, *before, *request, false, diff));
+    NS_RETURN_IF_ERROR(PriceSide(planner, *after, *request, true, diff));
   }
-  if (options.output.json()) LeaveOutKernels(*diff);
-  return WriteAnswer(console, options.output, *diff, DiffAsText);
+  if (options.output.json()) LeaveOutKernels(diff);
+  return WriteAnswer(console, options.output, diff, DiffAsText);
 }
 
 }  // namespace
@@ -162,7 +158,7 @@ void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddPlannerOptions(*command, options->planner);
   AddModelOption(*command, options->model, "Cost model; default: the request's")->needs(request);
   AddFormatOption(*command, options->output);
-  command->callback([options, &console, exit_code] { *exit_code = RunDiff(*options, console); });
+  WhenChosen(*command, options, RunDiff, console, exit_code);
 }
 
 }  // namespace neuroshard

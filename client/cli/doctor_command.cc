@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -20,6 +19,7 @@
 #include "client/stub/worker_client.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
+#include "common/base/text_lines.h"
 #include "common/base/violations.h"
 #include "common/cli/exit_code.h"
 #include "common/observe/listen_address.h"
@@ -118,9 +118,8 @@ void CheckEnd(std::int64_t ends_unix_s, Findings& findings) {
 // That of a server which answered, of each in a list.
 void CheckCertificates(const std::string& addresses, const CallPolicy& policy, Findings& findings) {
   if (!policy.tls.has_value()) return;
-  std::stringstream list(addresses);
-  for (std::string one; std::getline(list, one, ',');) {
-    const ShownCertificate shown = CertificateOf(one, *policy.tls);
+  for (const std::string_view one : SplitText(addresses, ',')) {
+    const ShownCertificate shown = CertificateOf(std::string(one), *policy.tls);
     if (shown.ends_unix_s != 0) CheckEnd(shown.ends_unix_s, findings);
   }
 }
@@ -213,25 +212,25 @@ void CheckWorker(const std::string& address, const CallPolicy& policy,
         Remedy(worker.status(), reason, "start one there (neuroshard-worker --listen HOST:PORT)"));
     return;
   }
-  CheckVersion(worker->version, worker->git_commit, findings);
-  CheckClock(worker->now_unix_ms, asked_ms, answered_ms, findings);
+  CheckVersion(worker->version(), worker->git_commit(), findings);
+  CheckClock(worker->now_unix_ms(), asked_ms, answered_ms, findings);
   CheckCertificates(address, policy, findings);
   if (policy.tls) {
     CheckRole(WorkerClient(address, policy).CloseCommGroup({"doctor", "", {}}), "measure",
               findings);
   }
-  for (const WorkerDeviceDescription& device : worker->devices) {
-    kernels.insert(device.backend);
-    collectives.insert(device.collective_backend);
-    if (device.running_job.empty()) continue;
-    findings.Add(kNote, fmt::format("device {} is held: {}", device.index, device.running_job),
+  for (const v1::WorkerDevice& device : worker->devices()) {
+    kernels.insert(device.backend());
+    collectives.insert(device.collective_backend());
+    if (device.running_job().empty()) continue;
+    findings.Add(kNote, fmt::format("device {} is held: {}", device.index(), device.running_job()),
                  "a sweep waits for it; wait, or stop what holds it");
   }
-  if (worker->devices.empty()) {
+  if (worker->devices().empty()) {
     findings.Add(kFailure, "has no devices", "see its log");
   } else {
-    findings.Add(kOk, fmt::format("answers; {} devices ({}, {})", worker->devices.size(),
-                                  worker->devices.front().name, worker->devices.front().backend));
+    findings.Add(kOk, fmt::format("answers; {} devices ({}, {})", worker->devices_size(),
+                                  worker->devices(0).name(), worker->devices(0).backend()));
   }
 }
 
@@ -342,7 +341,7 @@ std::string AsTable(const v1::DoctorAnswer& answer, const TextStyle& style) {
       .ToString(answer.checks(), style);
 }
 
-int RunDoctor(const DoctorOptions& options, const Console& console) {
+StatusOr<int> RunDoctor(const DoctorOptions& options, const Console& console) {
   CallPolicy policy = options.planner.policy(console.err);
   policy.max_attempts = 1;  // a server that is hard to reach is what a person wants to hear of
   v1::DoctorAnswer answer;
@@ -372,7 +371,7 @@ void AddDoctorCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->envname("NEUROSHARD_STORE");
   AddFormatOption(*command, options->output);
   AddWideOption(*command, options->output);
-  command->callback([options, &console, exit_code] { *exit_code = RunDoctor(*options, console); });
+  WhenChosen(*command, options, RunDoctor, console, exit_code);
 }
 
 }  // namespace neuroshard

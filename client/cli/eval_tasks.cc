@@ -15,6 +15,7 @@
 #include "client/cli/commands.h"
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
+#include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/codec/request_codec.h"
 #include "common/codec/table_csv.h"
@@ -199,17 +200,13 @@ StatusOr<v1::TasksAnswer> SolveAll(const EvalTasksOptions& options,
   return answer;
 }
 
-int RunEvalTasks(const EvalTasksOptions& options, const Console& console) {
+StatusOr<int> RunEvalTasks(const EvalTasksOptions& options, const Console& console) {
   const auto tables = ReadTableCsv(options.tables_file);
   const auto tasks = ReadTaskFile(options.tasks_file);
-  if (!tables.ok() || !tasks.ok()) {
-    return ReportFailures(console, {tables.status(), tasks.status()});
-  }
-  auto tables_of_tasks = TablesOfTasks(options, *tables, *tasks);
-  if (!tables_of_tasks.ok()) return ReportFailure(console, tables_of_tasks.status());
-  const auto answer = SolveAll(options, *std::move(tables_of_tasks), console);
-  if (!answer.ok()) return ReportFailure(console, answer.status());
-  return WriteAnswer(console, options.output, *answer,
+  if (ReportFailures(console, {tables.status(), tasks.status()})) return kExitFailure;
+  NS_ASSIGN_OR_RETURN(auto tables_of_tasks, TablesOfTasks(options, *tables, *tasks));
+  NS_ASSIGN_OR_RETURN(const auto answer, SolveAll(options, std::move(tables_of_tasks), console));
+  return WriteAnswer(console, options.output, answer,
                      [&](const v1::TasksAnswer& of, const TextStyle& style) {
                        for (const v1::TasksOfStrategy& result : of.results()) {
                          for (const v1::TaskAnswer& task : result.tasks()) {
@@ -257,8 +254,7 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
   AddPlannerOptions(*command, options->planner);
   AddFormatOption(*command, options->output);
   AddWideOption(*command, options->output);
-  command->callback(
-      [options, &console, exit_code] { *exit_code = RunEvalTasks(*options, console); });
+  WhenChosen(*command, options, RunEvalTasks, console, exit_code);
 }
 
 }  // namespace neuroshard

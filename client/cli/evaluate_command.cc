@@ -20,23 +20,20 @@ struct EvaluateOptions {
   OutputOptions output;
 };
 
-int RunEvaluate(const EvaluateOptions& options, const Console& console) {
+StatusOr<int> RunEvaluate(const EvaluateOptions& options, const Console& console) {
   auto request = ReadRequestFile(options.request_file);
   auto plan = ReadPlanFile(options.plan_file, request);
-  if (!request.ok() || !plan.ok()) {
-    return ReportFailures(console, {request.status(), plan.status()});
-  }
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = *std::move(request);
-  *question.mutable_plan() = std::move(plan->plan);
-  OverrideModel(options.model, *question.mutable_request());
-  const auto response = options.planner.Client(console.err).EvaluatePlan(question);
-  if (!response.ok()) return ReportFailure(console, response.status());
-  const int written = WriteAnswer(
-      console, options.output, *response, [&](const auto& answer, const TextStyle& style) {
-        return EvaluationAsTable(answer, question.plan().tables_size(), style);
-      });
-  return response->legal() ? written : kExitFailure;
+  if (ReportFailures(console, {request.status(), plan.status()})) return kExitFailure;
+  OverrideModel(options.model, *request);
+  const int num_tables = plan->plan.tables_size();
+  NS_ASSIGN_OR_RETURN(
+      const auto response,
+      options.planner.Client(console.err).EvaluatePlan(*std::move(request), std::move(plan->plan)));
+  const int written = WriteAnswer(console, options.output, response,
+                                  [&](const auto& answer, const TextStyle& style) {
+                                    return EvaluationAsTable(answer, num_tables, style);
+                                  });
+  return response.legal() ? written : kExitFailure;
 }
 
 }  // namespace
@@ -56,8 +53,7 @@ void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddFormatOption(*command, options->output,
                   "Form of the answer; json is the EvaluatePlanResponse");
   AddWideOption(*command, options->output);
-  command->callback(
-      [options, &console, exit_code] { *exit_code = RunEvaluate(*options, console); });
+  WhenChosen(*command, options, RunEvaluate, console, exit_code);
 }
 
 }  // namespace neuroshard

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/command_options.h"
 #include "client/cli/commands.h"
 #include "common/base/in_file.h"
 #include "common/base/violations.h"
@@ -33,20 +34,17 @@ struct InitOptions {
   std::string out_file;
 };
 
-int RunInit(const InitOptions& options, const Console& console) {
+StatusOr<int> RunInit(const InitOptions& options, const Console& console) {
   // What somebody has edited is not written over.
   if (!options.out_file.empty() && options.out_file != "-" &&
       std::filesystem::exists(options.out_file)) {
-    return ReportFailure(console, FailedPrecondition("{} exists already", options.out_file));
+    return FailedPrecondition("{} exists already", options.out_file);
   }
   RequestTemplate request = options.request;
   if (!options.tables_file.empty()) {
-    const auto text = ReadTextFile(options.tables_file);
-    if (!text.ok()) return ReportFailure(console, text.status());
-    auto tables = TablesAsYaml(*text, options.request.embedding_dim);
-    if (!tables.ok()) {
-      return ReportFailure(console, InFile(options.tables_file, tables.status()));
-    }
+    NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.tables_file));
+    auto tables = TablesAsYaml(text, options.request.embedding_dim);
+    if (!tables.ok()) return InFile(options.tables_file, tables.status());
     request.tables = *std::move(tables);
   }
   return WriteResult(console, options.out_file, RequestAsYaml(request));
@@ -84,7 +82,7 @@ void AddInitCommand(CLI::App& app, const Console& console, int* exit_code) {
                               "Memory of a device; default: the named device's, else 80GiB"),
           std::int64_t{1}, std::int64_t{1} << 50);
   command->add_option("--out", options->out_file, "Write to this new file instead of stdout");
-  command->callback([options, &console, exit_code] { *exit_code = RunInit(*options, console); });
+  WhenChosen(*command, options, RunInit, console, exit_code);
 }
 
 namespace {
@@ -179,11 +177,8 @@ StatusOr<std::string> TablesAsYaml(std::string_view text, std::int64_t embedding
     NS_ASSIGN_OR_RETURN(TextValue yaml, ParseYamlDocument(text));
     document = std::move(yaml);
   }
-  const TextValue* list = &*document;
-  const auto tables = std::find(list->keys.begin(), list->keys.end(), "tables");
-  if (tables != list->keys.end()) {
-    list = &list->items[static_cast<std::size_t>(tables - list->keys.begin())];
-  }
+  const TextValue* list = document->Find("tables");
+  if (list == nullptr) list = &*document;
   if (list->kind != TextValue::Kind::kSequence || list->items.empty()) {
     return InvalidArgument("must be a CSV that begins with \"index,\", or a list of tables, got {}",
                            Shown(*list));

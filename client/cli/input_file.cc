@@ -41,38 +41,29 @@ bool Obscures(std::string_view unread, std::string_view field) {
   return !ListOf(unread).empty() && ListOf(unread) == ListOf(field);
 }
 
-const TextValue* Find(const TextValue& mapping, std::string_view key) {
-  const auto found = std::find(mapping.keys.begin(), mapping.keys.end(), key);
-  return found == mapping.keys.end()
-             ? nullptr
-             : &mapping.items[static_cast<std::size_t>(found - mapping.keys.begin())];
-}
-
-bool Has(const TextValue& mapping, std::string_view key) { return Find(mapping, key) != nullptr; }
-
 // What a document is, in words; empty: not known. By keys that only this kind has.
 std::string Describe(const TextValue& document, DocumentKind wanted) {
-  if (const TextValue* format = Find(document, "format")) {
+  const auto has = [&document](std::string_view key) { return document.Find(key) != nullptr; };
+  if (const TextValue* format = document.Find("format")) {
     if (format->text.starts_with("neuroshard-cost-model/")) return "a cost model's model.yaml";
     if (format->text.starts_with("neuroshard-")) {
       return fmt::format("a plan in the form {}, which only its own readers take",
                          Quoted(format->text));
     }
   }
-  if (Has(document, "plan") || Has(document, "world_size"))
-    return wanted == DocumentKind::kPlan ? "" : "a plan";
-  if (Has(document, "legal")) return "an answer of `neuroshard evaluate`";
-  if (Has(document, "embedding_cost") && Has(document, "ranks")) {
+  if (has("plan") || has("world_size")) return wanted == DocumentKind::kPlan ? "" : "a plan";
+  if (has("legal")) return "an answer of `neuroshard evaluate`";
+  if (has("embedding_cost") && has("ranks")) {
     return "an answer of `neuroshard validate`";
   }
-  if (Has(document, "kind") && Has(document, "num_samples")) return "a sweep's configuration";
-  if (Has(document, "listen") || Has(document, "metrics_listen")) return "a server's configuration";
-  if (Has(document, "topologies")) {
+  if (has("kind") && has("num_samples")) return "a sweep's configuration";
+  if (has("listen") || has("metrics_listen")) return "a server's configuration";
+  if (has("topologies")) {
     return wanted == DocumentKind::kWhatIf ? ""
                                            : "a list of topologies for `neuroshard plan --what-if`";
   }
-  if (Has(document, "sets")) return "a question of `neuroshard predict compute`";
-  if (Has(document, "topology") || Has(document, "global_batch_size")) {
+  if (has("sets")) return "a question of `neuroshard predict compute`";
+  if (has("topology") || has("global_batch_size")) {
     return wanted == DocumentKind::kRequest ? "" : "a request";
   }
   return "";
@@ -126,8 +117,7 @@ void SetOneDevice(v1::ShardPlanRequest& request) {
 bool HasSets(const std::string& text, TextFormat format) {
   const auto document =
       format == TextFormat::kJson ? ParseJsonDocument(text) : ParseYamlDocument(text);
-  return document.ok() &&
-         std::find(document->keys.begin(), document->keys.end(), "sets") != document->keys.end();
+  return document.ok() && document->Find("sets") != nullptr;
 }
 
 }  // namespace

@@ -133,33 +133,30 @@ std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextSty
   return table.ToString(style);
 }
 
-int RunList(const ModelsOptions& options, const Console& console) {
-  const auto response = options.planner.Client(console.err).ListCostModels();
-  if (!response.ok()) return ReportFailure(console, response.status());
-  return WriteAnswer(console, options.output, *response, ModelsAsTable);
+StatusOr<int> RunList(const ModelsOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto response, options.planner.Client(console.err).ListCostModels());
+  return WriteAnswer(console, options.output, response, ModelsAsTable);
 }
 
-int RunShow(const ModelsOptions& options, const Console& console) {
+StatusOr<int> RunShow(const ModelsOptions& options, const Console& console) {
   v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.name));
   if (options.version != 0) model.set_version(options.version);
-  const auto response = options.planner.Client(console.err).GetCostModel(model);
-  if (!response.ok()) return ReportFailure(console, response.status());
-  return WriteAnswer(console, options.output, *response, ModelAsTable);
+  NS_ASSIGN_OR_RETURN(const auto response, options.planner.Client(console.err).GetCostModel(model));
+  return WriteAnswer(console, options.output, response, ModelAsTable);
 }
 
-int RunServe(const ModelsOptions& options, const Console& console) {
+StatusOr<int> RunServe(const ModelsOptions& options, const Console& console) {
   const v1::CostModelRef model = EncodeModelReference(*ParseModelReference(options.name));
   v1::ServeModelRequest request;
   request.set_name(model.name());
   request.set_version(model.version());
   if (options.share) request.set_share(*options.share);
   request.set_force(options.force);
-  const auto response = options.planner.Client(console.err).ServeModel(request);
-  if (!response.ok()) return ReportFailure(console, response.status());
-  for (const std::string& reason : response->overruled()) {
+  NS_ASSIGN_OR_RETURN(const auto response, options.planner.Client(console.err).ServeModel(request));
+  for (const std::string& reason : response.overruled()) {
     console.err << fmt::format("warning: overruled: {}\n", reason);
   }
-  return WriteAnswer(console, options.output, *response, [&](const auto& answer, const TextStyle&) {
+  return WriteAnswer(console, options.output, response, [&](const auto& answer, const TextStyle&) {
     return fmt::format("{}: {}\n", model.name(), answer.channel());
   });
 }
@@ -184,7 +181,7 @@ void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
   models->require_subcommand(1);
   CLI::App* list = models->add_subcommand("list", "All of them, and those that were refused");
   AddCommonOptions(*list, *options);
-  list->callback([options, &console, exit_code] { *exit_code = RunList(*options, console); });
+  WhenChosen(*list, options, RunList, console, exit_code);
   CLI::App* show = models->add_subcommand("show", "One of them, with its metrics and provenance");
   show->add_option("NAME[/VERSION]", options->name,
                    "The model; without a version the one that serves")
@@ -193,7 +190,7 @@ void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
   // The version's old spelling.
   InRange(show->add_option("--version", options->version), 1, 1'000'000'000)->group("");
   AddCommonOptions(*show, *options);
-  show->callback([options, &console, exit_code] { *exit_code = RunShow(*options, console); });
+  WhenChosen(*show, options, RunShow, console, exit_code);
   CLI::App* serve = models->add_subcommand(
       "serve", "Say which version serves requests that name none, on all planners of the root");
   serve->add_option("NAME/VERSION", options->name, "The version that is to serve")
@@ -206,7 +203,7 @@ void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code) {
   serve->add_flag("--force", options->force, "In spite of reasons against the version");
   AddPlannerOptions(*serve, options->planner);
   AddFormatOption(*serve, options->output);
-  serve->callback([options, &console, exit_code] { *exit_code = RunServe(*options, console); });
+  WhenChosen(*serve, options, RunServe, console, exit_code);
 }
 
 }  // namespace neuroshard

@@ -14,7 +14,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kMaxTopologies = 32;  // each plan is priced on each
+constexpr int kMaxTopologiesOfOne = 32;  // each plan is priced on each
 constexpr double kNotLegal = std::numeric_limits<double>::infinity();
 
 // What a plan costs on a topology, or why it has no price there.
@@ -25,10 +25,7 @@ struct Priced {
 
 Priced PriceOn(const PlannerClient& planner, const PlannedTopology& topology,
                const v1::Plan& plan) {
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = topology.request;
-  *question.mutable_plan() = plan;
-  const auto answer = planner.EvaluatePlan(question);
+  const auto answer = planner.EvaluatePlan(topology.request, plan);
   if (!answer.ok()) return {kNotLegal, answer.status()};
   if (!answer->legal() || !answer->has_cost()) return {};
   return {answer->cost().embedding_cost_ms(), {}};
@@ -38,9 +35,9 @@ Priced PriceOn(const PlannerClient& planner, const PlannedTopology& topology,
 
 void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations) {
   if (!what_if.one_plan()) return;
-  if (what_if.topologies_size() > kMaxTopologies) {
+  if (what_if.topologies_size() > kMaxTopologiesOfOne) {
     violations.Add("topologies", fmt::format("must have at most {} entries with one_plan, got {}",
-                                             kMaxTopologies, what_if.topologies_size()));
+                                             kMaxTopologiesOfOne, what_if.topologies_size()));
   }
   for (int i = 0; i < what_if.topologies_size(); ++i) {
     const v1::WhatIfTopology& topology = what_if.topologies(i);

@@ -142,14 +142,12 @@ StatusOr<std::string> Format(const PlanOptions& options, const v1::ShardPlanRequ
 }
 
 // Exit code 1 when no topology has a plan.
-int RunWhatIf(const PlanOptions& options, const v1::ShardPlanRequest& request,
-              const v1::WhatIf& what_if, const Console& console) {
+StatusOr<int> RunWhatIf(const PlanOptions& options, const v1::ShardPlanRequest& request,
+                        const v1::WhatIf& what_if, const Console& console) {
   const PlannerClient planner = options.planner.Client(console.err);
-  const auto answer = AskWhatIf(planner, request, what_if);
-  if (!answer.ok()) return ReportFailure(console, answer.status());
-  const int written =
-      WriteAnswer(console, options.output, *answer, WhatIfAsTable, options.out_file);
-  const bool planned = std::any_of(answer->rows().begin(), answer->rows().end(),
+  NS_ASSIGN_OR_RETURN(const auto answer, AskWhatIf(planner, request, what_if));
+  const int written = WriteAnswer(console, options.output, answer, WhatIfAsTable, options.out_file);
+  const bool planned = std::any_of(answer.rows().begin(), answer.rows().end(),
                                    [](const v1::WhatIfRow& row) { return row.failure().empty(); });
   return planned ? written : kExitFailure;
 }
@@ -167,7 +165,7 @@ Status EmitMoves(const PlanOptions& options, const v1::ShardPlanRequest& request
   return absl::OkStatus();
 }
 
-int RunPlan(const PlanOptions& options, const Console& console) {
+StatusOr<int> RunPlan(const PlanOptions& options, const Console& console) {
   const bool several = !options.what_if_file.empty();
   if (several && options.output.format != "table" && !options.output.json()) {
     console.err << "--what-if writes table or json, not " << options.output.format << '\n';
@@ -182,39 +180,29 @@ int RunPlan(const PlanOptions& options, const Console& console) {
                                                 : ReadPlanFile(options.previous_file, request);
   const auto what_if =
       several ? ReadWhatIfFile(options.what_if_file) : StatusOr<v1::WhatIf>(v1::WhatIf());
-  const Status writable = CheckResultWritable(options.out_file);
-  const Status moves_writable = CheckResultWritable(options.moves_file);
-  if (!request.ok() || !previous.ok() || !what_if.ok() || !writable.ok() || !moves_writable.ok()) {
-    return ReportFailures(
-        console, {request.status(), previous.status(), what_if.status(), writable, moves_writable});
+  if (ReportFailures(console, {request.status(), previous.status(), what_if.status(),
+                               CheckResultWritable(options.out_file),
+                               CheckResultWritable(options.moves_file)})) {
+    return kExitFailure;
   }
-  if (const Status status = Override(options, std::move(previous->plan), *request); !status.ok())
-    return ReportFailure(console, status);
+  NS_RETURN_IF_ERROR(Override(options, std::move(previous->plan), *request));
   if (!options.moves_file.empty() && !request->has_migration()) {
-    return ReportFailure(console,
-                         InvalidArgument("--emit-moves needs a plan to move from: --previous, or a "
-                                         "migration in {}",
-                                         options.request_file));
+    return InvalidArgument(
+        "--emit-moves needs a plan to move from: --previous, or a migration in {}",
+        options.request_file);
   }
   if (several) return RunWhatIf(options, *request, *what_if, console);
-  auto response = AskForPlan(options, *request, console);
-  if (!response.ok()) return ReportFailure(console, response.status());
+  NS_ASSIGN_OR_RETURN(v1::ShardPlanResponse response, AskForPlan(options, *request, console));
   const PlannerClient planner = options.planner.Client(console.err);
-  if (const Status status = ComparePlans(planner, *request, options.compared, *response);
-      !status.ok()) {
-    return ReportFailure(console, status);
-  }
-  if (const Status status = EmitMoves(options, *request, *response, console); !status.ok()) {
-    return ReportFailure(console, status);
-  }
-  const auto text = Format(options, *request, *response, console);
-  if (!text.ok()) return ReportFailure(console, text.status());
+  NS_RETURN_IF_ERROR(ComparePlans(planner, *request, options.compared, response));
+  NS_RETURN_IF_ERROR(EmitMoves(options, *request, response, console));
+  NS_ASSIGN_OR_RETURN(const std::string text, Format(options, *request, response, console));
   if (options.output.format != "table") {
-    console.err << BasisLine(response->price_basis(), response->cost().measured_with());
-    if (!options.output.json()) console.err << ComparisonText(*response);
-    console.err << WarningLines(response->warnings(), kUnwrapped);
+    console.err << BasisLine(response.price_basis(), response.cost().measured_with());
+    if (!options.output.json()) console.err << ComparisonText(response);
+    console.err << WarningLines(response.warnings(), kUnwrapped);
   }
-  return WriteResult(console, options.out_file, *text);
+  return WriteResult(console, options.out_file, text);
 }
 
 }  // namespace
@@ -309,7 +297,7 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddCompareOption(*command, options->compared)->excludes(what_if);
   command->add_flag("--stream", options->stream, "Show the progress of the search on stderr")
       ->excludes(what_if);
-  command->callback([options, &console, exit_code] { *exit_code = RunPlan(*options, console); });
+  WhenChosen(*command, options, RunPlan, console, exit_code);
 }
 
 }  // namespace neuroshard

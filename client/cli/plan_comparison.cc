@@ -38,11 +38,10 @@ bool AsksForMeanOfMax(const v1::ShardPlanRequest& request) {
 // The plan of `asked` held against the request that it was made without the constraints of.
 Status Judge(const PlannerClient& planner, const v1::ShardPlanRequest& request, v1::Plan plan,
              v1::ComparedPlan& compared) {
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = request;
-  question.mutable_request()->mutable_search()->clear_explain();
-  *question.mutable_plan() = std::move(plan);
-  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse judged, planner.EvaluatePlan(question));
+  v1::ShardPlanRequest asked = request;
+  asked.mutable_search()->clear_explain();
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse judged,
+                      planner.EvaluatePlan(std::move(asked), std::move(plan)));
   compared.set_embedding_cost_ms(judged.cost().embedding_cost_ms());
   if (AsksForMeanOfMax(request) && judged.cost().has_mean_of_max_ms()) {
     compared.set_mean_of_max_ms(judged.cost().mean_of_max_ms());
@@ -103,9 +102,8 @@ std::string NoteOf(const v1::ComparedPlan& compared, const v1::PlanCost& own) {
     const v1::PlanViolation& violation = compared.violations(i);
     named.push_back(fmt::format("{}: {}", violation.field(), violation.description()));
   }
-  return fmt::format("breaks {} {}: {}{}", compared.violations_size(),
-                     compared.violations_size() == 1 ? "rule" : "rules", fmt::join(named, "; "),
-                     compared.violations_size() > kNamed ? "; ..." : "");
+  return fmt::format("breaks {}: {}{}", Counted(compared.violations_size(), "rule"),
+                     fmt::join(named, "; "), compared.violations_size() > kNamed ? "; ..." : "");
 }
 
 }  // namespace
@@ -153,14 +151,11 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
   TableOf<Compared> table;
   table.Left("compared", &Compared::strategy)
       .Right("cost_ms", known([](const Compared& of) { return Cell(of.embedding_cost_ms()); }))
-      .Right("mean_of_max_ms", known([](const Compared& of) {
-               return of.has_mean_of_max_ms() ? Cell(of.mean_of_max_ms()) : "-";
-             }),
+      .Right("mean_of_max_ms",
+             known(IfGiven(&Compared::has_mean_of_max_ms, &Compared::mean_of_max_ms)),
              std::any_of(response.comparison().begin(), response.comparison().end(),
                          [](const Compared& of) { return of.has_mean_of_max_ms(); }))
-      .Right("ratio", known([](const Compared& of) {
-               return of.has_cost_ratio() ? Cell(of.cost_ratio()) : "-";
-             }))
+      .Right("ratio", known(IfGiven(&Compared::has_cost_ratio, &Compared::cost_ratio)))
       .Right("search_ms",
              known([](const Compared& of) { return fmt::format("{:.1f}", of.search_ms()); }))
       .Left("legal",

@@ -131,10 +131,7 @@ std::string CostTableText(const v1::DiffAnswer& diff) {
       });
   return TableOf<v1::DiffRank>()
       .Right("rank", &v1::DiffRank::rank)
-      .Right("input_dist", Stages([](const S& of) {
-               return of.has_input_dist_ms() ? Cell(of.input_dist_ms()) : "-";
-             }),
-             input_dist)
+      .Right("input_dist", Stages(IfGiven(&S::has_input_dist_ms, &S::input_dist_ms)), input_dist)
       .Right("compute_ms", ms(&S::compute_ms))
       .Right("forward_comm", ms(&S::forward_comm_ms))
       .Right("backward_comm", ms(&S::backward_comm_ms))

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "client/cli/text_table.h"
 #include "common/base/bytes.h"
 #include "common/codec/message_fields.h"
 #include "common/domain/held_shards.h"
@@ -63,8 +64,8 @@ std::string TorchRecFault(const PlanRequest& request, const Table& table, const 
   const int ranks = request.topology.num_ranks();
   const int ranks_before = request.migration->previous.world_size;
   if (ranks_before > 0 && ranks_before != ranks) {
-    return fmt::format("a running job keeps its {} rank{}, and there are {} now", ranks_before,
-                       ranks_before == 1 ? "" : "s", ranks);
+    return fmt::format("a running job keeps its {}, and there are {} now",
+                       Counted(ranks_before, "rank"), ranks);
   }
   if (table.kind == TableKind::kEmbedding) return "unpooled tables are not moved";
   for (const TablePlan* plan : {&before, &after}) {
@@ -256,10 +257,9 @@ std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves) {
                                 FormatBytes(bytes)));
   }
   std::string text = fmt::format(
-      "moves: {} in {} table{} and {} step{}\n",
+      "moves: {} in {} and {}\n",
       links.empty() ? "nothing between ranks" : fmt::format("{}", fmt::join(links, ", ")),
-      moves.tables.size(), moves.tables.size() == 1 ? "" : "s", resharding.steps.size(),
-      resharding.steps.size() == 1 ? "" : "s");
+      Counted(moves.tables.size(), "table"), Counted(resharding.steps.size(), "step"));
   const TableNames names(request.tables);
   const auto alive = std::count_if(moves.tables.begin(), moves.tables.end(),
                                    [](const TableMove& t) { return t.torchrec_fault.empty(); });

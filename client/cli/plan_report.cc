@@ -134,13 +134,12 @@ std::string ShardingLine(const v1::Plan& plan) {
 // "host 0: 1.5 GiB of 4 GiB host memory\n" for every host whose memory holds tables, and so for SSDs.
 std::string HostMemoryLines(const v1::PlanCost& cost) {
   std::string lines;
-  for (const v1::HostMemoryUse& host : cost.host_memory()) {
-    lines += fmt::format("host {}: {} of {} host memory\n", host.host(),
-                         FormatBytes(host.total_bytes()), FormatBytes(host.capacity_bytes()));
-  }
-  for (const v1::HostMemoryUse& host : cost.ssd()) {
-    lines += fmt::format("host {}: {} of {} SSD\n", host.host(), FormatBytes(host.total_bytes()),
-                         FormatBytes(host.capacity_bytes()));
+  for (const auto& [uses, memory] :
+       {std::pair{&cost.host_memory(), "host memory"}, {&cost.ssd(), "SSD"}}) {
+    for (const v1::HostMemoryUse& host : *uses) {
+      lines += fmt::format("host {}: {} of {} {}\n", host.host(), FormatBytes(host.total_bytes()),
+                           FormatBytes(host.capacity_bytes()), memory);
+    }
   }
   return lines;
 }
@@ -196,9 +195,8 @@ std::string MigrationLine(const v1::MigrationReport& report) {
   std::stable_sort(
       tables.begin(), tables.end(),
       [](const v1::MovedTable* a, const v1::MovedTable* b) { return a->bytes() > b->bytes(); });
-  std::string line =
-      fmt::format("migration: {} in {} table{} move", FormatBytes(report.moved_bytes()),
-                  tables.size(), tables.size() == 1 ? "" : "s");
+  std::string line = fmt::format("migration: {} in {} move", FormatBytes(report.moved_bytes()),
+                                 Counted(tables.size(), "table"));
   for (std::size_t i = 0; i < std::min(kNamed, tables.size()); ++i) {
     line += fmt::format("{}{} {}", i == 0 ? ": " : ", ", tables[i]->table(),
                         FormatBytes(tables[i]->bytes()));
@@ -285,12 +283,8 @@ std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
   const char* const input_dist = style.wide() ? "input_dist_ms" : "ids_ms";
   TableOf<Rank> table;
   table.Right("rank", &Rank::rank)
-      .Right(
-          input_dist,
-          [](const Rank& rank) {
-            return rank.has_input_dist_ms() ? Cell(rank.input_dist_ms()) : "-";
-          },
-          any([](const Rank& rank) { return rank.has_input_dist_ms(); }))
+      .Right(input_dist, IfGiven(&Rank::has_input_dist_ms, &Rank::input_dist_ms),
+             any([](const Rank& rank) { return rank.has_input_dist_ms(); }))
       .Right("compute_ms", &Rank::compute_ms)
       .Right("forward_comm_ms", &Rank::forward_comm_ms, style.wide())
       .Right("backward_comm_ms", &Rank::backward_comm_ms, style.wide())
@@ -393,17 +387,15 @@ std::string BasisLine(const v1::PriceBasis& basis, const v1::MeasuredWith& measu
 }
 
 std::string PlanAsTable(const v1::ShardPlanResponse& response, const TextStyle& style) {
-  const auto count = [](int number, std::string_view what) {
-    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-  };
-  const std::string text = fmt::format(
-      "{}, {}, strategy {}, search {:.1f} ms{}, model {} version {}, {} on {}{}\n",
-      CostText(response.cost()), count(response.search().splits(), "column split"),
-      response.search().strategy(), response.search().search_ms(),
-      response.search().time_limit_reached() ? " (cut by its time limit)" : "",
-      response.cost_model().name(), response.cost_model().version(),
-      count(response.plan().tables_size(), "table"), count(response.plan().world_size(), "rank"),
-      BatchText(response.global_batch_size(), response.plan().world_size()));
+  const std::string text =
+      fmt::format("{}, {}, strategy {}, search {:.1f} ms{}, model {} version {}, {} on {}{}\n",
+                  CostText(response.cost()), Counted(response.search().splits(), "column split"),
+                  response.search().strategy(), response.search().search_ms(),
+                  response.search().time_limit_reached() ? " (cut by its time limit)" : "",
+                  response.cost_model().name(), response.cost_model().version(),
+                  Counted(response.plan().tables_size(), "table"),
+                  Counted(response.plan().world_size(), "rank"),
+                  BatchText(response.global_batch_size(), response.plan().world_size()));
   std::string trades;
   for (const v1::GoalTrade& trade : response.trades()) trades += TradeLine(trade);
   const int num_tables = response.plan().tables_size();
@@ -424,8 +416,7 @@ std::string EvaluationAsTable(const v1::EvaluatePlanResponse& response, int num_
   text = ReportOf(response, std::move(text), num_tables, style) +
          WarningLines(response.warnings(), style);
   if (response.legal()) return text + "legal\n";
-  text += fmt::format("illegal: breaks {} {}\n", response.violations_size(),
-                      response.violations_size() == 1 ? "rule" : "rules");
+  text += fmt::format("illegal: breaks {}\n", Counted(response.violations_size(), "rule"));
   for (const v1::PlanViolation& violation : response.violations()) {
     text += Lines(fmt::format("  {}: {}\n", violation.field(), violation.description()), style);
   }

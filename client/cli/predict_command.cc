@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -23,15 +22,6 @@
 namespace neuroshard {
 namespace {
 
-// Sets that the tables of a request become.
-enum class TableSets { kEachAlone, kTogether };
-
-// Conditions of the command line, which win over the file's.
-struct PredictionConditions {
-  std::vector<std::int64_t> batch_sizes;  // empty: the file's
-  std::optional<Optimizer> optimizer;
-};
-
 // A decoded question, and the warnings that go with it.
 struct PredictionQuestion {
   PredictionRequest request;
@@ -42,7 +32,8 @@ struct PredictOptions {
   std::string file;
   PlannerOptions planner{.timeout_s = 60};
   std::string model;
-  bool together = false;
+  bool together = false;  // the tables of a request are one set, not one each
+  // These win over the file's; empty: the file's.
   std::vector<std::int64_t> batch_sizes;
   std::string optimizer;
   OutputOptions output;
@@ -53,16 +44,15 @@ struct PredictOptions {
 StatusOr<CostModelRef> ModelOfPlans(const PredictionInput& input, const PlannerClient& planner) {
   const auto* request = std::get_if<v1::ShardPlanRequest>(&input);
   if (request == nullptr || !request->cost_model().name().empty()) return CostModelRef();
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = *request;
-  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse response, planner.EvaluatePlan(question));
+  NS_ASSIGN_OR_RETURN(const v1::EvaluatePlanResponse response,
+                      planner.EvaluatePlan(*request, v1::Plan()));
   return CostModelRef{response.cost_model().name(), response.cost_model().version()};
 }
 
-std::vector<ComputeSample> SetsOf(const PlanRequest& request, TableSets tables) {
+std::vector<ComputeSample> SetsOf(const PlanRequest& request, bool together) {
   std::vector<ComputeSample> sets;
   for (const Table& table : request.tables) {
-    if (sets.empty() || tables == TableSets::kEachAlone) {
+    if (sets.empty() || !together) {
       ComputeSample& set = sets.emplace_back();
       set.batch_size = request.global_batch_size;
       set.optimizer = request.optimizer;
@@ -73,12 +63,12 @@ std::vector<ComputeSample> SetsOf(const PlanRequest& request, TableSets tables) 
 }
 
 // The batch size is decoded with the tables, since reuse by a Zipf exponent depends on it.
-StatusOr<PredictionQuestion> AskOfTables(const v1::ShardPlanRequest& asked, TableSets tables,
-                                         const std::vector<std::int64_t>& batch_sizes) {
+StatusOr<PredictionQuestion> AskOfTables(const v1::ShardPlanRequest& asked,
+                                         const PredictOptions& options) {
   PredictionQuestion question;
   const auto add = [&](const v1::ShardPlanRequest& message) -> Status {
     NS_ASSIGN_OR_RETURN(PlanRequest request, DecodePlanRequest(message, RequestLimits()));
-    for (ComputeSample& set : SetsOf(request, tables)) {
+    for (ComputeSample& set : SetsOf(request, options.together)) {
       question.request.sets.push_back(std::move(set));
     }
     question.request.request_id = request.request_id;
@@ -95,8 +85,8 @@ StatusOr<PredictionQuestion> AskOfTables(const v1::ShardPlanRequest& asked, Tabl
     }
     return absl::OkStatus();
   };
-  if (batch_sizes.empty()) NS_RETURN_IF_ERROR(add(asked));
-  for (const std::int64_t batch_size : batch_sizes) {
+  if (options.batch_sizes.empty()) NS_RETURN_IF_ERROR(add(asked));
+  for (const std::int64_t batch_size : options.batch_sizes) {
     v1::ShardPlanRequest message = asked;
     SetGlobalBatchSize(batch_size, message);
     NS_RETURN_IF_ERROR(add(message));
@@ -123,18 +113,19 @@ StatusOr<PredictionQuestion> AskOfSets(const v1::PredictComputeRequest& message,
 // All sets at the first batch size, then all at the next. Of a request: whole tables, at its global
 // batch size and optimizer. INVALID_ARGUMENT lists every faulty field, or says that the sets of a
 // file cannot be taken together.
-StatusOr<PredictionQuestion> MakePredictionQuestion(const PredictionInput& input, TableSets tables,
-                                                    const PredictionConditions& conditions) {
+StatusOr<PredictionQuestion> MakePredictionQuestion(const PredictionInput& input,
+                                                    const PredictOptions& options) {
   StatusOr<PredictionQuestion> question;
   if (const auto* request = std::get_if<v1::ShardPlanRequest>(&input)) {
-    question = AskOfTables(*request, tables, conditions.batch_sizes);
-  } else if (tables == TableSets::kTogether) {
+    question = AskOfTables(*request, options);
+  } else if (options.together) {
     return InvalidArgument("--together is for the tables of a request; this file lists its sets");
   } else {
-    question = AskOfSets(std::get<v1::PredictComputeRequest>(input), conditions.batch_sizes);
+    question = AskOfSets(std::get<v1::PredictComputeRequest>(input), options.batch_sizes);
   }
-  if (question.ok() && conditions.optimizer) {
-    for (ComputeSample& set : question->request.sets) set.optimizer = *conditions.optimizer;
+  const auto optimizer = FromText<Optimizer>(options.optimizer);
+  if (question.ok() && optimizer) {
+    for (ComputeSample& set : question->request.sets) set.optimizer = *optimizer;
   }
   return question;
 }
@@ -176,14 +167,8 @@ std::string PredictionsAsTable(const v1::PredictionAnswer& answer, const TextSty
   table.Right("set", [&](const Set&) { return position++; })
       .Right("batch_size", &Set::batch_size)
       .Left("optimizer", &Set::optimizer)
-      .Right(
-          "forward_ms",
-          [](const Set& of) { return of.has_forward_ms() ? Cell(of.forward_ms()) : "-"; },
-          style.wide())
-      .Right(
-          "backward_ms",
-          [](const Set& of) { return of.has_backward_ms() ? Cell(of.backward_ms()) : "-"; },
-          style.wide())
+      .Right("forward_ms", IfGiven(&Set::has_forward_ms, &Set::forward_ms), style.wide())
+      .Right("backward_ms", IfGiven(&Set::has_backward_ms, &Set::backward_ms), style.wide())
       .Right("total_ms", &Set::total_ms)
       .Right(
           fmt::format("{:.0f}% within", 100 * answer.interval_coverage()),
@@ -201,11 +186,7 @@ std::string PredictionsAsTable(const v1::PredictionAnswer& answer, const TextSty
 
 StatusOr<v1::PredictionAnswer> Predict(const PredictOptions& options, const Console& console) {
   NS_ASSIGN_OR_RETURN(const PredictionInput input, ReadPredictionFile(options.file));
-  PredictionConditions conditions{options.batch_sizes, FromText<Optimizer>(options.optimizer)};
-  NS_ASSIGN_OR_RETURN(
-      PredictionQuestion question,
-      MakePredictionQuestion(input, options.together ? TableSets::kTogether : TableSets::kEachAlone,
-                             conditions));
+  NS_ASSIGN_OR_RETURN(PredictionQuestion question, MakePredictionQuestion(input, options));
   const PlannerClient planner = options.planner.Client(console.err);
   if (!options.model.empty()) {
     question.request.cost_model = *ParseModelReference(options.model);
@@ -224,10 +205,9 @@ StatusOr<v1::PredictionAnswer> Predict(const PredictOptions& options, const Cons
   return AnswerOf(question.request, response);
 }
 
-int RunPredict(const PredictOptions& options, const Console& console) {
-  const auto answer = Predict(options, console);
-  if (!answer.ok()) return ReportFailure(console, answer.status());
-  return WriteAnswer(console, options.output, *answer, PredictionsAsTable);
+StatusOr<int> RunPredict(const PredictOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto answer, Predict(options, console));
+  return WriteAnswer(console, options.output, answer, PredictionsAsTable);
 }
 
 }  // namespace
@@ -257,7 +237,7 @@ void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code) {
   AddFormatOption(*command, options->output,
                   "Form of the answer; json is the PredictComputeResponse and the sets");
   AddWideOption(*command, options->output);
-  command->callback([options, &console, exit_code] { *exit_code = RunPredict(*options, console); });
+  WhenChosen(*command, options, RunPredict, console, exit_code);
 }
 
 }  // namespace neuroshard

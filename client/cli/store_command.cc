@@ -1,9 +1,8 @@
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,10 +45,7 @@ struct StoreOptions {
 };
 
 std::string DayOf(std::int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm day{};
-  gmtime_r(&seconds, &day);
-  return fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
+  return fmt::format("{:%F}", fmt::gmtime(unix_ms / 1000));
 }
 
 // The cadence of an environment's collectives, where it has any. Records that were made while there
@@ -94,7 +90,7 @@ v1::StoreAnswer AnswerOf(const std::string& store, const StoreContent& content) 
   for (const SweepStatistics& of : content.sweeps) {
     v1::StoreSweep& sweep = *answer.add_sweeps();
     PutFields(of, sweep);
-    sweep.set_kind(of.kind == SweepKind::kCompute ? "compute" : "comm");
+    sweep.set_kind(std::string(ToText(of.kind)));
     sweep.set_pending(of.pending());
   }
   for (const EnvironmentUse& use : content.environments) {
@@ -140,14 +136,12 @@ std::string ContentAsText(const v1::StoreAnswer& answer, const StoreContent& con
   return text;
 }
 
-int RunInfo(const StoreOptions& options, const Console& console) {
-  const auto store = ProfileStore::Open(options.store, StoreMode::kReadOnly);
-  if (!store.ok()) return ReportFailure(console, store.status());
-  const auto content = DescribeStore(**store);
-  if (!content.ok()) return ReportFailure(console, content.status());
-  return WriteAnswer(console, options.output, AnswerOf(options.store, *content),
+StatusOr<int> RunInfo(const StoreOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(options.store, StoreMode::kReadOnly));
+  NS_ASSIGN_OR_RETURN(const StoreContent content, DescribeStore(*store));
+  return WriteAnswer(console, options.output, AnswerOf(options.store, content),
                      [&](const v1::StoreAnswer& answer, const TextStyle& style) {
-                       return ContentAsText(answer, *content, style);
+                       return ContentAsText(answer, content, style);
                      });
 }
 
@@ -170,14 +164,12 @@ auto WithProgress(const ProfileStore& store, const char* label, const Console& c
   return result;
 }
 
-int RunCopy(const StoreOptions& options, const Console& console) {
-  const auto from = ProfileStore::Open(options.store, StoreMode::kReadOnly);
-  if (!from.ok()) return ReportFailure(console, from.status());
-  const auto to = ProfileStore::Open(options.other, StoreMode::kReadWrite);
-  if (!to.ok()) return ReportFailure(console, to.status());
+StatusOr<int> RunCopy(const StoreOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto from, ProfileStore::Open(options.store, StoreMode::kReadOnly));
+  NS_ASSIGN_OR_RETURN(const auto to, ProfileStore::Open(options.other, StoreMode::kReadWrite));
   const auto report = WithProgress(
-      **from, "copy", console,
-      [&](const std::function<void()>& on_record) { return CopyStore(**from, **to, on_record); });
+      *from, "copy", console,
+      [&](const std::function<void()>& on_record) { return CopyStore(*from, *to, on_record); });
   if (!report.ok()) {
     ReportFailure(console, report.status());
     console.err << "what was copied is in " << options.other
@@ -192,78 +184,65 @@ int RunCopy(const StoreOptions& options, const Console& console) {
   });
 }
 
-int RunBackup(const StoreOptions& options, const Console& console) {
-  const auto from = ProfileStore::Open(options.store, StoreMode::kReadOnly);
-  if (!from.ok()) return ReportFailure(console, from.status());
-  Status made;
-  if (ProfileStore::IsRemote(options.store)) {
-    made = WithProgress(**from, "backup", console, [&](const std::function<void()>& on_record) {
-      return BackUpStore(**from, options.other, on_record);
-    });
-  } else {
-    made = BackUpStore(**from, options.other, [] {});  // the database copies its pages at once
-  }
-  if (!made.ok()) return ReportFailure(console, made);
+StatusOr<int> RunBackup(const StoreOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto from, ProfileStore::Open(options.store, StoreMode::kReadOnly));
+  const auto back_up = [&](const std::function<void()>& on_record) {
+    return BackUpStore(*from, options.other, on_record);
+  };
+  // A file's database copies its pages at once.
+  NS_RETURN_IF_ERROR(ProfileStore::IsRemote(options.store)
+                         ? WithProgress(*from, "backup", console, back_up)
+                         : back_up([] {}));
   console.err << "written to " << options.other << '\n';
   return kExitSuccess;
 }
 
-int RunVerify(const StoreOptions& options, const Console& console) {
-  const auto store = ProfileStore::Open(options.store, StoreMode::kReadOnly);
-  if (!store.ok()) return ReportFailure(console, store.status());
-  const auto faults = FindStoreFaults(**store);
-  if (!faults.ok()) return ReportFailure(console, faults.status());
+StatusOr<int> RunVerify(const StoreOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(options.store, StoreMode::kReadOnly));
+  NS_ASSIGN_OR_RETURN(const auto faults, FindStoreFaults(*store));
   v1::StoreVerifyAnswer answer;
-  answer.set_whole(faults->empty());
-  answer.mutable_faults()->Assign(faults->begin(), faults->end());
+  answer.set_whole(faults.empty());
+  answer.mutable_faults()->Assign(faults.begin(), faults.end());
   WriteAnswer(console, options.output, answer, [&](const auto& of, const TextStyle&) {
     return of.whole() ? options.store + " is whole\n"
                       : fmt::format("{}\n", fmt::join(of.faults(), "\n"));
   });
-  return faults->empty() ? kExitSuccess : kExitFailure;
+  return faults.empty() ? kExitSuccess : kExitFailure;
 }
 
-int RunPrune(const StoreOptions& options, const Console& console) {
+StatusOr<int> RunPrune(const StoreOptions& options, const Console& console) {
   PruneRule rule{std::nullopt, options.environment};
   if (options.older_than_days > 0) {
-    const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::system_clock::now().time_since_epoch());
     rule.before_unix_ms =
-        now.count() - static_cast<std::int64_t>(options.older_than_days * 86'400'000.0);
+        UnixMillisecondsNow() - static_cast<std::int64_t>(options.older_than_days * 86'400'000.0);
   }
-  const auto store = ProfileStore::Open(
-      options.store, options.apply ? StoreMode::kReadWrite : StoreMode::kReadOnly);
-  if (!store.ok()) return ReportFailure(console, store.status());
+  NS_ASSIGN_OR_RETURN(const auto store,
+                      ProfileStore::Open(options.store, options.apply ? StoreMode::kReadWrite
+                                                                      : StoreMode::kReadOnly));
   const bool asks = options.apply && !options.yes && console.err_is_terminal;
   const bool removes = options.apply && !asks;
-  const auto report = PruneStore(**store, rule, !removes);
-  if (!report.ok()) return ReportFailure(console, report.status());
-  const std::string found = fmt::format("{} records from {}, with them {} sweeps", report->records,
-                                        options.store, report->sweeps);
-  if (asks) {
-    return ReportFailure(console, FailedPrecondition("would remove {}; --yes does it", found));
-  }
+  NS_ASSIGN_OR_RETURN(const PruneReport report, PruneStore(*store, rule, !removes));
+  const std::string found = fmt::format("{} records from {}, with them {} sweeps", report.records,
+                                        options.store, report.sweeps);
+  if (asks) return FailedPrecondition("would remove {}; --yes does it", found);
   v1::StorePruneAnswer answer;
   answer.set_store(options.store);
   answer.set_applied(removes);
-  PutFields(*report, answer);
+  PutFields(report, answer);
   return WriteAnswer(console, options.output, answer, [&](const auto&, const TextStyle&) {
     return removes ? fmt::format("removed {}\n", found)
                    : fmt::format("would remove {}; --apply does it\n", found);
   });
 }
 
-int RunExport(const StoreOptions& options, const Console& console) {
-  const auto store = ProfileStore::Open(options.store, StoreMode::kReadOnly);
-  if (!store.ok()) return ReportFailure(console, store.status());
+StatusOr<int> RunExport(const StoreOptions& options, const Console& console) {
+  NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(options.store, StoreMode::kReadOnly));
   if (options.kind == "compute") {
-    const auto records = (*store)->ReadComputeRecords();
-    if (!records.ok()) return ReportFailure(console, records.status());
-    return WriteResult(console, options.other, RecordsAsCsv(*records));
+    NS_ASSIGN_OR_RETURN(const auto records, store->ReadComputeRecords());
+    return WriteResult(console, options.other, RecordsAsCsv(records));
   }
-  const auto records = (*store)->ReadCommRecords();
-  if (!records.ok()) return ReportFailure(console, records.status());
-  return WriteResult(console, options.other, RecordsAsCsv(*records));
+  NS_ASSIGN_OR_RETURN(const auto records, store->ReadCommRecords());
+  return WriteResult(console, options.other, RecordsAsCsv(records));
 }
 
 // What is wrong with export's --format; empty: nothing. Whoever asks for Parquet learns who
@@ -275,17 +254,6 @@ std::string ExportFormatFault(const std::string& format) {
          "'neuroshard[parquet]'): neuroshard-parquet --store S --out FILE";
 }
 
-using Run = int (*)(const StoreOptions&, const Console&);
-
-// A command on --store; `options` for what it has beyond.
-CLI::App* AddPart(CLI::App& app, const std::shared_ptr<StoreOptions>& options, const char* name,
-                  const char* description, Run run, const Console& console, int* exit_code) {
-  CLI::App* command = app.add_subcommand(name, description);
-  AddStoreOption(*command, options->store, "Profile store");
-  command->callback([options, run, &console, exit_code] { *exit_code = run(*options, console); });
-  return command;
-}
-
 }  // namespace
 
 void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
@@ -293,8 +261,13 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
       app.add_subcommand("store", "Profile stores: contents, copies, backups, faults");
   store->require_subcommand(1);
   const auto options = std::make_shared<StoreOptions>();
-  const auto add = [&](const char* name, const char* description, Run run) {
-    return AddPart(*store, options, name, description, run, console, exit_code);
+  // A command on --store; `options` for what it has beyond.
+  const auto add = [&](const char* name, const char* description,
+                       StatusOr<int> (*run)(const StoreOptions&, const Console&)) {
+    CLI::App* command = store->add_subcommand(name, description);
+    AddStoreOption(*command, options->store, "Profile store");
+    WhenChosen(*command, options, run, console, exit_code);
+    return command;
   };
   AddFormatOption(*add("info", "Sweeps, hosts, devices and dates that a store contains", RunInfo),
                   options->output);
@@ -333,7 +306,7 @@ void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code) {
   CLI::App* csv =
       add("export", "Usable records as CSV, one line a sample (comm: a rank)", RunExport);
   csv->add_option("--kind", options->kind, "Records of which sweeps")
-      ->check(OneOf({"compute", "comm"}))
+      ->check(OneWordOf<SweepKind>())
       ->capture_default_str();
   csv->add_option("--out", options->other, "File; default: standard output");
   csv->add_option("--format", options->output.format, "csv; of parquet it says who writes it")

@@ -13,10 +13,8 @@
 #include "client/cli/commands.h"
 #include "client/stub/planner_client.h"
 #include "client/sweep/active_sampling.h"
-#include "client/sweep/comm_sampling.h"
-#include "client/sweep/compute_sampling.h"
+#include "client/sweep/sampling.h"
 #include "client/sweep/sweep_config.h"
-#include "client/sweep/sweep_hash.h"
 #include "client/sweep/sweep_run.h"
 #include "common/base/in_file.h"
 #include "common/base/stop_signal.h"
@@ -34,6 +32,7 @@ namespace neuroshard {
 namespace {
 
 struct SweepOptions {
+  SweepKind kind;
   std::string config_file;
   std::vector<std::string> workers;
   std::string store_file;
@@ -45,11 +44,7 @@ struct SweepOptions {
   std::string model;
   OutputOptions output;
 
-  CallPolicy policy() const {
-    CallPolicy policy;
-    policy.tls = tls.Read();
-    return policy;
-  }
+  PlannerClient Planner() const { return PlannerClient(planner, {.tls = tls.Read()}); }
 };
 
 using Samples = std::variant<std::vector<ComputeSample>, std::vector<CommSample>>;
@@ -62,7 +57,6 @@ std::int64_t Count(const Samples& samples) {
 // What a configuration asks for. Made before the store is opened, so that a faulty configuration
 // leaves no store behind.
 struct SweepPlan {
-  std::string label;
   SweepInfo info;
   MeasurementSettings settings;
   Samples samples;
@@ -74,10 +68,8 @@ struct SweepPlan {
 
 // A sweep that is in the store, with what it still lacks.
 struct StoredSweep {
-  std::string label;
   std::int64_t sweep_id = 0;
   std::int64_t num_samples = 0;
-  MeasurementSettings settings;
   Samples pending;
 
   std::int64_t num_pending() const { return Count(pending); }
@@ -98,18 +90,13 @@ StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info
   auto samples = active ? MakeCandidates(config, *tables) : MakeComputeSamples(config, *tables);
   if (!samples.ok()) return Annotate(samples.status(), config_file.string());
   info.config_hash = SweepHash(config, *csv);
-  return SweepPlan{"compute",
-                   std::move(info),
-                   config.settings,
-                   *std::move(samples),
-                   active ? config.num_samples : 0,
-                   config.repeats};
+  return SweepPlan{std::move(info), config.settings, *std::move(samples),
+                   active ? config.num_samples : 0, config.repeats};
 }
 
 SweepPlan PlanComm(const CommSweepConfig& config, SweepInfo info) {
   info.config_hash = SweepHash(config, "");
-  SweepPlan plan{"comm", std::move(info), config.settings, MakeCommSamples(config)};
-  return plan;
+  return {std::move(info), config.settings, MakeCommSamples(config)};
 }
 
 StatusOr<SweepPlan> PlanSweep(const SweepOptions& options, SweepKind kind) {
@@ -175,7 +162,7 @@ StatusOr<std::vector<ChosenSweep>> SweepsInStore(const SweepInfo& info, const st
 StatusOr<CostModelRef> Resolve(const SweepOptions& options, const CostModelRef& model,
                                const std::vector<ChosenSweep>& before) {
   if (!options.planner.empty()) {
-    return ResolveChoosingModel(PlannerClient(options.planner, options.policy()), model);
+    return ResolveChoosingModel(options.Planner(), model);
   }
   std::string known;
   for (const ChosenSweep& sweep : before) {
@@ -217,7 +204,7 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
   };
   const auto stored = [&](std::int64_t sweep_id, std::int64_t samples) -> StatusOr<StoredSweep> {
     NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep_id));
-    return StoredSweep{plan.label, sweep_id, samples, plan.settings, std::move(pending)};
+    return StoredSweep{sweep_id, samples, std::move(pending)};
   };
   auto found = chosen_by(asked);
   CostModelRef model = asked;
@@ -232,8 +219,8 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
   log << fmt::format("asking {} which {} of {} samples it is least sure of\n",
                      ModelReferenceText(model), plan.num_chosen, candidates.size());
   NS_ASSIGN_OR_RETURN(std::vector<ComputeSample> samples,
-                      ChooseLeastSure(PlannerClient(options.planner, options.policy()), model,
-                                      candidates, static_cast<std::size_t>(plan.num_chosen), stop));
+                      ChooseLeastSure(options.Planner(), model, candidates,
+                                      static_cast<std::size_t>(plan.num_chosen), stop));
   samples = InPasses(std::move(samples), plan.repeats);
   SweepInfo info = plan.info;
   info.config_hash += ':' + ModelReferenceText(model);
@@ -249,13 +236,13 @@ StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore&
           : store.BeginCommSweep(plan.info, std::get<std::vector<CommSample>>(plan.samples));
   NS_RETURN_IF_ERROR(sweep_id.status());
   NS_ASSIGN_OR_RETURN(Samples pending, Pending(kind, *sweep_id, store));
-  return StoredSweep{plan.label, *sweep_id, Count(plan.samples), plan.settings, std::move(pending)};
+  return StoredSweep{*sweep_id, Count(plan.samples), std::move(pending)};
 }
 
-v1::SweepAnswer AnswerOf(const StoredSweep& sweep, const SweepReport& report,
+v1::SweepAnswer AnswerOf(SweepKind kind, const StoredSweep& sweep, const SweepReport& report,
                          std::int64_t missing) {
   v1::SweepAnswer answer;
-  answer.set_kind(sweep.label);
+  answer.set_kind(std::string(ToText(kind)));
   answer.set_sweep_id(sweep.sweep_id);
   answer.set_samples(sweep.num_samples);
   answer.set_done_before(sweep.num_samples - sweep.num_pending());
@@ -304,24 +291,24 @@ SweepReport Measure(const SweepRun& run, StoredSweep& sweep) {
   return RunCommSweep(run, std::get<std::vector<CommSample>>(sweep.pending));
 }
 
-int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console) {
+StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
+  const SweepKind kind = options.kind;
+  CheckDistinctWorkers(options.workers);
   CatchProcessSignals();
   ManualStop stop;
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
-  const auto plan = PlanSweep(options, kind);
-  if (!plan.ok()) return ReportFailure(console, plan.status());
-  console.err << "measures " << plan->values << '\n';
-  if (const Status checked = CheckActiveOptions(options, *plan); !checked.ok()) {
-    return ReportFailure(console, checked);
-  }
-  const auto store = ProfileStore::Open(options.store_file, StoreMode::kReadWrite);
-  if (!store.ok()) return ReportFailure(console, store.status());
-  auto sweep = plan->num_chosen > 0 ? BeginActive(options, *plan, **store, stop, console.err)
-                                    : Begin(kind, *plan, **store);
-  if (!sweep.ok()) {
+  NS_ASSIGN_OR_RETURN(const SweepPlan plan, PlanSweep(options, kind));
+  console.err << "measures " << plan.values << '\n';
+  NS_RETURN_IF_ERROR(CheckActiveOptions(options, plan));
+  NS_ASSIGN_OR_RETURN(const auto store,
+                      ProfileStore::Open(options.store_file, StoreMode::kReadWrite));
+  auto sweep = plan.num_chosen > 0 ? BeginActive(options, plan, *store, stop, console.err)
+                                   : Begin(kind, plan, *store);
+  if (absl::IsCancelled(sweep.status())) {
     ReportFailure(console, sweep.status());
-    return absl::IsCancelled(sweep.status()) ? kExitInterrupted : kExitFailure;
+    return kExitInterrupted;
   }
+  NS_RETURN_IF_ERROR(sweep.status());
 
   FleetOptions fleet;
   fleet.workers = options.workers;
@@ -332,23 +319,24 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   const SteadyClock clock;
   ProgressDisplay display(console.err, clock,
                           console.err_is_terminal ? DisplayMode::kTerminal : DisplayMode::kLog);
-  (*store)->database().OnOutage([&](const Status& why) {
+  store->database().OnOutage([&](const Status& why) {
     display.Note(
         fmt::format("the store cannot be reached, tried again for {} s; meanwhile nothing "
                     "is recorded: {}",
                     kReconnectTime.count() / 1000, Message(why)));
   });
-  display.Begin(sweep->label, sweep->num_samples, sweep->num_samples - sweep->num_pending());
+  display.Begin(std::string(ToText(kind)), sweep->num_samples,
+                sweep->num_samples - sweep->num_pending());
   const SweepReport report =
-      Measure({**store, sweep->sweep_id, sweep->settings, fleet, clock, stop, display}, *sweep);
+      Measure({*store, sweep->sweep_id, plan.settings, fleet, clock, stop, display}, *sweep);
   display.End();
 
   // Asked again: another client may have measured a part.
-  const auto left = Pending(kind, sweep->sweep_id, **store);
+  const auto left = Pending(kind, sweep->sweep_id, *store);
   if (left.ok()) {
     const std::int64_t missing = Count(*left);
     const int written =
-        WriteAnswer(console, options.output, AnswerOf(*sweep, report, missing), SweepAsText);
+        WriteAnswer(console, options.output, AnswerOf(kind, *sweep, report, missing), SweepAsText);
     if (report.status.ok() && missing == 0) return written;
   }
   if (!report.status.ok() || !left.ok()) {
@@ -359,10 +347,11 @@ int RunSweep(const SweepOptions& options, SweepKind kind, const Console& console
   return report.status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
 }
 
-void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKind kind,
-             const Console& console, int* exit_code) {
+void AddKind(CLI::App& sweep, SweepKind kind, const char* description, const Console& console,
+             int* exit_code) {
   const auto options = std::make_shared<SweepOptions>();
-  CLI::App* command = sweep.add_subcommand(name, description);
+  options->kind = kind;
+  CLI::App* command = sweep.add_subcommand(std::string(ToText(kind)), description);
   command
       ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
       ->required();
@@ -397,10 +386,7 @@ void AddKind(CLI::App& sweep, const char* name, const char* description, SweepKi
           1, 86'400)
       ->capture_default_str();
   AddFormatOption(*command, options->output);
-  command->callback([options, kind, &console, exit_code] {
-    CheckDistinctWorkers(options->workers);
-    *exit_code = RunSweep(*options, kind, console);
-  });
+  WhenChosen(*command, options, RunSweep, console, exit_code);
 }
 
 }  // namespace
@@ -412,9 +398,9 @@ void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code) {
   sweep->footer(
       "SIGINT and SIGTERM stop a sweep with exit code 130; nothing measured is lost, the same "
       "command resumes.");
-  AddKind(*sweep, "compute", "Embedding forward and backward of random table sets",
-          SweepKind::kCompute, console, exit_code);
-  AddKind(*sweep, "comm", "Collectives between devices of all workers", SweepKind::kComm, console,
+  AddKind(*sweep, SweepKind::kCompute, "Embedding forward and backward of random table sets",
+          console, exit_code);
+  AddKind(*sweep, SweepKind::kComm, "Collectives between devices of all workers", console,
           exit_code);
 }
 

@@ -54,6 +54,18 @@ std::string Cell(const Value& value) {
   }
 }
 
+// What is shown of an optional field of a message: "-" where it is absent.
+template <typename Row, typename Value>
+auto IfGiven(bool (Row::*is_given)() const, Value (Row::*value)() const) {
+  return [=](const Row& row) { return (row.*is_given)() ? Cell((row.*value)()) : "-"; };
+}
+
+// "1 rule", "2 rules".
+template <typename Number>
+std::string Counted(Number number, std::string_view what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
 // A table of text with a title line, each column as wide as its widest cell.
 class TextTable {
  public:

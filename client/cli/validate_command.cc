@@ -56,20 +56,15 @@ Cadence CadenceOf(const v1::PriceBasis& basis) {
 }
 
 // What the planner says about the plan now, or what the plan's file says it said when it made it.
-StatusOr<Prediction> Predict(const ValidateOptions& options, const v1::ShardPlanRequest& request,
+StatusOr<Prediction> Predict(const ValidateOptions& options, v1::ShardPlanRequest request,
                              const PlanFile& file) {
   if (options.planner.empty()) {
     if (!file.cost) return Prediction();
     return Prediction{DecodePlanCost(*file.cost), CadenceOf(file.price_basis)};
   }
-  v1::EvaluatePlanRequest question;
-  *question.mutable_request() = request;
-  *question.mutable_plan() = file.plan;
-  OverrideModel(options.model, *question.mutable_request());
-  CallPolicy policy;
-  policy.tls = options.tls.Read();
-  NS_ASSIGN_OR_RETURN(const auto response,
-                      PlannerClient(options.planner, policy).EvaluatePlan(question));
+  OverrideModel(options.model, request);
+  const PlannerClient planner(options.planner, {.tls = options.tls.Read()});
+  NS_ASSIGN_OR_RETURN(const auto response, planner.EvaluatePlan(std::move(request), file.plan));
   if (!response.legal()) {
     Violations violations;
     for (const v1::PlanViolation& violation : response.violations())
@@ -109,7 +104,7 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(plan_message));
   NS_ASSIGN_OR_RETURN(const std::vector<RankShards> ranks, ShardsByRank(request, plan));
-  for (const std::string& warning : request.warnings) console.err << "warning: " << warning << '\n';
+  console.err << WarningLines(request.warnings, kUnwrapped);
   ValidationOptions validation;
   validation.workers = options.workers;
   validation.tls = options.tls.Read();
@@ -158,28 +153,25 @@ Status CheckStoreFile(const std::string& path) {
   return FailedPrecondition("{}: cannot be made: {}: {}", path, directory, std::strerror(errno));
 }
 
-int RunValidate(const ValidateOptions& options, const Console& console) {
+StatusOr<int> RunValidate(const ValidateOptions& options, const Console& console) {
+  CheckDistinctWorkers(options.workers);
   const auto request = ReadRequestFile(options.request_file);
   const auto file = ReadPlanFile(options.plan_file, request);
-  if (!request.ok() || !file.ok()) {
-    return ReportFailures(console, {request.status(), file.status()});
-  }
-  auto prediction = Predict(options, *request, *file);
-  if (!prediction.ok()) return ReportFailure(console, prediction.status());
-  std::optional<PlanCost>& predicted = prediction->cost;
+  if (ReportFailures(console, {request.status(), file.status()})) return kExitFailure;
+  NS_ASSIGN_OR_RETURN(Prediction prediction, Predict(options, *request, *file));
+  std::optional<PlanCost>& predicted = prediction.cost;
   if (!predicted) {
     console.err << "warning: nothing to compare with: " << options.plan_file
                 << " has no prediction, as output of plan --format json has; --planner asks for "
                    "one\n";
   }
-  if (const Status writable = CheckStoreFile(options.store_file); !writable.ok()) {
-    return ReportFailure(console, writable);
-  }
-  auto report = Measure(options, *request, file->plan, prediction->cadence, console);
-  if (!report.ok()) {
+  NS_RETURN_IF_ERROR(CheckStoreFile(options.store_file));
+  auto report = Measure(options, *request, file->plan, prediction.cadence, console);
+  if (absl::IsCancelled(report.status())) {
     ReportFailure(console, report.status());
-    return absl::IsCancelled(report.status()) ? kExitInterrupted : kExitFailure;
+    return kExitInterrupted;
   }
+  NS_RETURN_IF_ERROR(report.status());
   if (predicted) {
     if (report->input_dist != InputDistUse::kExposed && LeaveOutInputDist(*predicted)) {
       report->notes.push_back("the distribution of ids is left out of the predicted totals");
@@ -198,7 +190,7 @@ int RunValidate(const ValidateOptions& options, const Console& console) {
                                   [&](const auto&, const TextStyle& style) {
                                     return ValidationAsTable(*report, predicted, style);
                                   });
-  if (!recorded.ok()) return ReportFailure(console, recorded);
+  NS_RETURN_IF_ERROR(recorded);
   for (const MeasuredRank& rank : report->ranks) {
     if (!rank.problem.empty()) return kExitFailure;
   }
@@ -235,10 +227,7 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
                       "made when missing");
   AddFormatOption(*command, options->output);
   AddWideOption(*command, options->output);
-  command->callback([options, &console, exit_code] {
-    CheckDistinctWorkers(options->workers);
-    *exit_code = RunValidate(*options, console);
-  });
+  WhenChosen(*command, options, RunValidate, console, exit_code);
 }
 
 }  // namespace neuroshard

@@ -502,12 +502,8 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
       .Right("devices", &Row::devices)
       .Right("batch", &Row::global_batch_size, style.wide())
       .Right("cost_ms", planned([](const Row& row) { return row.embedding_cost_ms(); }))
-      .Right(
-          "one_plan",
-          [](const Row& row) {
-            return row.has_one_plan_cost_ms() ? Cell(row.one_plan_cost_ms()) : Cell("-");
-          },
-          answer.has_one_plan())
+      .Right("one_plan", IfGiven(&Row::has_one_plan_cost_ms, &Row::one_plan_cost_ms),
+             answer.has_one_plan())
       .Right("sync",
              synced([](const Row& row) { return FormatBytes(row.two_dimensional().sync_bytes()); }),
              groups && style.wide())

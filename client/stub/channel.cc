@@ -1,10 +1,10 @@
 #include "client/stub/channel.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "common/base/text_lines.h"
 #include "common/observe/trace_context.h"
 #include "common/rpc/status_mapping.h"
 
@@ -61,12 +61,9 @@ std::string ReasonOf(const Status& status, const std::string& role) {
 
 // The fault of the first server of a list whose certificate is not accepted.
 std::string FaultOfCertificate(const std::string& addresses, const ClientTls& tls) {
-  for (std::size_t begin = 0; begin < addresses.size();) {
-    const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
-    const std::string one = addresses.substr(begin, end - begin);
-    const std::string fault = CertificateOf(one, tls).fault;
+  for (const std::string_view one : SplitText(addresses, ',')) {
+    const std::string fault = CertificateOf(std::string(one), tls).fault;
     if (!fault.empty()) return fmt::format("the certificate of {} {}", one, fault);
-    begin = end + 1;
   }
   return "the server's certificate is not accepted";
 }
@@ -154,8 +151,7 @@ Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context
     message += fmt::format(" (request id {})", id);
   }
   Status named(plain.code(), message);
-  plain.ForEachPayload(
-      [&named](auto type, const auto& payload) { named.SetPayload(type, payload); });
+  CopyPayloads(plain, named);
   return named;
 }
 

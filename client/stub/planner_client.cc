@@ -4,16 +4,18 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "client/stub/call_policy.h"
 #include "client/stub/channel.h"
 #include "common/base/mutex.h"
+#include "common/base/number_text.h"
+#include "common/base/text_lines.h"
 #include "common/rpc/deadline.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
 
@@ -24,13 +26,9 @@ StatusOr<CostModelRef> ParseModelReference(const std::string& text) {
   CostModelRef model{text.substr(0, slash), 0};
   if (model.name.empty()) return InvalidArgument("a model has a name, got \"{}\"", text);
   if (slash == std::string::npos) return model;
-  const char* begin = text.data() + slash + 1;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, model.version);
-  if (error != std::errc() || stop != end || model.version < 1) {
-    return InvalidArgument("a model is NAME or NAME/VERSION, got \"{}\"", text);
-  }
-  return model;
+  model.version = NumberOf<int>(std::string_view(text).substr(slash + 1)).value_or(0);
+  if (model.version >= 1) return model;
+  return InvalidArgument("a model is NAME or NAME/VERSION, got \"{}\"", text);
 }
 
 std::string ModelReferenceText(const CostModelRef& model) {
@@ -116,11 +114,9 @@ Replicas::Replicas(std::string address, const CallPolicy& policy, const std::str
       made_(steady_clock::now()),
       next_(std::random_device{}()) {
   const bool is_list = list_.find(',') != std::string::npos;
-  for (std::size_t begin = 0; begin <= list_.size();) {
-    const std::size_t end = std::min(list_.find(',', begin), list_.size());
-    addresses_.push_back(list_.substr(begin, end - begin));
+  for (const std::string_view one : SplitText(list_, ',')) {
+    addresses_.emplace_back(one);
     channels_.push_back(OpenReplicaChannel(addresses_.back(), policy_.tls, is_list ? service : ""));
-    begin = end + 1;
   }
   told_.resize(channels_.size());
   were_ready_.resize(channels_.size());
@@ -278,9 +274,12 @@ StatusOr<v1::ShardPlanResponse> PlannerClient::ShardPlanStream(
   return impl_->Stream(request, on_update);
 }
 
-StatusOr<v1::EvaluatePlanResponse> PlannerClient::EvaluatePlan(
-    const v1::EvaluatePlanRequest& request) const {
-  return impl_->Call(&v1::PlannerService::Stub::EvaluatePlan, request);
+StatusOr<v1::EvaluatePlanResponse> PlannerClient::EvaluatePlan(v1::ShardPlanRequest request,
+                                                               v1::Plan plan) const {
+  v1::EvaluatePlanRequest question;
+  *question.mutable_request() = std::move(request);
+  *question.mutable_plan() = std::move(plan);
+  return impl_->Call(&v1::PlannerService::Stub::EvaluatePlan, question);
 }
 
 StatusOr<v1::PredictComputeResponse> PlannerClient::PredictCompute(

@@ -39,7 +39,8 @@ class PlannerClient {
       const v1::ShardPlanRequest& request,
       const std::function<void(const v1::ShardPlanUpdate&)>& on_update) const;
 
-  StatusOr<v1::EvaluatePlanResponse> EvaluatePlan(const v1::EvaluatePlanRequest& request) const;
+  StatusOr<v1::EvaluatePlanResponse> EvaluatePlan(v1::ShardPlanRequest request,
+                                                  v1::Plan plan) const;
   StatusOr<v1::PredictComputeResponse> PredictCompute(
       const v1::PredictComputeRequest& request) const;
   StatusOr<v1::ListCostModelsResponse> ListCostModels() const;

@@ -1,14 +1,14 @@
 #include "client/stub/worker_client.h"
 
-#include <grpcpp/client_context.h>
+#include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <list>
 #include <utility>
 
 #include "client/stub/call_policy.h"
 #include "client/stub/channel.h"
-#include "client/stub/compute_stream.h"
 #include "common/base/mutex.h"
 #include "common/codec/measurement_codec.h"
 #include "common/rpc/deadline.h"
@@ -24,22 +24,120 @@ constexpr milliseconds kQuickDeadline{5'000};
 // The group's own timeout is the one that should speak; this is for a worker that does not keep it.
 constexpr milliseconds kConnectDeadline{60'000};
 
-WorkerDescription Describe(const v1::WorkerInfo& info) {
-  WorkerDescription description{
-      info.version(), info.git_commit(), info.hostname(), {}, info.now_unix_ms()};
-  for (const v1::WorkerDevice& device : info.devices()) {
-    description.devices.push_back({device.index(), device.name(), device.backend(),
-                                   device.collective_backend(), device.memory_bytes(),
-                                   device.running_job()});
-    if (device.compute_kernels().empty()) continue;
-    std::vector<ComputeKernel>& kernels = description.devices.back().compute_kernels;
-    kernels.clear();
-    for (const std::string& word : device.compute_kernels()) {
-      if (const auto kernel = FromText<ComputeKernel>(word)) kernels.push_back(*kernel);
+// The deadline of giving a device back: a worker stops at the next iteration.
+constexpr milliseconds kFinishDeadline{10'000};
+
+// The asynchronous interface on a completion queue of its own, because a blocking read has no
+// deadline. One operation is in flight at any time, so a tag carries no information.
+class AsyncComputeStream final : public ComputeStream {
+ public:
+  AsyncComputeStream(v1::WorkerService::Stub& stub, std::string address, int device,
+                     const MeasurementSettings& settings)
+      : stub_(stub), address_(std::move(address)) {
+    header_.mutable_header()->set_device(device);
+    *header_.mutable_header()->mutable_settings() = EncodeMeasurementSettings(settings);
+  }
+
+  ~AsyncComputeStream() override {
+    if (started_ && !over_) {
+      context_.TryCancel();
+      Status ignored = End(kFinishDeadline);
+    }
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
     }
   }
-  return description;
-}
+
+  StatusOr<ComputeMeasurement> Measure(const ComputeSample& sample,
+                                       milliseconds deadline) override {
+    if (over_) return FailedPrecondition("worker at {}: the stream is over", address_);
+    if (cancelled_.load()) return absl::CancelledError("cancelled");
+    const gpr_timespec until = DeadlineIn(deadline);
+    if (!started_) NS_RETURN_IF_ERROR(Start(until));
+    v1::ProfileComputeRequest request;
+    *request.mutable_sample() = EncodeComputeSample(sample);
+    stream_->Write(request, nullptr);
+    NS_RETURN_IF_ERROR(Await(until));
+    v1::ProfileComputeResponse response;
+    stream_->Read(&response, nullptr);
+    NS_RETURN_IF_ERROR(Await(until));
+    NS_ASSIGN_OR_RETURN(ComputeMeasurement measurement,
+                        DecodeComputeMeasurement(response.measurement()));
+    if (measurement.sample_id != sample.sample_id) {
+      return Internal("worker at {}: answered sample {} with a record of sample {}", address_,
+                      sample.sample_id, measurement.sample_id);
+    }
+    return measurement;
+  }
+
+  Status Finish() override {
+    if (!started_ || over_) return absl::OkStatus();
+    const gpr_timespec until = DeadlineIn(kFinishDeadline);
+    stream_->WritesDone(nullptr);
+    NS_RETURN_IF_ERROR(Await(until));
+    return End(kFinishDeadline);
+  }
+
+  void Cancel() override {
+    cancelled_.store(true);
+    context_.TryCancel();
+  }
+
+ private:
+  Status Start(gpr_timespec until) {
+    started_ = true;
+    AddTrace(context_);
+    stream_ = stub_.PrepareAsyncProfileCompute(&context_, &queue_);
+    stream_->StartCall(nullptr);
+    NS_RETURN_IF_ERROR(Await(until));
+    stream_->Write(header_, nullptr);
+    return Await(until);
+  }
+
+  // Waits for the operation in flight. When it fails or is too late the call is ended and its
+  // status returned, which is never OK.
+  Status Await(gpr_timespec until) {
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue_.AsyncNext(&tag, &ok, until) == grpc::CompletionQueue::TIMEOUT) {
+      context_.TryCancel();
+      queue_.Next(&tag, &ok);  // the operation itself, cut short by the cancel
+      Status ignored = End(kFinishDeadline);
+      return absl::DeadlineExceededError(fmt::format("worker at {}: no answer in time", address_));
+    }
+    if (ok) return absl::OkStatus();
+    const Status status = End(kFinishDeadline);
+    if (!status.ok()) return status;
+    return Internal("worker at {}: ended the stream without an answer", address_);
+  }
+
+  Status End(milliseconds deadline) {
+    over_ = true;
+    grpc::Status status;
+    stream_->Finish(&status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue_.AsyncNext(&tag, &ok, DeadlineIn(deadline)) != grpc::CompletionQueue::GOT_EVENT) {
+      context_.TryCancel();
+      queue_.Next(&tag, &ok);
+    }
+    return CallStatus(status, context_, "worker", address_);
+  }
+
+  v1::WorkerService::Stub& stub_;
+  std::string address_;
+  v1::ProfileComputeRequest header_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<
+      grpc::ClientAsyncReaderWriter<v1::ProfileComputeRequest, v1::ProfileComputeResponse>>
+      stream_;
+  std::atomic<bool> cancelled_{false};
+  bool started_ = false;
+  bool over_ = false;
+};
 
 }  // namespace
 
@@ -113,47 +211,45 @@ class WorkerClient::Impl {
   mutable CancellableCalls calls_;
 };
 
+bool Measures(const v1::WorkerDevice& device, ComputeKernel kernel) {
+  const auto& kernels = device.compute_kernels();
+  return kernels.empty()
+             ? kernel == ComputeKernel::kFused
+             : std::find(kernels.begin(), kernels.end(), ToText(kernel)) != kernels.end();
+}
+
 WorkerClient::WorkerClient(std::string address, CallPolicy policy)
     : impl_(std::make_unique<Impl>(std::move(address), std::move(policy))) {}
 WorkerClient::~WorkerClient() = default;
 
 const std::string& WorkerClient::address() const { return impl_->address(); }
 
-StatusOr<WorkerDescription> WorkerClient::GetWorkerInfo() const {
+StatusOr<v1::WorkerInfo> WorkerClient::GetWorkerInfo() const {
   v1::WorkerInfo info;
   const milliseconds deadline = std::min(kQuickDeadline, impl_->policy().deadline);
   NS_RETURN_IF_ERROR(Retry(impl_->policy(), [&] {
     return impl_->Call(deadline, &v1::WorkerService::Stub::GetWorkerInfo,
                        v1::GetWorkerInfoRequest(), info);
   }));
-  return Describe(info);
+  return info;
 }
 
 std::unique_ptr<ComputeStream> WorkerClient::OpenComputeStream(
     int device, const MeasurementSettings& settings) const {
-  return MakeComputeStream(impl_->stub(), impl_->address(), device, settings);
+  return std::make_unique<AsyncComputeStream>(impl_->stub(), impl_->address(), device, settings);
 }
 
-StatusOr<OpenedCommGroup> WorkerClient::OpenCommGroup(const CommGroupSpec& spec) const {
-  v1::OpenCommGroupRequest request;
-  request.set_group_id(spec.group_id);
-  request.set_world_size(spec.world_size);
-  request.set_timeout_ms(spec.timeout.count());
-  request.set_idle_timeout_ms(spec.idle_timeout.count());
-  for (const auto& [rank, device] : spec.device_of_rank) {
-    v1::LocalRank* local = request.add_local_ranks();
-    local->set_rank(rank);
-    local->set_device(device);
-  }
+StatusOr<OpenedCommGroup> WorkerClient::OpenCommGroup(
+    const v1::OpenCommGroupRequest& request) const {
   v1::OpenCommGroupResponse response;
   NS_RETURN_IF_ERROR(
       impl_->Call(kConnectDeadline, &v1::WorkerService::Stub::OpenCommGroup, request, response));
-  OpenedCommGroup group{.group_id = spec.group_id, .token = response.token(), .addresses = {}};
+  OpenedCommGroup group{.group_id = request.group_id(), .token = response.token(), .addresses = {}};
   for (const v1::RankAddress& address : response.addresses())
     group.addresses[address.rank()] = address.address();
-  for (const auto& [rank, device] : spec.device_of_rank) {
-    if (group.addresses.count(rank) == 0)
-      return Internal("worker at {}: no address for rank {}", impl_->address(), rank);
+  for (const v1::LocalRank& local : request.local_ranks()) {
+    if (!group.addresses.contains(local.rank()))
+      return Internal("worker at {}: no address for rank {}", impl_->address(), local.rank());
   }
   return group;
 }

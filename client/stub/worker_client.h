@@ -1,8 +1,7 @@
-// Calls of WorkerService as plain functions over domain values.
+// Calls of WorkerService as plain functions; samples and their records are values of the domain.
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,38 +10,13 @@
 #include "client/stub/call_policy.h"
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
+#include "neuroshard/v1/worker.pb.h"
 
 namespace neuroshard {
 
-// One device of a worker, as the worker describes it.
-struct WorkerDeviceDescription {
-  int index = 0;
-  std::string name;
-  std::string backend;
-  std::string collective_backend;
-  std::int64_t memory_bytes = 0;
-  std::string running_job;  // empty: free
-  std::vector<ComputeKernel> compute_kernels = {ComputeKernel::kFused};
-};
-
-// A worker: its build, its host, its devices.
-struct WorkerDescription {
-  std::string version;
-  std::string git_commit;
-  std::string hostname;
-  std::vector<WorkerDeviceDescription> devices;
-  std::int64_t now_unix_ms = 0;  // its clock; 0: it does not say
-};
-
-// A communicator to open on one worker: all ranks by number, this worker's ranks with their
-// devices.
-struct CommGroupSpec {
-  std::string group_id;
-  int world_size = 0;
-  std::map<int, int> device_of_rank;  // the ranks that this worker provides
-  std::chrono::milliseconds timeout{30'000};
-  std::chrono::milliseconds idle_timeout{60'000};
-};
+// Whether the device looks tables up with `kernel`; one of before there were others does with
+// `fused` alone.
+bool Measures(const v1::WorkerDevice& device, ComputeKernel kernel);
 
 // A group as one worker opened it.
 struct OpenedCommGroup {
@@ -79,12 +53,13 @@ class WorkerClient {
 
   const std::string& address() const;
 
-  StatusOr<WorkerDescription> GetWorkerInfo() const;
+  StatusOr<v1::WorkerInfo> GetWorkerInfo() const;
 
   std::unique_ptr<ComputeStream> OpenComputeStream(int device,
                                                    const MeasurementSettings& settings) const;
 
-  StatusOr<OpenedCommGroup> OpenCommGroup(const CommGroupSpec& spec) const;
+  // A communicator: all ranks by number, this worker's ranks with their devices.
+  StatusOr<OpenedCommGroup> OpenCommGroup(const v1::OpenCommGroupRequest& request) const;
   // addresses[r] is rank r's. Returns when the whole group is connected.
   Status ConnectCommGroup(const OpenedCommGroup& group,
                           const std::vector<std::string>& addresses) const;

@@ -30,12 +30,25 @@ ComputeSample Sample(const std::string& id) {
   return {id, {shard}, 8, Optimizer::kSgd, 1};
 }
 
+// device_of_rank[r]: the device that plays rank r, all of them on one worker.
+v1::OpenCommGroupRequest Group(const std::vector<int>& device_of_rank) {
+  v1::OpenCommGroupRequest request;
+  request.set_group_id("g");
+  request.set_world_size(static_cast<int>(device_of_rank.size()));
+  for (std::size_t rank = 0; rank < device_of_rank.size(); ++rank) {
+    v1::LocalRank& local = *request.add_local_ranks();
+    local.set_rank(static_cast<int>(rank));
+    local.set_device(device_of_rank[rank]);
+  }
+  return request;
+}
+
 TEST(WorkerClientTest, DescribesTheWorker) {
   FakeWorker worker({.num_devices = 2});
   const auto info = WorkerClient(worker.address()).GetWorkerInfo();
   ASSERT_THAT(info, IsOk());
-  ASSERT_EQ(info->devices.size(), 2u);
-  EXPECT_EQ(info->devices[1].index, 1);
+  ASSERT_EQ(info->devices_size(), 2);
+  EXPECT_EQ(info->devices(1).index(), 1);
 }
 
 TEST(WorkerClientTest, AWorkerThatNeverAnswersIsLeftAtTheDeadline) {
@@ -98,11 +111,7 @@ TEST(ComputeStreamTest, AStreamThatIsDroppedUnusedOrHalfwayIsNoTrouble) {
 TEST(WorkerClientTest, CommGroupFromOpenToClose) {
   FakeWorker worker({.num_devices = 2});
   const WorkerClient client(worker.address());
-  CommGroupSpec spec;
-  spec.group_id = "g";
-  spec.world_size = 2;
-  spec.device_of_rank = {{0, 1}, {1, 0}};
-  const auto group = client.OpenCommGroup(spec);
+  const auto group = client.OpenCommGroup(Group({1, 0}));
   ASSERT_THAT(group, IsOk());
   EXPECT_THAT(group->addresses, UnorderedElementsAre(Pair(0, "rank 0"), Pair(1, "rank 1")));
   EXPECT_THAT(client.ConnectCommGroup(*group, {"rank 0", "rank 1"}), IsOk());
@@ -120,11 +129,7 @@ TEST(WorkerClientTest, CommGroupFromOpenToClose) {
 TEST(WorkerClientTest, CancelEndsCallsNowAndLaterButNotClose) {
   FakeWorker worker({.hangs = {"m"}});
   const WorkerClient client(worker.address());
-  CommGroupSpec spec;
-  spec.group_id = "g";
-  spec.world_size = 1;
-  spec.device_of_rank = {{0, 0}};
-  const auto group = client.OpenCommGroup(spec);
+  const auto group = client.OpenCommGroup(Group({0}));
   ASSERT_THAT(group, IsOk());
   std::thread other([&] { client.Cancel(); });
   CommSample sample;
@@ -134,7 +139,7 @@ TEST(WorkerClientTest, CancelEndsCallsNowAndLaterButNotClose) {
   EXPECT_THAT(client.ProfileComm(*group, {}, sample, kLong),
               StatusIs(absl::StatusCode::kCancelled));
   other.join();
-  EXPECT_THAT(client.OpenCommGroup(spec), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(client.OpenCommGroup(Group({0})), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_THAT(client.GetWorkerInfo(), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_THAT(client.CloseCommGroup(*group), IsOk());
 }

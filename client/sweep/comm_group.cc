@@ -7,6 +7,9 @@
 namespace neuroshard {
 namespace {
 
+// A group that nobody has asked for anything for so long is closed by its workers.
+constexpr std::int64_t kIdleTimeoutMs = 60'000;
+
 // A worker from before there were other collectives, casts or cadences measures without them
 // whatever it is asked for; later ones write down what they measured.
 Status CheckWhatWasMeasured(const CommSample& sample, const std::vector<CommMeasurement>& records) {
@@ -59,20 +62,23 @@ StatusOr<std::unique_ptr<CommGroup>> CommGroup::Open(std::vector<const WorkerCli
 Status CommGroup::Connect(std::chrono::milliseconds timeout) {
   std::vector<std::string> addresses(placement_.size());
   NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
-    CommGroupSpec spec;
-    spec.group_id = group_id_;
-    spec.world_size = world_size();
-    spec.timeout = timeout;
+    v1::OpenCommGroupRequest request;
+    request.set_group_id(group_id_);
+    request.set_world_size(world_size());
+    request.set_timeout_ms(timeout.count());
+    request.set_idle_timeout_ms(kIdleTimeoutMs);
     for (std::size_t rank = 0; rank < placement_.size(); ++rank) {
-      if (placement_[rank].worker == worker)
-        spec.device_of_rank[static_cast<int>(rank)] = placement_[rank].device;
+      if (placement_[rank].worker != worker) continue;
+      v1::LocalRank& local = *request.add_local_ranks();
+      local.set_rank(static_cast<int>(rank));
+      local.set_device(placement_[rank].device);
     }
-    NS_ASSIGN_OR_RETURN(OpenedCommGroup local,
-                        workers_[static_cast<std::size_t>(worker)]->OpenCommGroup(spec));
+    NS_ASSIGN_OR_RETURN(OpenedCommGroup opened,
+                        workers_[static_cast<std::size_t>(worker)]->OpenCommGroup(request));
     const MutexLock lock(mutex_);
-    for (const auto& [rank, device] : spec.device_of_rank)
-      addresses[static_cast<std::size_t>(rank)] = local.addresses.at(rank);
-    opened_[worker] = std::move(local);
+    for (const v1::LocalRank& of : request.local_ranks())
+      addresses[static_cast<std::size_t>(of.rank())] = opened.addresses.at(of.rank());
+    opened_[worker] = std::move(opened);
     return absl::OkStatus();
   }));
   return OnEveryWorker([&](int worker) {

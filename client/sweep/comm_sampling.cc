@@ -1,10 +1,9 @@
-#include "client/sweep/comm_sampling.h"
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <utility>
 
+#include "client/sweep/sampling.h"
 #include "client/sweep/sweep_config.h"
 #include "common/base/random.h"
 

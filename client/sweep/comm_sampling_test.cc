@@ -1,5 +1,3 @@
-#include "client/sweep/comm_sampling.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,8 @@
 #include <map>
 #include <numeric>
 #include <set>
+
+#include "client/sweep/sampling.h"
 
 namespace neuroshard {
 namespace {

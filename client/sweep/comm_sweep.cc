@@ -32,9 +32,8 @@ class CommSweep {
  public:
   CommSweep(const SweepRun& run, std::vector<CommSample> pending)
       : run_(run), tally_(run.display, run.fleet.max_given_up), run_tag_(std::random_device{}()) {
-    CallPolicy policy;
-    policy.tls = run.fleet.tls;
-    policy.max_attempts = 1;  // RetryWindow does the retries
+    // RetryWindow does the retries.
+    const CallPolicy policy{.tls = run.fleet.tls, .max_attempts = 1};
     for (const std::string& address : run.fleet.workers) {
       workers_.push_back(std::make_unique<WorkerClient>(address, policy));
     }
@@ -116,20 +115,20 @@ class CommSweep {
     std::vector<const WorkerClient*> clients;
     for (std::size_t w = 0; w < workers_.size(); ++w) {
       clients.push_back(workers_[w].get());
-      const StatusOr<WorkerDescription> info = workers_[w]->GetWorkerInfo();
+      const StatusOr<v1::WorkerInfo> info = workers_[w]->GetWorkerInfo();
       if (!info.ok()) {
         unreachable = info.status();
         away_[workers_[w]->address()] = Message(unreachable);
         continue;
       }
       away_.erase(workers_[w]->address());
-      for (const WorkerDeviceDescription& device : info->devices) {
+      for (const v1::WorkerDevice& device : info->devices()) {
         ++known_devices;
-        if (device.running_job.empty()) {
-          free_devices[w].push_back(device.index);
+        if (device.running_job().empty()) {
+          free_devices[w].push_back(device.index());
         } else {
-          not_free = ResourceExhausted("device {} of {} is held by {}", device.index,
-                                       workers_[w]->address(), device.running_job);
+          not_free = ResourceExhausted("device {} of {} is held by {}", device.index(),
+                                       workers_[w]->address(), device.running_job());
         }
       }
     }

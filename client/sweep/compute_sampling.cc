@@ -1,10 +1,9 @@
-#include "client/sweep/compute_sampling.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
 
+#include "client/sweep/sampling.h"
 #include "client/sweep/sweep_config.h"
 #include "common/base/random.h"
 

@@ -1,5 +1,3 @@
-#include "client/sweep/compute_sampling.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,8 @@
 #include <map>
 #include <set>
 #include <utility>
+
+#include "client/sweep/sampling.h"
 
 namespace neuroshard {
 namespace {

@@ -61,40 +61,38 @@ class ComputeSweep {
 
   // Finds the worker's devices, then feeds each in a thread of its own.
   void WorkerLoop(const std::string& address) {
-    CallPolicy policy;
-    policy.tls = run_.fleet.tls;
-    policy.max_attempts = 1;  // RetryWindow does the retries
-    const WorkerClient client(address, policy);
+    // RetryWindow does the retries.
+    const WorkerClient client(address, {.tls = run_.fleet.tls, .max_attempts = 1});
     RetryWindow retries = NewRetryWindow();
-    StatusOr<WorkerDescription> info = client.GetWorkerInfo();
+    StatusOr<v1::WorkerInfo> info = client.GetWorkerInfo();
     if (!info.ok()) run_.display.Note(Message(info.status()));
     while (!info.ok()) {
       if (!retries.WaitToRetry(latch_))
         return NoteLost({address, std::nullopt, Message(info.status())});
       info = client.GetWorkerInfo();
     }
-    if (info->devices.empty())
+    if (info->devices().empty())
       run_.display.Note(fmt::format("worker at {}: has no devices", address));
-    const auto limit = static_cast<std::size_t>(run_.fleet.devices_per_worker);
-    if (limit > 0 && info->devices.size() > limit) info->devices.resize(limit);
+    const int limit = run_.fleet.devices_per_worker;
+    const int used = limit > 0 ? std::min(limit, info->devices_size()) : info->devices_size();
     std::vector<std::thread> devices;
-    for (const WorkerDeviceDescription& device : info->devices) {
+    for (int i = 0; i < used; ++i) {
+      const v1::WorkerDevice& device = info->devices(i);
       if (!HasAllKernels(address, device)) continue;
-      devices.emplace_back([this, &client, index = device.index] { DeviceLoop(client, index); });
+      devices.emplace_back([this, &client, index = device.index()] { DeviceLoop(client, index); });
     }
     for (std::thread& device : devices) device.join();
   }
 
   // A worker of before tables in host memory would measure them in the device's and not say so.
-  bool HasAllKernels(const std::string& address, const WorkerDeviceDescription& device) {
-    const auto& has = device.compute_kernels;
+  bool HasAllKernels(const std::string& address, const v1::WorkerDevice& device) {
     for (const ComputeKernel kernel : kernels_) {
-      if (std::find(has.begin(), has.end(), kernel) != has.end()) continue;
+      if (Measures(device, kernel)) continue;
       const std::string reason =
           fmt::format("does not measure {}, which this sweep has samples of", ToText(kernel));
       run_.display.Note(
-          fmt::format("{} device {}: left out: it {}", address, device.index, reason));
-      tally_.Lost({address, device.index, reason});
+          fmt::format("{} device {}: left out: it {}", address, device.index(), reason));
+      tally_.Lost({address, device.index(), reason});
       return false;
     }
     return true;

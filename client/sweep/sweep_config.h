@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -106,6 +107,17 @@ using SweepConfig = std::variant<ComputeSweepConfig, CommSweepConfig>;
 // Strict: unknown keys, wrong types and values out of range are all reported at once with their
 // paths (INVALID_ARGUMENT). `file` names the text in errors.
 StatusOr<SweepConfig> ParseSweepConfig(const std::string& text, const std::string& file);
+
+// Every value that decides which samples there are and how they are measured, defaults included, in
+// a fixed order. Two configs with the same canonical text (and the same tables) are the same sweep.
+// Keys that came later appear only where they are not at their default: the text of a file that
+// does not use them stays what it was, and a store that was begun with it goes on.
+std::string CanonicalText(const SweepConfig& config);
+
+// SHA-256 in hex of everything the samples are made from and measured with: the canonical config
+// and the text of the table CSV (empty for a communication sweep). Comments and the order of keys
+// do not count.
+std::string SweepHash(const SweepConfig& config, std::string_view tables_csv);
 
 // A seed for sample `index` of a sweep: the index-th output of SplitMix64 (Steele, Lea, Flood 2014)
 // started at `sweep_seed`.

@@ -7,9 +7,7 @@
 #include <filesystem>
 #include <tuple>
 
-#include "client/sweep/comm_sampling.h"
-#include "client/sweep/compute_sampling.h"
-#include "client/sweep/sweep_hash.h"
+#include "client/sweep/sampling.h"
 #include "common/base/violations.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/text_file.h"

@@ -1,11 +1,10 @@
-#include "client/sweep/sweep_hash.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <string_view>
 #include <vector>
 
+#include "client/sweep/sweep_config.h"
 #include "common/base/sha256.h"
 
 namespace neuroshard {

@@ -45,8 +45,7 @@ class Validation {
     std::random_device random;
     report_.run_id =
         fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-    CallPolicy policy;
-    policy.tls = options.tls;
+    const CallPolicy policy{.tls = options.tls};
     for (const std::string& address : options.workers)
       workers_.push_back(std::make_unique<WorkerClient>(address, policy));
   }
@@ -81,21 +80,21 @@ class Validation {
 
   Status FindDevices() {
     std::vector<std::vector<int>> devices;
-    std::vector<WorkerDescription> workers;
+    std::vector<v1::WorkerInfo> workers;
     std::size_t num_devices = 0;
     for (const auto& worker : workers_) {
-      NS_ASSIGN_OR_RETURN(const WorkerDescription info, worker->GetWorkerInfo());
+      NS_ASSIGN_OR_RETURN(const v1::WorkerInfo info, worker->GetWorkerInfo());
       workers.push_back(info);
       devices.emplace_back();
-      for (const WorkerDeviceDescription& device : info.devices)
-        devices.back().push_back(device.index);
-      num_devices += info.devices.size();
+      for (const v1::WorkerDevice& device : info.devices())
+        devices.back().push_back(device.index());
+      num_devices += devices.back().size();
     }
     if (num_devices == 0) return FailedPrecondition("the workers have no devices");
-    for (const WorkerDescription& worker : workers) {
+    for (const v1::WorkerInfo& worker : workers) {
       UseCastsOf(worker);
-      for (const WorkerDeviceDescription& device : worker.devices) {
-        distributes_ids_ = distributes_ids_ && device.collective_backend == kNeuroshardTcp;
+      for (const v1::WorkerDevice& device : worker.devices()) {
+        distributes_ids_ = distributes_ids_ && device.collective_backend() == kNeuroshardTcp;
       }
     }
     own_devices_ = num_devices >= ranks_.size();
@@ -105,9 +104,9 @@ class Validation {
       const RankPlacement& device = DeviceOf(rank);
       report_.ranks[rank].worker = workers_[static_cast<std::size_t>(device.worker)]->address();
       report_.ranks[rank].device = device.device;
-      const WorkerDescription& info = workers[static_cast<std::size_t>(device.worker)];
-      for (const WorkerDeviceDescription& description : info.devices) {
-        if (description.index == device.device) UseKernelsOf(description, rank);
+      const v1::WorkerInfo& info = workers[static_cast<std::size_t>(device.worker)];
+      for (const v1::WorkerDevice& description : info.devices()) {
+        if (description.index() == device.device) UseKernelsOf(description, rank);
       }
     }
     if (!own_devices_) {
@@ -121,14 +120,11 @@ class Validation {
   }
 
   // Tables whose kernel the device lacks are looked up in its own memory.
-  void UseKernelsOf(const WorkerDeviceDescription& device, std::size_t rank) {
-    const auto& kernels = device.compute_kernels;
+  void UseKernelsOf(const v1::WorkerDevice& device, std::size_t rank) {
     bool replaced = false;
     for (auto* shards : {&ranks_[rank].shards, &ranks_[rank].replicas}) {
       for (MeasuredShard& shard : *shards) {
-        if (std::find(kernels.begin(), kernels.end(), shard.compute_kernel) != kernels.end()) {
-          continue;
-        }
+        if (Measures(device, shard.compute_kernel)) continue;
         shard.compute_kernel = ComputeKernel::kFused;
         shard.cache_load_factor = 0;
         replaced = true;
@@ -142,9 +138,9 @@ class Validation {
   }
 
   // Collectives on GPUs have no casts here, so that one such worker takes them from all.
-  void UseCastsOf(const WorkerDescription& worker) {
-    for (const WorkerDeviceDescription& device : worker.devices) {
-      const std::string_view backend = device.collective_backend;
+  void UseCastsOf(const v1::WorkerInfo& worker) {
+    for (const v1::WorkerDevice& device : worker.devices()) {
+      const std::string_view backend = device.collective_backend();
       if (backend == kNeuroshardTcp || backend == kTorchGloo) continue;
       const QuantizedComms asked = std::exchange(quantized_comms_, {});
       const auto casts = [](const std::optional<DataType>& dtype) {

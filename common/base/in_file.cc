@@ -1,6 +1,5 @@
 #include "common/base/in_file.h"
 
-#include "absl/strings/cord.h"
 #include "common/base/violations.h"
 
 namespace neuroshard {
@@ -11,9 +10,7 @@ Status InFile(const std::string& path, const Status& status) {
   for (const Violation& violation : Violations::FromStatus(status)) {
     violations.Add(path + ": " + violation.field, violation.description);
   }
-  violations.ToStatus().ForEachPayload([&named](absl::string_view type, const absl::Cord& payload) {
-    named.SetPayload(type, payload);
-  });
+  CopyPayloads(violations.ToStatus(), named);
   return named;
 }
 

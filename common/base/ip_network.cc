@@ -4,10 +4,11 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <string_view>
+
+#include "common/base/number_text.h"
 
 namespace neuroshard {
 namespace {
@@ -59,10 +60,8 @@ constexpr int kNone = -1;
 
 // kNone unless it is a number in [0, max].
 int ToNumber(std::string_view text, int max) {
-  int number = kNone;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && number >= 0 && number <= max ? number : kNone;
+  const int number = NumberOf<int>(text).value_or(kNone);
+  return number >= 0 && number <= max ? number : kNone;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "common/base/random_token.h"
 
+#include <fmt/ranges.h>
 #include <openssl/crypto.h>
 #include <sys/random.h>
 
@@ -13,9 +14,7 @@ StatusOr<std::string> RandomToken() {
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     return Internal("the system has no random numbers to give");
   }
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
 bool SameSecret(std::string_view a, std::string_view b) {

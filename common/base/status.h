@@ -51,6 +51,10 @@ template <typename... Args>
   return Status(status.code(), context + ": " + Message(status));
 }
 
+inline void CopyPayloads(const Status& from, Status& to) {
+  from.ForEachPayload([&to](auto type, const auto& payload) { to.SetPayload(type, payload); });
+}
+
 }  // namespace neuroshard
 
 #define NS_CONCAT_INNER(a, b) a##b

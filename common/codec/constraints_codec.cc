@@ -67,26 +67,22 @@ std::vector<E> DecodeWords(const FieldCheck& check, std::string_view field, cons
 
 class ConstraintsDecoder {
  public:
-  ConstraintsDecoder(const std::vector<Table>& tables, const Topology& topology,
-                     Violations& violations)
+  ConstraintsDecoder(const std::vector<Table>& tables, const Topology& topology)
       : topology_(topology),
         num_ranks_(topology.num_ranks()),
         num_hosts_(static_cast<int>(topology.hosts().size())),
         tables_(tables),
-        names_(tables),
-        violations_(violations) {}
+        names_(tables) {}
 
-  Constraints Decode(const v1::Constraints& message) const {
-    const FieldCheck check("constraints", violations_);
+  Constraints Decode(const v1::Constraints& message, const FieldCheck& check) const {
     Constraints constraints;
     constraints.sharding_types =
         DecodeWords<ShardingType>(check, "sharding_types", message.sharding_types());
     for (int i = 0; i < message.tables_size(); ++i) {
-      constraints.tables.push_back(
-          DecodeRule(message.tables(i), check.PathOf(fmt::format("tables[{}]", i))));
+      constraints.tables.push_back(DecodeRule(message.tables(i), check.In("tables", i)));
     }
-    constraints.colocate = DecodeGroups(message.colocate(), check.PathOf("colocate"));
-    constraints.separate = DecodeGroups(message.separate(), check.PathOf("separate"));
+    constraints.colocate = DecodeGroups(message.colocate(), check, "colocate");
+    constraints.separate = DecodeGroups(message.separate(), check, "separate");
     constraints.max_shards_per_rank =
         DecodeCount(check, "max_shards_per_rank", message.max_shards_per_rank());
     constraints.max_tables_per_rank =
@@ -106,8 +102,7 @@ class ConstraintsDecoder {
     return count;
   }
 
-  TableRule DecodeRule(const v1::TableRule& message, std::string path) const {
-    const FieldCheck check(std::move(path), violations_);
+  TableRule DecodeRule(const v1::TableRule& message, const FieldCheck& check) const {
     TableRule rule;
     rule.tables = DecodeTables(check, message.tables());
     if (message.tables_size() == 0) check.Fail("tables", "must name at least one table");
@@ -211,10 +206,11 @@ class ConstraintsDecoder {
   }
 
   template <typename Groups>
-  std::vector<TableGroup> DecodeGroups(const Groups& messages, const std::string& field) const {
+  std::vector<TableGroup> DecodeGroups(const Groups& messages, const FieldCheck& of_all,
+                                       std::string_view field) const {
     std::vector<TableGroup> groups;
     for (int i = 0; i < messages.size(); ++i) {
-      const FieldCheck check(fmt::format("{}[{}]", field, i), violations_);
+      const FieldCheck check = of_all.In(field, i);
       TableGroup group;
       group.tables = DecodeTables(check, messages[i].tables());
       if (messages[i].tables_size() < 2) {
@@ -268,7 +264,6 @@ class ConstraintsDecoder {
   const int num_hosts_;
   const std::vector<Table>& tables_;
   const TableNames names_;
-  Violations& violations_;
 };
 
 template <typename Message>
@@ -337,7 +332,8 @@ std::int64_t CountConstraintEntries(const v1::Constraints& message) {
 
 Constraints DecodeConstraints(const v1::Constraints& message, const std::vector<Table>& tables,
                               const Topology& topology, Violations& violations) {
-  return ConstraintsDecoder(tables, topology, violations).Decode(message);
+  return ConstraintsDecoder(tables, topology)
+      .Decode(message, FieldCheck("constraints", violations));
 }
 
 std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
@@ -392,8 +388,7 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
 v1::Constraints EncodeConstraints(const Constraints& constraints,
                                   const std::vector<Table>& tables) {
   const TableNames names(tables);
-  v1::Constraints message;
-  PutFields(constraints, message);
+  auto message = MessageOf<v1::Constraints>(constraints);
   for (const TableRule& rule : constraints.tables) {
     *message.add_tables() = EncodeRule(rule, names);
   }

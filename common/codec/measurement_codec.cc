@@ -39,9 +39,7 @@ TimedSeries DecodeSeries(const v1::TimedSeries& message, const FieldCheck& check
 }  // namespace
 
 v1::MeasurementSettings EncodeMeasurementSettings(const MeasurementSettings& settings) {
-  v1::MeasurementSettings message;
-  PutFields(settings, message);
-  return message;
+  return MessageOf<v1::MeasurementSettings>(settings);
 }
 
 StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSettings& message) {
@@ -79,8 +77,7 @@ StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSet
 }
 
 v1::MeasuredShard EncodeMeasuredShard(const MeasuredShard& shard) {
-  v1::MeasuredShard message;
-  PutFields(shard, message);
+  auto message = MessageOf<v1::MeasuredShard>(shard);
   if (shard.compute_kernel != ComputeKernel::kFused) {
     message.set_compute_kernel(std::string(ToText(shard.compute_kernel)));
   }
@@ -118,8 +115,7 @@ MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldC
 }
 
 v1::ComputeSample EncodeComputeSample(const ComputeSample& sample) {
-  v1::ComputeSample message;
-  PutFields(sample, message);
+  auto message = MessageOf<v1::ComputeSample>(sample);
   for (const MeasuredShard& shard : sample.shards) {
     *message.add_shards() = EncodeMeasuredShard(shard);
   }
@@ -136,8 +132,7 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
                fmt::format("must have 1 to {} entries, got {}", kMaxShards, message.shards_size()));
   } else {
     for (int i = 0; i < message.shards_size(); ++i) {
-      sample.shards.push_back(DecodeMeasuredShard(
-          message.shards(i), FieldCheck(fmt::format("shards[{}]", i), violations)));
+      sample.shards.push_back(DecodeMeasuredShard(message.shards(i), check.In("shards", i)));
     }
   }
   check.InRange("batch_size", sample.batch_size, 1, kMaxMeasuredBatch);
@@ -181,7 +176,7 @@ InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
 
 // A distribution of ids has no columns, and its ranks enter together.
 void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
-                        Violations& violations, CommSample& sample) {
+                        CommSample& sample) {
   if (!message.has_input_distribution()) {
     check.Fail("input_distribution",
                fmt::format("must be given for collective {}", kInputDistWord));
@@ -201,7 +196,7 @@ void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
                fmt::format("must be 0 for {}, got {}", kInputDistWord, message.dim_sums(i)));
   }
   sample.input_dist = DecodeInputDist(message.input_distribution(), message.dim_sums_size(),
-                                      FieldCheck("input_distribution", violations));
+                                      check.In("input_distribution"));
 }
 
 // Casts are of an all-to-all, whose elements are of that type then.
@@ -229,8 +224,7 @@ void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const Field
 }  // namespace
 
 v1::CommSample EncodeCommSample(const CommSample& sample) {
-  v1::CommSample message;
-  PutFields(sample, message);
+  auto message = MessageOf<v1::CommSample>(sample);
   message.set_collective(std::string(CollectiveWord(sample)));
   if (sample.cadence != Cadence::kBarrier) {
     message.set_cadence(std::string(ToText(sample.cadence)));
@@ -307,14 +301,13 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
                                                "to count from",
                                                ToText(sample.cadence)));
   }
-  if (distributes) DecodeDistribution(message, check, violations, sample);
+  if (distributes) DecodeDistribution(message, check, sample);
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;
 }
 
 v1::MeasurementEnvironment EncodeMeasurementEnvironment(const MeasurementEnvironment& environment) {
-  v1::MeasurementEnvironment message;
-  PutFields(environment, message);
+  auto message = MessageOf<v1::MeasurementEnvironment>(environment);
   message.mutable_properties()->insert(environment.properties.begin(),
                                        environment.properties.end());
   message.set_measured_at_unix_ms(environment.measured_at_unix_ms);
@@ -331,8 +324,7 @@ MeasurementEnvironment DecodeMeasurementEnvironment(const v1::MeasurementEnviron
 }
 
 v1::ComputeMeasurement EncodeComputeMeasurement(const ComputeMeasurement& measurement) {
-  v1::ComputeMeasurement message;
-  PutFields(measurement, message);
+  auto message = MessageOf<v1::ComputeMeasurement>(measurement);
   if (measurement.outcome == Outcome::kOk) {
     PutFields(measurement.forward, *message.mutable_forward());
     PutFields(measurement.backward, *message.mutable_backward());
@@ -347,8 +339,8 @@ StatusOr<ComputeMeasurement> DecodeComputeMeasurement(const v1::ComputeMeasureme
   auto measurement = TakeFields<ComputeMeasurement>(message, check, AbsentWord::kFault);
   check.IsText("sample_id", measurement.sample_id, kMaxNameBytes);
   if (measurement.outcome == Outcome::kOk) {
-    measurement.forward = DecodeSeries(message.forward(), FieldCheck("forward", violations));
-    measurement.backward = DecodeSeries(message.backward(), FieldCheck("backward", violations));
+    measurement.forward = DecodeSeries(message.forward(), check.In("forward"));
+    measurement.backward = DecodeSeries(message.backward(), check.In("backward"));
   }
   measurement.environment = DecodeMeasurementEnvironment(message.environment());
   NS_RETURN_IF_ERROR(violations.ToStatus());
@@ -356,8 +348,7 @@ StatusOr<ComputeMeasurement> DecodeComputeMeasurement(const v1::ComputeMeasureme
 }
 
 v1::CommMeasurement EncodeCommMeasurement(const CommMeasurement& measurement) {
-  v1::CommMeasurement message;
-  PutFields(measurement, message);
+  auto message = MessageOf<v1::CommMeasurement>(measurement);
   if (measurement.outcome == Outcome::kOk) {
     PutFields(measurement.series, *message.mutable_series());
   }
@@ -372,7 +363,7 @@ StatusOr<CommMeasurement> DecodeCommMeasurement(const v1::CommMeasurement& messa
   check.IsText("sample_id", measurement.sample_id, kMaxNameBytes);
   check.InRange("rank", std::int64_t{measurement.rank}, 0, kMaxRanks - 1);
   if (measurement.outcome == Outcome::kOk) {
-    measurement.series = DecodeSeries(message.series(), FieldCheck("series", violations));
+    measurement.series = DecodeSeries(message.series(), check.In("series"));
   }
   measurement.environment = DecodeMeasurementEnvironment(message.environment());
   NS_RETURN_IF_ERROR(violations.ToStatus());

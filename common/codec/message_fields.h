@@ -141,6 +141,14 @@ void PutFields(const T& value, Message& message) {
   });
 }
 
+// A message with these fields and no others.
+template <typename Message, typename T>
+Message MessageOf(const T& value) {
+  Message message;
+  PutFields(value, message);
+  return message;
+}
+
 // What is absent stays as it is in `defaults`. Words that are none are told `check`; ranges are for
 // the caller to look at, and so are arrays, which are left as they are.
 template <typename T, typename Message>

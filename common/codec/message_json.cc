@@ -1,4 +1,5 @@
 // The printing half of message_text.h.
+#include <absl/strings/escaping.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
@@ -7,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/codec/message_text.h"
-#include "common/codec/scalar_text.h"
 #include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
@@ -55,7 +55,8 @@ Json FieldValue(const ProtoMessage& message, const FieldDescriptor* field, int i
       return get(&Reflection::GetRepeatedEnumValue, &Reflection::GetEnumValue);
     case FieldDescriptor::CPPTYPE_STRING: {
       std::string text = get(&Reflection::GetRepeatedString, &Reflection::GetString);
-      return field->type() == FieldDescriptor::TYPE_BYTES ? ToBase64(text) : std::move(text);
+      return field->type() == FieldDescriptor::TYPE_BYTES ? absl::Base64Escape(text)
+                                                          : std::move(text);
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return MessageValue(field->is_repeated() ? r.GetRepeatedMessage(message, field, index)

@@ -1,17 +1,23 @@
 #include "common/codec/message_text.h"
 
+#include <absl/strings/escaping.h>
 #include <fmt/ranges.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
-#include "common/codec/scalar_text.h"
+#include "common/text/quantity.h"
 #include "common/text/text_value.h"
 
 namespace neuroshard {
@@ -38,6 +44,109 @@ std::string UnknownField(const Descriptor& type, std::string_view key) {
   // With the one that was meant, the others are noise.
   return "unknown field" +
          (meant.empty() ? fmt::format("; known: {}", fmt::join(names, ", ")) : meant);
+}
+
+// Sets the field by `set`, or adds to it by `add` when it is repeated.
+template <typename T, typename Set>
+void SetOrAdd(T scalar, const FieldDescriptor& field, ProtoMessage& message, Set set, Set add) {
+  (message.GetReflection()->*(field.is_repeated() ? add : set))(&message, &field,
+                                                                std::move(scalar));
+}
+
+template <typename T, typename Set>
+std::string SetInteger(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message,
+                       Set set, Set add) {
+  bool out_of_range = false;
+  if (const std::optional<T> parsed = IntegerOf<T>(value, &out_of_range)) {
+    SetOrAdd(*parsed, field, message, set, add);
+    return "";
+  }
+  if (!out_of_range) return fmt::format("must be an integer{}", UnitHint(field.name()));
+  return fmt::format("must be an integer from {} to {}", std::numeric_limits<T>::min(),
+                     std::numeric_limits<T>::max());
+}
+
+// RFC 4648, also of the URL-safe alphabet and without padding, as protobuf JSON takes it.
+std::optional<std::string> FromBase64(std::string text) {
+  // absl skips spaces, takes dots for padding, and refuses padding of another length.
+  if (text.find_first_of(" \t\r\n\v\f.") != std::string::npos) return std::nullopt;
+  text.erase(text.find_last_not_of('=') + 1);
+  std::replace(text.begin(), text.end(), '-', '+');
+  std::replace(text.begin(), text.end(), '_', '/');
+  std::string bytes;
+  return absl::Base64Unescape(text, &bytes) ? std::optional(bytes) : std::nullopt;
+}
+
+std::string SetText(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message) {
+  std::optional<std::string> text = TextOf(value);
+  if (!text) return "must be text";
+  if (field.type() == FieldDescriptor::TYPE_BYTES) {
+    text = FromBase64(*text);
+    if (!text) return "must be base64";
+  } else if (!IsUtf8(*text)) {
+    return "must be UTF-8";
+  }
+  SetOrAdd(*std::move(text), field, message, &Reflection::SetString, &Reflection::AddString);
+  return "";
+}
+
+bool IsNumber(const FieldDescriptor& field) {
+  return field.cpp_type() != FieldDescriptor::CPPTYPE_BOOL &&
+         field.cpp_type() != FieldDescriptor::CPPTYPE_STRING;
+}
+
+// Sets `field`, or adds to it when it is repeated. Empty when it could; otherwise what the value
+// must be ("must be an integer") for the caller to say where. The message is then as it was. Not
+// for message fields.
+std::string SetScalar(const TextValue& written, const FieldDescriptor& field,
+                      ProtoMessage& message) {
+  TextValue number;
+  const std::optional<std::string> plain =
+      IsNumber(field) ? PlainNumber(written.text, field.name()) : std::nullopt;
+  if (plain) {
+    number = written;
+    number.text = *plain;
+  }
+  const TextValue& value = plain ? number : written;
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return SetInteger<std::int32_t>(value, field, message, &Reflection::SetInt32,
+                                      &Reflection::AddInt32);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return SetInteger<std::int64_t>(value, field, message, &Reflection::SetInt64,
+                                      &Reflection::AddInt64);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return SetInteger<std::uint32_t>(value, field, message, &Reflection::SetUInt32,
+                                       &Reflection::AddUInt32);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return SetInteger<std::uint64_t>(value, field, message, &Reflection::SetUInt64,
+                                       &Reflection::AddUInt64);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+    case FieldDescriptor::CPPTYPE_FLOAT: {
+      const std::optional<double> real = RealOf(value);
+      if (!real) return fmt::format("must be a number{}", UnitHint(field.name()));
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+        SetOrAdd(*real, field, message, &Reflection::SetDouble, &Reflection::AddDouble);
+      } else {
+        SetOrAdd(static_cast<float>(*real), field, message, &Reflection::SetFloat,
+                 &Reflection::AddFloat);
+      }
+      return "";
+    }
+    case FieldDescriptor::CPPTYPE_BOOL: {
+      const std::optional<bool> truth = BoolOf(value);
+      if (!truth) return "must be true or false";
+      SetOrAdd(*truth, field, message, &Reflection::SetBool, &Reflection::AddBool);
+      return "";
+    }
+    case FieldDescriptor::CPPTYPE_STRING:
+      return SetText(value, field, message);
+    case FieldDescriptor::CPPTYPE_ENUM:
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      break;
+  }
+  // The API spells vocabularies as text and has no enums (table.proto says why).
+  return "cannot be written as text";
 }
 
 // Fills messages from values and collects what does not fit.

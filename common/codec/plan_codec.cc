@@ -7,6 +7,8 @@
 #include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
 #include "common/codec/message_fields.h"
+#include "common/codec/table_codec.h"
+#include "common/domain/table_names.h"
 #include "common/domain/tiling.h"
 
 namespace neuroshard {
@@ -14,6 +16,7 @@ namespace neuroshard {
 NS_FIELDS(CostInterval, low_ms, high_ms);
 NS_FIELDS(HostMemoryUse, host, total_bytes, capacity_bytes);
 NS_FIELDS(MeasuredWith, device, backend, collective_backend);
+NS_FIELDS(Migration, budget_bytes, price_ms_per_gib, only_types);
 NS_FIELDS(PlanCost, embedding_cost_ms, interval_coverage, mean_of_max_ms);
 NS_FIELDS(RankCost, compute_ms, forward_compute_ms, backward_compute_ms, forward_comm_ms,
           backward_comm_ms, start_offset_ms, dim_sum, input_dist_ms);
@@ -30,6 +33,8 @@ T TakeCost(const Message& message) {
 
 constexpr std::int64_t kMaxRank =
     (std::int64_t{1} << 26) - 1;  // hosts x devices a request can have
+constexpr std::int64_t kMaxBudgetBytes = std::int64_t{1} << 60;
+constexpr double kMaxPriceMs = 1e9;
 
 Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
   check.InRange("row_offset", message.row_offset(), 0, kMaxExtent);
@@ -110,6 +115,31 @@ void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check
   }
 }
 
+// A table keeps its kind: pooled and unpooled ones are sharded by different modules.
+void CheckKinds(const std::vector<Table>& tables, const v1::Plan& message, const Plan& plan,
+                Violations& violations) {
+  const std::vector<int> table_of = TablesOf(plan, tables);
+  for (std::size_t i = 0; i < table_of.size(); ++i) {
+    const auto stated = FromText<TableKind>(message.tables(static_cast<int>(i)).kind());
+    if (table_of[i] < 0 || !stated) continue;
+    const TableKind kind = tables[static_cast<std::size_t>(table_of[i])].kind;
+    if (*stated == kind) continue;
+    violations.Add(
+        fmt::format("migration.previous.tables[{}].kind", i),
+        fmt::format("must be {} as in the request, got {}", ToText(kind), ToText(*stated)));
+  }
+}
+
+void NameAsTables(const std::vector<Table>& tables, Plan& plan) {
+  const std::vector<int> table_of = TablesOf(plan, tables);
+  for (std::size_t i = 0; i < table_of.size(); ++i) {
+    if (table_of[i] < 0) continue;
+    const Table& table = tables[static_cast<std::size_t>(table_of[i])];
+    plan.tables[i].module = table.module;
+    plan.tables[i].name = table.name;
+  }
+}
+
 }  // namespace
 
 v1::Plan EncodePlan(const Plan& plan) {
@@ -141,14 +171,13 @@ Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& 
   plan.local_world_size = message.local_world_size();
   for (int i = 0; i < message.tables_size(); ++i) {
     const v1::TablePlan& table = message.tables(i);
-    const FieldCheck table_check(check.PathOf(fmt::format("tables[{}]", i)), violations);
+    const FieldCheck table_check = check.In("tables", i);
     auto decoded = TakeFields<TablePlan>(table, table_check, AbsentWord::kFault);
     table_check.IsNonEmptyText("name", table.name(), kMaxNameBytes);
     table_check.IsText("module", table.module(), kMaxNameBytes);
     DecodeCacheLoadFactor(table, table_check, decoded);
     for (int s = 0; s < table.shards_size(); ++s) {
-      const FieldCheck shard_check(table_check.PathOf(fmt::format("shards[{}]", s)), violations);
-      decoded.shards.push_back(DecodeShard(table.shards(s), shard_check));
+      decoded.shards.push_back(DecodeShard(table.shards(s), table_check.In("shards", s)));
     }
     plan.tables.push_back(std::move(decoded));
   }
@@ -188,7 +217,7 @@ void CheckCosts(const std::string& path, const v1::PlanCost& message, Violations
   check(of_plan, "mean_of_max_ms", message.mean_of_max_ms());
   for (int i = 0; i < message.ranks_size(); ++i) {
     const v1::RankCost& rank = message.ranks(i);
-    const FieldCheck of_rank(of_plan.PathOf(fmt::format("ranks[{}]", i)), violations);
+    const FieldCheck of_rank = of_plan.In("ranks", i);
     check(of_rank, "input_dist_ms", rank.input_dist_ms());
     check(of_rank, "compute_ms", rank.compute_ms());
     check(of_rank, "forward_compute_ms", rank.forward_compute_ms());
@@ -205,21 +234,59 @@ std::int64_t CountShards(const v1::Plan& message) {
   return shards;
 }
 
-v1::CostInterval EncodeInterval(const CostInterval& interval) {
-  v1::CostInterval message;
-  PutFields(interval, message);
+Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>& tables,
+                          Violations& violations) {
+  const FieldCheck check("migration", violations);
+  Migration migration;
+  if (message.has_previous()) {
+    migration.previous = DecodePlanAt("migration.previous", message.previous(), violations);
+    CheckUniqueNames(message.previous().tables(), "migration.previous.tables", violations);
+    CheckTilings("migration.previous", message.previous(), migration.previous, violations);
+    NameAsTables(tables, migration.previous);
+    CheckKinds(tables, message.previous(), migration.previous, violations);
+    if (migration.previous.tables.empty()) check.Fail("previous", "has no tables");
+  } else {
+    check.Fail("previous", "is required");
+  }
+  if (message.has_budget_bytes()) {
+    check.InRange("budget_bytes", message.budget_bytes(), 0, kMaxBudgetBytes);
+    migration.budget_bytes = message.budget_bytes();
+  }
+  check.InRange("price_ms_per_gib", message.price_ms_per_gib(), 0.0, kMaxPriceMs);
+  migration.price_ms_per_gib = message.price_ms_per_gib();
+  for (int i = 0; i < message.only_types_size(); ++i) {
+    const std::string field = fmt::format("only_types[{}]", i);
+    const std::optional<ShardingType> type = FromText<ShardingType>(message.only_types(i));
+    const auto first = std::find(migration.only_types.begin(), migration.only_types.end(), type);
+    if (!type) {
+      check.Fail(field, NotAWord<ShardingType>(message.only_types(i)));
+    } else if (first != migration.only_types.end()) {
+      check.Fail(field, fmt::format("lists '{}' twice", message.only_types(i)));
+    } else {
+      migration.only_types.push_back(*type);
+    }
+  }
+  std::sort(migration.only_types.begin(), migration.only_types.end());
+  return migration;
+}
+
+v1::Migration EncodeMigration(const Migration& migration) {
+  v1::Migration message;
+  *message.mutable_previous() = EncodePlan(migration.previous);
+  PutFields(migration, message);
   return message;
+}
+
+v1::CostInterval EncodeInterval(const CostInterval& interval) {
+  return MessageOf<v1::CostInterval>(interval);
 }
 
 v1::MeasuredWith EncodeMeasuredWith(const MeasuredWith& with) {
-  v1::MeasuredWith message;
-  PutFields(with, message);
-  return message;
+  return MessageOf<v1::MeasuredWith>(with);
 }
 
 v1::PlanCost EncodePlanCost(const PlanCost& cost) {
-  v1::PlanCost message;
-  PutFields(cost, message);
+  auto message = MessageOf<v1::PlanCost>(cost);
   if (cost.interval) *message.mutable_interval() = EncodeInterval(*cost.interval);
   if (cost.measured_with != MeasuredWith()) {
     *message.mutable_measured_with() = EncodeMeasuredWith(cost.measured_with);

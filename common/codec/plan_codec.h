@@ -1,14 +1,18 @@
-// Plan and PlanCost <-> their messages.
+// Plan, PlanCost and Migration <-> their messages.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/base/violations.h"
+#include "common/domain/constraints.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_cost.h"
+#include "common/domain/table.h"
 #include "neuroshard/v1/cost.pb.h"
+#include "neuroshard/v1/migration.pb.h"
 #include "neuroshard/v1/plan.pb.h"
 
 namespace neuroshard {
@@ -37,6 +41,15 @@ void CheckCosts(const std::string& path, const v1::PlanCost& message, Violations
 
 // Shards of all tables.
 std::int64_t CountShards(const v1::Plan& message);
+
+// Field paths start with "migration.", those of the plan with "migration.previous.". The plan may
+// be for other tables and another topology; it has tables, none of them twice, each laid out in its
+// type (CheckTilings) and, where it says so, of the kind that it has in the request. Entries that
+// stand for one of `tables` (TablesOf) get its module and name.
+Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>& tables,
+                          Violations& violations);
+// DecodeMigration gives the same migration again.
+v1::Migration EncodeMigration(const Migration& migration);
 
 v1::CostInterval EncodeInterval(const CostInterval& interval);
 

@@ -15,13 +15,11 @@ namespace {
 
 constexpr std::int64_t kDefaultBatchSize = 65536;
 
-ComputeSample DecodeSet(const v1::ComputeSet& message, const FieldCheck& check,
-                        Violations& violations) {
+ComputeSample DecodeSet(const v1::ComputeSet& message, const FieldCheck& check) {
   ComputeSample set;
   if (message.shards().empty()) check.Fail("shards", "must have at least one entry, got none");
   for (int i = 0; i < message.shards_size(); ++i) {
-    set.shards.push_back(DecodeMeasuredShard(
-        message.shards(i), FieldCheck(check.PathOf(fmt::format("shards[{}]", i)), violations)));
+    set.shards.push_back(DecodeMeasuredShard(message.shards(i), check.In("shards", i)));
   }
   set.batch_size = message.has_batch_size() ? message.batch_size() : kDefaultBatchSize;
   check.InRange("batch_size", set.batch_size, 1, kMaxBatch);
@@ -53,9 +51,7 @@ StatusOr<PredictionRequest> DecodePredictionRequest(const v1::PredictComputeRequ
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
   if (message.sets().empty()) check.Fail("sets", "must have at least one entry, got none");
   for (int i = 0; admitted && i < message.sets_size(); ++i) {
-    request.sets.push_back(
-        DecodeSet(message.sets(i), FieldCheck(check.PathOf(fmt::format("sets[{}]", i)), violations),
-                  violations));
+    request.sets.push_back(DecodeSet(message.sets(i), check.In("sets", i)));
   }
   NS_RETURN_IF_ERROR(faults.ToStatus());
   return request;

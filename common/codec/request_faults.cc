@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include "absl/strings/cord.h"
 #include "common/base/failure_reason.h"
 
 namespace neuroshard {
@@ -11,9 +10,7 @@ namespace {
 
 Status AsResourceExhausted(const Status& status) {
   Status other(absl::StatusCode::kResourceExhausted, status.message());
-  status.ForEachPayload([&other](absl::string_view type, const absl::Cord& payload) {
-    other.SetPayload(type, payload);
-  });
+  CopyPayloads(status, other);
   return other;
 }
 

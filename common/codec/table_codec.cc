@@ -264,8 +264,7 @@ std::vector<std::string> TableDecoder::Warnings(const std::vector<Table>& tables
 }
 
 v1::Table EncodeTable(const Table& table) {
-  v1::Table message;
-  PutFields(table, message);
+  auto message = MessageOf<v1::Table>(table);
   if (table.kind == TableKind::kEmbeddingBag) {
     message.set_pooling_mode(std::string(ToText(table.pooling_mode)));
   } else {

@@ -1,13 +1,13 @@
 #include "common/codec/table_csv.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "common/base/in_file.h"
+#include "common/base/number_text.h"
+#include "common/base/text_lines.h"
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/text_file.h"
-#include "common/codec/text_lines.h"
 
 namespace neuroshard {
 namespace {
@@ -21,11 +21,7 @@ std::string Header() {
 }
 
 // The number that all of `text` spells; nan when it does not spell one.
-double Number(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : std::nan("");
-}
+double Number(std::string_view text) { return NumberOf<double>(text).value_or(std::nan("")); }
 
 Table ParseLine(std::string_view line, std::size_t index, const FieldCheck& check) {
   Table table;
@@ -39,15 +35,12 @@ Table ParseLine(std::string_view line, std::size_t index, const FieldCheck& chec
                                     Quoted(cells[0])));
   }
   table.name = fmt::format("table_{}", index);
-  std::int64_t rows = 0;
-  const auto [end, error] =
-      std::from_chars(cells[1].data(), cells[1].data() + cells[1].size(), rows);
-  if (error != std::errc() || end != cells[1].data() + cells[1].size()) {
-    check.Fail("row", fmt::format("must be an integer, got {}", Quoted(cells[1])));
+  if (const auto rows = NumberOf<std::int64_t>(cells[1])) {
+    check.InRange("row", *rows, 1, std::int64_t{1} << 48);
+    table.num_embeddings = *rows;
   } else {
-    check.InRange("row", rows, 1, std::int64_t{1} << 48);
+    check.Fail("row", fmt::format("must be an integer, got {}", Quoted(cells[1])));
   }
-  table.num_embeddings = rows;
   table.pooling_factor = Number(cells[2]);
   check.InRange("pooling_factor", table.pooling_factor, 0.0, 1e6);
   double sum = 0;

@@ -1,13 +1,13 @@
 #include "common/codec/task_file.h"
 
-#include <charconv>
 #include <map>
 
 #include "common/base/in_file.h"
+#include "common/base/number_text.h"
+#include "common/base/text_lines.h"
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/text_file.h"
-#include "common/codec/text_lines.h"
 
 namespace neuroshard {
 namespace {
@@ -17,14 +17,13 @@ std::vector<std::int64_t> ParseIntegers(std::string_view text, std::string_view 
                                         const FieldCheck& check) {
   std::vector<std::int64_t> values;
   for (const std::string_view cell : SplitText(text, ',')) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    if (error != std::errc() || end != cell.data() + cell.size()) {
+    const auto value = NumberOf<std::int64_t>(cell);
+    if (!value) {
       check.Fail(field, fmt::format("must be comma-separated integers, got {}", Quoted(cell)));
     } else {
-      check.InRange(field, value, low, high);
+      check.InRange(field, *value, low, high);
     }
-    values.push_back(value);
+    values.push_back(value.value_or(0));
   }
   return values;
 }

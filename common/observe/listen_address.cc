@@ -8,10 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+
+#include "common/base/number_text.h"
 
 namespace neuroshard {
 namespace {
@@ -106,10 +107,8 @@ StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
     return malformed("an IPv6 host needs brackets");
   }
   if (address.host.empty()) return malformed("there is no host (use 0.0.0.0 for every interface)");
-  const char* const begin = text.data() + colon + 1;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, address.port);
-  if (error != std::errc() || stop != end || address.port < 0 || address.port > 65535) {
+  address.port = NumberOf<int>(std::string_view(text).substr(colon + 1)).value_or(-1);
+  if (address.port < 0 || address.port > 65535) {
     return malformed("the port must be in [0, 65535]");
   }
   return address;

@@ -5,7 +5,9 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
@@ -14,7 +16,11 @@ namespace neuroshard {
 namespace {
 
 constexpr std::size_t kMaxValueBytes = 2000;
-constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error", "off"};
+
+bool IsLevel(std::string_view text) {
+  constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error", "off"};
+  return std::find(std::begin(kLevels), std::end(kLevels), text) != std::end(kLevels);
+}
 
 // The beginning of a line; its fields follow, in JSON with the closing brace.
 constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %l %v";
@@ -112,23 +118,20 @@ class Logger::Sink {
 void ReadLogOptions(ConfigReader& reader, LogOptions* options) {
   reader.ReadWord("log_format", &options->format);
   reader.Read("log_level", &options->level);
-  for (const std::string_view level : kLevels) {
-    if (options->level == level) return;
-  }
+  if (IsLevel(options->level)) return;
   reader.AddViolation("log_level", fmt::format("must be one of debug, info, warn, error, off, got "
                                                "\"{}\"",
                                                options->level));
 }
 
 StatusOr<std::unique_ptr<Logger>> Logger::Create(const LogOptions& options) {
-  for (const std::string_view level : kLevels) {
-    if (options.level != level) continue;
-    return std::unique_ptr<Logger>(new Logger(
-        std::make_shared<const Sink>(std::make_shared<spdlog::sinks::stderr_sink_mt>(),
-                                     spdlog::level::from_str(options.level), options.format)));
+  if (!IsLevel(options.level)) {
+    return InvalidArgument("log_level must be one of debug, info, warn, error, off, got \"{}\"",
+                           options.level);
   }
-  return InvalidArgument("log_level must be one of debug, info, warn, error, off, got \"{}\"",
-                         options.level);
+  return std::unique_ptr<Logger>(new Logger(
+      std::make_shared<const Sink>(std::make_shared<spdlog::sinks::stderr_sink_mt>(),
+                                   spdlog::level::from_str(options.level), options.format)));
 }
 
 std::unique_ptr<Logger> Logger::ToStream(std::ostream* out, LogFormat format) {
@@ -162,12 +165,9 @@ bool Logger::WritesDebug() const { return sink_->Writes(spdlog::level::debug); }
 bool Logger::WritesInfo() const { return sink_->Writes(spdlog::level::info); }
 bool Logger::WritesError() const { return sink_->Writes(spdlog::level::err); }
 bool Logger::SetLevel(std::string_view level) const {
-  for (const std::string_view known : kLevels) {
-    if (level != known) continue;
-    sink_->SetLevel(spdlog::level::from_str(std::string(level)));
-    return true;
-  }
-  return false;
+  if (!IsLevel(level)) return false;
+  sink_->SetLevel(spdlog::level::from_str(std::string(level)));
+  return true;
 }
 void Logger::Audit(std::string_view event, Fields fields) const {
   if (sink_->off()) return;

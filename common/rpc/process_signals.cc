@@ -9,12 +9,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "common/base/number_text.h"
 
 namespace neuroshard {
 namespace {
@@ -97,23 +98,15 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::optional<std::int64_t> Number(const std::string& text) {
-  std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, number);
-  if (read.ec != std::errc() || read.ptr != end || number <= 0) return std::nullopt;
-  return number;
-}
-
 }  // namespace
 
 ServiceManager ServiceManager::FromEnvironment() {
   ServiceManager manager;
   manager.socket_ = Variable("NOTIFY_SOCKET");
-  const auto timeout_us = Number(Variable("WATCHDOG_USEC"));
+  const std::int64_t timeout_us = NumberOf<std::int64_t>(Variable("WATCHDOG_USEC")).value_or(0);
   const std::string process = Variable("WATCHDOG_PID");
-  if (timeout_us.has_value() && (process.empty() || Number(process) == getpid())) {
-    manager.period_ = std::chrono::milliseconds(std::max<std::int64_t>(1, *timeout_us / 2000));
+  if (timeout_us > 0 && (process.empty() || NumberOf<std::int64_t>(process) == getpid())) {
+    manager.period_ = std::chrono::milliseconds(std::max<std::int64_t>(1, timeout_us / 2000));
   }
   return manager;
 }

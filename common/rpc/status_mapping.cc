@@ -143,10 +143,7 @@ Status FromGrpc(const grpc::Status& status) {
       violations.Add(entry.field(), entry.description());
     }
   }
-  violations.ToStatus().ForEachPayload(
-      [&result](absl::string_view type, const absl::Cord& payload) {
-        result.SetPayload(type, payload);
-      });
+  CopyPayloads(violations.ToStatus(), result);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "common/rpc/tls_files.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/violations.h"
 
 namespace neuroshard {
@@ -31,11 +33,7 @@ using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
 using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 using Memory = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
-std::int64_t NowUnixS() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
+std::int64_t NowUnixS() { return UnixMillisecondsNow() / 1000; }
 
 std::int64_t UnixS(const ASN1_TIME* time) {
   std::tm parts{};
@@ -125,14 +123,7 @@ std::string ChainFault(const std::vector<Certificate>& chain, TlsSide side,
 
 }  // namespace
 
-std::string DateOf(std::int64_t unix_s) {
-  const std::time_t seconds = unix_s;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
+std::string DateOf(std::int64_t unix_s) { return fmt::format("{:%FT%TZ}", fmt::gmtime(unix_s)); }
 
 ShownCertificate LookAtCertificate(const std::string& address, const TlsMaterial& caller) {
   constexpr int kConnectTimeoutS = 5;

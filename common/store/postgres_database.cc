@@ -181,13 +181,6 @@ class PostgresDatabase::Statement final : public SqlStatement {
     return true;
   }
 
-  void Reset() override {
-    values_.clear();
-    result_.reset();
-    storable_ = true;
-    next_ = 0;
-  }
-
   std::int64_t Integer(int column) const override { return Number<std::int64_t>(column, 0); }
   double Real(int column) const override {
     return Number<double>(column, std::numeric_limits<double>::quiet_NaN());

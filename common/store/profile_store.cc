@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -14,22 +15,6 @@
 
 namespace neuroshard {
 namespace {
-
-template <typename Sample>
-constexpr std::string_view kKindText = "compute";
-template <>
-constexpr std::string_view kKindText<CommSample> = "comm";
-
-template <typename Sample>
-StatusOr<std::vector<StoredSample<Sample>>> SelectSamples(SqlDatabase& database,
-                                                          std::int64_t sweep_id,
-                                                          SampleFilter filter) {
-  if constexpr (std::is_same_v<Sample, ComputeSample>) {
-    return SelectComputeSamples(database, sweep_id, filter);
-  } else {
-    return SelectCommSamples(database, sweep_id, filter);
-  }
-}
 
 // nullopt when there is none.
 StatusOr<std::optional<std::int64_t>> FindSweep(SqlDatabase& database, std::string_view kind,
@@ -57,9 +42,7 @@ Status CheckSameSamples(SqlDatabase& database, std::int64_t sweep_id, const Swee
                         const std::vector<Sample>& samples) {
   NS_ASSIGN_OR_RETURN(const auto stored,
                       SelectSamples<Sample>(database, sweep_id, SampleFilter::kAll));
-  bool same = stored.size() == samples.size();
-  for (std::size_t i = 0; same && i < samples.size(); ++i) same = stored[i].sample == samples[i];
-  if (same) return absl::OkStatus();
+  if (stored == samples) return absl::OkStatus();
   return FailedPrecondition(
       "{}: sweep {} ({}) has the config hash {} but other samples: its samples were made by "
       "another "
@@ -118,10 +101,7 @@ StatusOr<std::vector<Sample>> PendingSamples(SqlDatabase& database, std::int64_t
     if (!found) {
       return NotFound("{} has no {} sweep {}", database.name(), kKindText<Sample>, sweep_id);
     }
-    NS_ASSIGN_OR_RETURN(auto stored,
-                        SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending));
-    samples.clear();
-    for (StoredSample<Sample>& pending : stored) samples.push_back(std::move(pending.sample));
+    NS_ASSIGN_OR_RETURN(samples, SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending));
     return absl::OkStatus();
   };
   NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
@@ -153,16 +133,8 @@ StatusOr<SampleRow> FindSample(SqlDatabase& database, std::int64_t sweep_id,
   return SampleRow{find->Integer(0), find->Integer(1), find->Integer(2) > 0};
 }
 
-template <typename Sample>
-Status MeasuredAlready(const SqlDatabase& database, std::int64_t sweep_id,
-                       const std::string& sample_id) {
-  return absl::AlreadyExistsError(fmt::format("{}: sample {} of {} sweep {} has a record already",
-                                              database.name(), sample_id, kKindText<Sample>,
-                                              sweep_id));
-}
-
 Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
-                  const std::vector<CommMeasurement>& measurements) {
+                  std::span<const CommMeasurement> measurements) {
   std::vector<bool> seen(static_cast<std::size_t>(num_ranks));
   for (const CommMeasurement& measurement : measurements) {
     if (measurement.sample_id != sample_id) {
@@ -181,19 +153,39 @@ Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
                          num_ranks);
 }
 
-// The records of all sweeps of one kind, by `select(sweep_id, imported)`.
-template <typename Record, typename Select>
+// Of compute there is one, of a collective one a rank.
+template <typename Sample, typename Measurement>
+Status AddMeasurements(SqlDatabase& database, std::int64_t sweep_id, const std::string& sample_id,
+                       std::span<const Measurement> measurements) {
+  return InTransaction(database, TransactionKind::kWrite, [&](bool again) -> Status {
+    NS_ASSIGN_OR_RETURN(const SampleRow row, FindSample<Sample>(database, sweep_id, sample_id));
+    if constexpr (std::is_same_v<Sample, CommSample>) {
+      NS_RETURN_IF_ERROR(CheckRanks(sample_id, row.num_ranks, measurements));
+    }
+    if (row.measured && !again) {
+      return absl::AlreadyExistsError(
+          fmt::format("{}: sample {} of {} sweep {} has a record already", database.name(),
+                      sample_id, kKindText<Sample>, sweep_id));
+    }
+    for (const Measurement& measurement : measurements) {
+      NS_RETURN_IF_ERROR(row.measured ? IsStored(database, row.row, measurement)
+                                      : InsertRecord(database, row.row, measurement));
+    }
+    return absl::OkStatus();
+  });
+}
+
+// The records of all sweeps of one kind.
+template <typename Record>
 StatusOr<std::vector<Record>> RecordsOfAllSweeps(SqlDatabase& database, SweepKind kind,
-                                                 Select select) {
+                                                 SeriesCost cost) {
   std::vector<Record> all;
   const auto read = [&](bool /*again*/) -> Status {
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
     all.clear();
     for (const SweepStatistics& sweep : sweeps) {
       if (sweep.kind != kind) continue;
-      NS_ASSIGN_OR_RETURN(std::vector<Record> records, select(sweep.sweep_id, sweep.imported));
-      all.insert(all.end(), std::make_move_iterator(records.begin()),
-                 std::make_move_iterator(records.end()));
+      NS_RETURN_IF_ERROR(SelectRecords(database, sweep.sweep_id, sweep.imported, cost, all));
     }
     return absl::OkStatus();
   };
@@ -303,33 +295,14 @@ StatusOr<std::vector<CommSample>> ProfileStore::PendingCommSamples(std::int64_t 
 Status ProfileStore::AddComputeMeasurement(std::int64_t sweep_id,
                                            const ComputeMeasurement& measurement) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return InTransaction(*database_, TransactionKind::kWrite, [&](bool again) -> Status {
-    NS_ASSIGN_OR_RETURN(const SampleRow row,
-                        FindSample<ComputeSample>(*database_, sweep_id, measurement.sample_id));
-    if (!row.measured) return InsertRecord(*database_, row.row, measurement);
-    return again ? IsStored(*database_, row.row, measurement)
-                 : MeasuredAlready<ComputeSample>(*database_, sweep_id, measurement.sample_id);
-  });
+  return AddMeasurements<ComputeSample>(*database_, sweep_id, measurement.sample_id,
+                                        std::span(&measurement, 1));
 }
 
 Status ProfileStore::AddCommMeasurements(std::int64_t sweep_id, const std::string& sample_id,
                                          const std::vector<CommMeasurement>& measurements) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return InTransaction(*database_, TransactionKind::kWrite, [&](bool again) -> Status {
-    NS_ASSIGN_OR_RETURN(const SampleRow row,
-                        FindSample<CommSample>(*database_, sweep_id, sample_id));
-    NS_RETURN_IF_ERROR(CheckRanks(sample_id, row.num_ranks, measurements));
-    for (const CommMeasurement& measurement : measurements) {
-      if (!row.measured) {
-        NS_RETURN_IF_ERROR(InsertRecord(*database_, row.row, measurement));
-      } else if (again) {
-        NS_RETURN_IF_ERROR(IsStored(*database_, row.row, measurement));
-      } else {
-        return MeasuredAlready<CommSample>(*database_, sweep_id, sample_id);
-      }
-    }
-    return absl::OkStatus();
-  });
+  return AddMeasurements<CommSample>(*database_, sweep_id, sample_id, std::span(measurements));
 }
 
 Status ProfileStore::RecordMeasured(const SweepInfo& info,
@@ -370,20 +343,18 @@ Status ProfileStore::RecordMeasured(const SweepInfo& info,
 
 StatusOr<std::int64_t> ProfileStore::ImportComputeCosts(const SweepInfo& info,
                                                         const std::vector<ComputeRecord>& costs) {
-  return Import<ComputeSample>(info, costs);
+  return Import(info, costs);
 }
 
 StatusOr<std::int64_t> ProfileStore::ImportCommCosts(const SweepInfo& info,
                                                      const std::vector<CommRecord>& costs) {
-  return Import<CommSample>(info, costs);
+  return Import(info, costs);
 }
 
-template <typename Sample, typename Cost>
+template <typename Cost>
 StatusOr<std::int64_t> ProfileStore::Import(const SweepInfo& info, const std::vector<Cost>& costs) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  std::vector<Sample> samples;
-  for (const Cost& cost : costs) samples.push_back(cost.sample);
-  return BeginSweep(*database_, info, true, samples,
+  return BeginSweep(*database_, info, true, SamplesOf(costs),
                     [&](const std::vector<std::int64_t>& rows) -> Status {
                       for (std::size_t i = 0; i < costs.size(); ++i) {
                         NS_RETURN_IF_ERROR(InsertImportedRecord(*database_, rows[i], costs[i]));
@@ -393,17 +364,11 @@ StatusOr<std::int64_t> ProfileStore::Import(const SweepInfo& info, const std::ve
 }
 
 StatusOr<std::vector<ComputeRecord>> ProfileStore::ReadComputeRecords(SeriesCost cost) const {
-  return RecordsOfAllSweeps<ComputeRecord>(
-      *database_, SweepKind::kCompute, [&](std::int64_t sweep_id, bool imported) {
-        return SelectComputeRecords(*database_, sweep_id, imported, cost);
-      });
+  return RecordsOfAllSweeps<ComputeRecord>(*database_, SweepKind::kCompute, cost);
 }
 
 StatusOr<std::vector<CommRecord>> ProfileStore::ReadCommRecords(SeriesCost cost) const {
-  return RecordsOfAllSweeps<CommRecord>(
-      *database_, SweepKind::kComm, [&](std::int64_t sweep_id, bool imported) {
-        return SelectCommRecords(*database_, sweep_id, imported, cost);
-      });
+  return RecordsOfAllSweeps<CommRecord>(*database_, SweepKind::kComm, cost);
 }
 
 Status ProfileStore::CheckIntegrity() const {

@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
+#include "common/domain/vocabulary.h"
 
 namespace neuroshard {
 
@@ -56,6 +57,10 @@ struct MeasuredCommSample {
 
 // Kind of a sweep's samples.
 enum class SweepKind { kCompute, kComm };
+
+template <>
+inline constexpr auto kWords<SweepKind> =
+    std::to_array<Word<SweepKind>>({{SweepKind::kCompute, "compute"}, {SweepKind::kComm, "comm"}});
 
 // A sweep in the listing, with how far it is. samples = ok + out_of_memory + pending.
 struct SweepStatistics {
@@ -148,7 +153,7 @@ class ProfileStore {
   ProfileStore(std::unique_ptr<SqlDatabase> database, StoreMode mode);
 
   Status CheckWritable() const;
-  template <typename Sample, typename Cost>
+  template <typename Cost>
   StatusOr<std::int64_t> Import(const SweepInfo& info, const std::vector<Cost>& costs);
 
   std::unique_ptr<SqlDatabase> database_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -30,18 +29,6 @@ std::string StorableText(const std::string& text) {
   return storable ? text : Printable(text, kMaxBytes);
 }
 
-StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const auto rows,
-                      database.Prepare("SELECT environment_id, environment FROM environments"));
-  std::map<std::int64_t, MeasurementEnvironment> environments;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return environments;
-    NS_ASSIGN_OR_RETURN(environments[rows->Integer(0)],
-                        FromRowText<MeasurementEnvironment>(rows->Text(1)));
-  }
-}
-
 StatusOr<MeasurementEnvironment> EnvironmentOf(
     const std::map<std::int64_t, MeasurementEnvironment>& environments, std::int64_t id,
     std::int64_t measured_at_unix_ms) {
@@ -54,10 +41,15 @@ StatusOr<MeasurementEnvironment> EnvironmentOf(
   return environment;
 }
 
+// All samples of a sweep by the keys of their rows.
 template <typename Sample>
-std::unordered_map<std::int64_t, Sample> ByRow(std::vector<StoredSample<Sample>> samples) {
+StatusOr<std::unordered_map<std::int64_t, Sample>> SamplesByRow(SqlDatabase& database,
+                                                                std::int64_t sweep_id) {
+  std::vector<std::int64_t> rows;
+  NS_ASSIGN_OR_RETURN(auto samples,
+                      SelectSamples<Sample>(database, sweep_id, SampleFilter::kAll, &rows));
   std::unordered_map<std::int64_t, Sample> by_row;
-  for (StoredSample<Sample>& stored : samples) by_row.emplace(stored.row, std::move(stored.sample));
+  for (std::size_t i = 0; i < rows.size(); ++i) by_row.emplace(rows[i], std::move(samples[i]));
   return by_row;
 }
 
@@ -68,6 +60,18 @@ StatusOr<double> LeastOf(const std::string& series_text) {
 }
 
 }  // namespace
+
+StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlDatabase& database) {
+  std::map<std::int64_t, MeasurementEnvironment> environments;
+  const auto read = [&](const SqlStatement& row) -> Status {
+    NS_ASSIGN_OR_RETURN(environments[row.Integer(0)],
+                        FromRowText<MeasurementEnvironment>(row.Text(1)));
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(
+      database.ForEachRow("SELECT environment_id, environment FROM environments", {}, read));
+  return environments;
+}
 
 StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::string& text) {
   for (const char* sql :
@@ -192,114 +196,106 @@ Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommR
   return insert.Flush();
 }
 
-StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
-                                                          std::int64_t sweep_id, bool imported,
-                                                          SeriesCost cost) {
+Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported, SeriesCost cost,
+                     std::vector<ComputeRecord>& records) {
   NS_ASSIGN_OR_RETURN(const auto environments, SelectEnvironments(database));
-  NS_ASSIGN_OR_RETURN(auto stored, SelectComputeSamples(database, sweep_id, SampleFilter::kAll));
-  auto samples = ByRow(std::move(stored));
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare("SELECT sample, total_ms, forward_ms, backward_ms, environment_id, "
-                       "measured_at_unix_ms, forward_series, backward_series FROM "
-                       "compute_measurements JOIN compute_samples USING "
-                       "(sample) WHERE sweep_id = ? AND outcome = 'ok' ORDER BY position"));
-  rows->Bind(sweep_id);
-  std::vector<ComputeRecord> records;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return records;
-    ComputeRecord& record = records.emplace_back();
-    record.sample = std::move(samples[rows->Integer(0)]);
-    record.total_ms = rows->Real(1);
-    record.forward_ms = rows->Real(2);
-    record.backward_ms = rows->Real(3);
-    record.imported = imported;
-    if (cost == SeriesCost::kLeast && !rows->IsNull(6) && !rows->IsNull(7)) {
-      NS_ASSIGN_OR_RETURN(record.forward_ms, LeastOf(rows->Text(6)));
-      NS_ASSIGN_OR_RETURN(record.backward_ms, LeastOf(rows->Text(7)));
-      record.total_ms = record.forward_ms + record.backward_ms;
-    }
-    if (rows->IsNull(4)) continue;
-    NS_ASSIGN_OR_RETURN(record.environment,
-                        EnvironmentOf(environments, rows->Integer(4), rows->Integer(5)));
-  }
+  NS_ASSIGN_OR_RETURN(auto samples, SamplesByRow<ComputeSample>(database, sweep_id));
+  return database.ForEachRow(
+      "SELECT sample, total_ms, forward_ms, backward_ms, environment_id, measured_at_unix_ms, "
+      "forward_series, backward_series FROM compute_measurements JOIN compute_samples USING "
+      "(sample) WHERE sweep_id = ? AND outcome = 'ok' ORDER BY position",
+      {sweep_id}, [&](const SqlStatement& row) -> Status {
+        ComputeRecord& record = records.emplace_back();
+        record.sample = std::move(samples[row.Integer(0)]);
+        record.total_ms = row.Real(1);
+        record.forward_ms = row.Real(2);
+        record.backward_ms = row.Real(3);
+        record.imported = imported;
+        if (cost == SeriesCost::kLeast && !row.IsNull(6) && !row.IsNull(7)) {
+          NS_ASSIGN_OR_RETURN(record.forward_ms, LeastOf(row.Text(6)));
+          NS_ASSIGN_OR_RETURN(record.backward_ms, LeastOf(row.Text(7)));
+          record.total_ms = record.forward_ms + record.backward_ms;
+        }
+        if (row.IsNull(4)) return absl::OkStatus();
+        NS_ASSIGN_OR_RETURN(record.environment,
+                            EnvironmentOf(environments, row.Integer(4), row.Integer(5)));
+        return absl::OkStatus();
+      });
 }
 
-StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::int64_t sweep_id,
-                                                    bool imported, SeriesCost cost) {
+Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported, SeriesCost cost,
+                     std::vector<CommRecord>& records) {
   NS_ASSIGN_OR_RETURN(const auto environments, SelectEnvironments(database));
-  NS_ASSIGN_OR_RETURN(auto stored, SelectCommSamples(database, sweep_id, SampleFilter::kAll));
-  auto samples = ByRow(std::move(stored));
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(
-          "SELECT sample, rank, cost_ms, environment_id, m.measured_at_unix_ms, series FROM "
-          "comm_measurements m JOIN comm_samples s USING (sample) WHERE sweep_id = ? "
-          "AND NOT EXISTS (SELECT 1 FROM comm_measurements f WHERE f.sample = s.sample "
-          "AND f.outcome <> 'ok') ORDER BY position, rank"));
-  rows->Bind(sweep_id);
-  std::vector<CommRecord> records;
-  const auto last_is_whole = [&records] {
-    if (records.empty()) return true;
+  NS_ASSIGN_OR_RETURN(auto samples, SamplesByRow<CommSample>(database, sweep_id));
+  const std::size_t of_other_sweeps = records.size();
+  const auto check_last = [&]() -> Status {
+    if (records.size() == of_other_sweeps) return absl::OkStatus();
     const CommRecord& last = records.back();
     const std::size_t ranks = last.sample.dim_sums.size();
-    return last.cost_ms.size() == ranks &&
-           (last.environments.empty() || last.environments.size() == ranks);
-  };
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if ((!more || rows->Integer(1) == 0) && !last_is_whole()) {
-      return absl::DataLossError("a collective lacks the record of a rank");
+    if (last.cost_ms.size() == ranks &&
+        (last.environments.empty() || last.environments.size() == ranks)) {
+      return absl::OkStatus();
     }
-    if (!more) return records;
-    if (rows->Integer(1) == 0) {
+    return absl::DataLossError("a collective lacks the record of a rank");
+  };
+  const auto read = [&](const SqlStatement& row) -> Status {
+    if (row.Integer(1) == 0) {
+      NS_RETURN_IF_ERROR(check_last());
       CommRecord& record = records.emplace_back();
-      record.sample = std::move(samples[rows->Integer(0)]);
+      record.sample = std::move(samples[row.Integer(0)]);
       record.imported = imported;
     }
-    if (records.empty()) return absl::DataLossError("a collective's record has no rank 0");
-    records.back().cost_ms.push_back(rows->Real(2));
-    if (cost == SeriesCost::kLeast && !rows->IsNull(5)) {
-      NS_ASSIGN_OR_RETURN(records.back().cost_ms.back(), LeastOf(rows->Text(5)));
+    if (records.size() == of_other_sweeps) {
+      return absl::DataLossError("a collective's record has no rank 0");
     }
-    if (rows->IsNull(3)) continue;
+    CommRecord& record = records.back();
+    record.cost_ms.push_back(row.Real(2));
+    if (cost == SeriesCost::kLeast && !row.IsNull(5)) {
+      NS_ASSIGN_OR_RETURN(record.cost_ms.back(), LeastOf(row.Text(5)));
+    }
+    if (row.IsNull(3)) return absl::OkStatus();
     NS_ASSIGN_OR_RETURN(const MeasurementEnvironment environment,
-                        EnvironmentOf(environments, rows->Integer(3), rows->Integer(4)));
-    records.back().environments.push_back(environment);
-  }
+                        EnvironmentOf(environments, row.Integer(3), row.Integer(4)));
+    record.environments.push_back(environment);
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(database.ForEachRow(
+      "SELECT sample, rank, cost_ms, environment_id, m.measured_at_unix_ms, series FROM "
+      "comm_measurements m JOIN comm_samples s USING (sample) WHERE sweep_id = ? "
+      "AND NOT EXISTS (SELECT 1 FROM comm_measurements f WHERE f.sample = s.sample "
+      "AND f.outcome <> 'ok') ORDER BY position, rank",
+      {sweep_id}, read));
+  return check_last();
 }
 
 StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(
-          "WITH outcomes (kind, sweep_id, sample, measured, failed) AS ("
-          " SELECT 'compute', sweep_id, s.sample, CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END,"
-          " CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END"
-          " FROM compute_samples s LEFT JOIN compute_measurements m USING (sample)"
-          " UNION ALL"
-          " SELECT 'comm', sweep_id, s.sample, max(CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END),"
-          " max(CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END)"
-          " FROM comm_samples s LEFT JOIN comm_measurements m USING (sample) GROUP BY s.sample)"
-          " SELECT w.sweep_id, w.kind, name, config_hash, imported, count(sample),"
-          " coalesce(sum(measured), 0), coalesce(sum(failed), 0)"
-          " FROM sweeps w LEFT JOIN outcomes o ON o.kind = w.kind AND o.sweep_id = w.sweep_id"
-          " GROUP BY w.sweep_id ORDER BY w.sweep_id"));
   std::vector<SweepStatistics> sweeps;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return sweeps;
-    SweepStatistics& sweep = sweeps.emplace_back();
-    sweep.sweep_id = rows->Integer(0);
-    sweep.kind = rows->Text(1) == "compute" ? SweepKind::kCompute : SweepKind::kComm;
-    sweep.name = rows->Text(2);
-    sweep.config_hash = rows->Text(3);
-    sweep.imported = rows->Integer(4) != 0;
-    sweep.samples = rows->Integer(5);
-    sweep.out_of_memory = rows->Integer(7);
-    sweep.ok = rows->Integer(6) - sweep.out_of_memory;
-  }
+  NS_RETURN_IF_ERROR(database.ForEachRow(
+      "WITH outcomes (kind, sweep_id, sample, measured, failed) AS ("
+      " SELECT 'compute', sweep_id, s.sample, CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END,"
+      " CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END"
+      " FROM compute_samples s LEFT JOIN compute_measurements m USING (sample)"
+      " UNION ALL"
+      " SELECT 'comm', sweep_id, s.sample, max(CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END),"
+      " max(CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END)"
+      " FROM comm_samples s LEFT JOIN comm_measurements m USING (sample) GROUP BY s.sample)"
+      " SELECT w.sweep_id, w.kind, name, config_hash, imported, count(sample),"
+      " coalesce(sum(measured), 0), coalesce(sum(failed), 0)"
+      " FROM sweeps w LEFT JOIN outcomes o ON o.kind = w.kind AND o.sweep_id = w.sweep_id"
+      " GROUP BY w.sweep_id ORDER BY w.sweep_id",
+      {}, [&sweeps](const SqlStatement& row) {
+        SweepStatistics& sweep = sweeps.emplace_back();
+        sweep.sweep_id = row.Integer(0);
+        sweep.kind = FromText<SweepKind>(row.Text(1)).value_or(SweepKind::kComm);
+        sweep.name = row.Text(2);
+        sweep.config_hash = row.Text(3);
+        sweep.imported = row.Integer(4) != 0;
+        sweep.samples = row.Integer(5);
+        sweep.out_of_memory = row.Integer(7);
+        sweep.ok = row.Integer(6) - sweep.out_of_memory;
+        return absl::OkStatus();
+      }));
+  return sweeps;
 }
 
 }  // namespace neuroshard

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "common/base/status.h"
@@ -15,6 +16,9 @@ namespace neuroshard {
 // The key of an environment's text (row_text.h), stored now or before. Thousands of records come
 // from one environment.
 StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::string& text);
+
+// By their keys.
+StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlDatabase& database);
 
 // `row` is the key of the sample. Costs that are not finite or are negative are INVALID_ARGUMENT.
 Status InsertRecord(SqlDatabase& database, std::int64_t row, const ComputeMeasurement& measurement);
@@ -29,13 +33,11 @@ Status IsStored(SqlDatabase& database, std::int64_t row, const CommMeasurement& 
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const ComputeRecord& cost);
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommRecord& cost);
 
-// The usable records of one sweep, with that cost of their series.
-StatusOr<std::vector<ComputeRecord>> SelectComputeRecords(SqlDatabase& database,
-                                                          std::int64_t sweep_id, bool imported,
-                                                          SeriesCost cost = SeriesCost::kMedian);
-StatusOr<std::vector<CommRecord>> SelectCommRecords(SqlDatabase& database, std::int64_t sweep_id,
-                                                    bool imported,
-                                                    SeriesCost cost = SeriesCost::kMedian);
+// Adds the usable records of one sweep to `records`, with that cost of their series.
+Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported, SeriesCost cost,
+                     std::vector<ComputeRecord>& records);
+Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported, SeriesCost cost,
+                     std::vector<CommRecord>& records);
 
 // All sweeps, oldest first, and how far each is.
 StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database);

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <tuple>
+#include <type_traits>
 
+#include "common/base/number_text.h"
 #include "common/store/row_text.h"
 
 namespace neuroshard {
@@ -166,9 +166,9 @@ Status KernelsFromText(const std::string& text, std::vector<MeasuredShard>& shar
     if (!kernel) return damaged();
     shard.compute_kernel = *kernel;
     if (colon == std::string::npos) continue;
-    const char* const end = word.data() + word.size();
-    const auto read = std::from_chars(word.data() + colon + 1, end, shard.cache_load_factor);
-    if (read.ec != std::errc() || read.ptr != end) return damaged();
+    const auto load_factor = NumberOf<double>(std::string_view(word).substr(colon + 1));
+    if (!load_factor) return damaged();
+    shard.cache_load_factor = *load_factor;
   }
   std::string more;
   return words >> more ? damaged() : absl::OkStatus();
@@ -177,17 +177,14 @@ Status KernelsFromText(const std::string& text, std::vector<MeasuredShard>& shar
 // The keys of a sweep's rows, by position.
 StatusOr<std::vector<std::int64_t>> RowsOf(SqlDatabase& database, std::int64_t sweep_id,
                                            std::string_view kind) {
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(
-          fmt::format("SELECT sample FROM {}_samples WHERE sweep_id = ? ORDER BY position", kind)));
-  rows->Bind(sweep_id);
   std::vector<std::int64_t> keys;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return keys;
-    keys.push_back(rows->Integer(0));
-  }
+  NS_RETURN_IF_ERROR(database.ForEachRow(
+      fmt::format("SELECT sample FROM {}_samples WHERE sweep_id = ? ORDER BY position", kind),
+      {sweep_id}, [&keys](const SqlStatement& row) {
+        keys.push_back(row.Integer(0));
+        return absl::OkStatus();
+      }));
+  return keys;
 }
 
 template <typename E>
@@ -197,37 +194,62 @@ StatusOr<E> WordFromText(const std::string& text) {
   return *value;
 }
 
-StatusOr<std::map<std::int64_t, MeasuredShard>> SelectShards(SqlDatabase& database) {
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare("SELECT shard_id, table_name, num_rows, cols, pooling_factor, "
-                       "reuse_histogram, weight_dtype, pooling_mode, weighted FROM "
-                       "shards"));
-  std::map<std::int64_t, MeasuredShard> shards;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return shards;
-    MeasuredShard& shard = shards[rows->Integer(0)];
-    shard.table = rows->Text(1);
-    shard.rows = rows->Integer(2);
-    shard.cols = rows->Integer(3);
-    shard.pooling_factor = rows->Real(4);
-    NS_ASSIGN_OR_RETURN(shard.reuse_histogram, FromRowText<ReuseHistogram>(rows->Text(5)));
-    NS_ASSIGN_OR_RETURN(shard.weight_dtype, WordFromText<DataType>(rows->Text(6)));
-    NS_ASSIGN_OR_RETURN(shard.pooling_mode, WordFromText<PoolingMode>(rows->Text(7)));
-    shard.weighted = rows->Integer(8) != 0;
-  }
+using ShardsByKey = std::map<std::int64_t, MeasuredShard>;
+
+Status SelectShards(SqlDatabase& database, ShardsByKey& shards) {
+  return database.ForEachRow(
+      "SELECT shard_id, table_name, num_rows, cols, pooling_factor, reuse_histogram, weight_dtype, "
+      "pooling_mode, weighted FROM shards",
+      {}, [&shards](const SqlStatement& row) -> Status {
+        MeasuredShard& shard = shards[row.Integer(0)];
+        shard.table = row.Text(1);
+        shard.rows = row.Integer(2);
+        shard.cols = row.Integer(3);
+        shard.pooling_factor = row.Real(4);
+        NS_ASSIGN_OR_RETURN(shard.reuse_histogram, FromRowText<ReuseHistogram>(row.Text(5)));
+        NS_ASSIGN_OR_RETURN(shard.weight_dtype, WordFromText<DataType>(row.Text(6)));
+        NS_ASSIGN_OR_RETURN(shard.pooling_mode, WordFromText<PoolingMode>(row.Text(7)));
+        shard.weighted = row.Integer(8) != 0;
+        return absl::OkStatus();
+      });
 }
 
-std::string SelectFrom(std::string_view columns, std::string_view kind, SampleFilter filter) {
-  return fmt::format(
-      "SELECT sample, sample_id, batch_size, {} FROM {}_samples s WHERE sweep_id = ?{} ORDER BY "
-      "position",
-      columns, kind,
-      filter == SampleFilter::kPending
-          ? fmt::format(
-                " AND NOT EXISTS (SELECT 1 FROM {}_measurements m WHERE m.sample = s.sample)", kind)
-          : "");
+// The columns that only this kind of samples has; Read takes them from the fourth on.
+template <typename Sample>
+constexpr std::string_view kOwnColumns = "shard_ids, optimizer, seed, shard_kernels";
+template <>
+constexpr std::string_view kOwnColumns<CommSample> =
+    "direction, dim_sums, start_offsets_ms, element_bytes, collective, input_dist, wire_dtype, "
+    "cadence";
+
+Status Read(const SqlStatement& row, const ShardsByKey& shards, ComputeSample& sample) {
+  NS_ASSIGN_OR_RETURN(const auto shard_ids, FromRowText<std::vector<std::int64_t>>(row.Text(3)));
+  for (const std::int64_t id : shard_ids) {
+    const auto shard = shards.find(id);
+    if (shard == shards.end()) {
+      return absl::DataLossError(
+          fmt::format("shard {} of sample {} is missing", id, sample.sample_id));
+    }
+    sample.shards.push_back(shard->second);
+  }
+  NS_ASSIGN_OR_RETURN(sample.optimizer, WordFromText<Optimizer>(row.Text(4)));
+  sample.seed = std::bit_cast<std::uint64_t>(row.Integer(5));
+  return KernelsFromText(row.Text(6), sample.shards);
+}
+
+Status Read(const SqlStatement& row, const ShardsByKey&, CommSample& sample) {
+  NS_ASSIGN_OR_RETURN(sample.direction, WordFromText<CommDirection>(row.Text(3)));
+  NS_ASSIGN_OR_RETURN(sample.dim_sums, FromRowText<std::vector<std::int64_t>>(row.Text(4)));
+  NS_ASSIGN_OR_RETURN(sample.start_offsets_ms, FromRowText<std::vector<double>>(row.Text(5)));
+  sample.element_bytes = row.Integer(6);
+  if (const std::string input = row.Text(8); !input.empty()) {
+    NS_ASSIGN_OR_RETURN(sample.input_dist, FromRowText<InputDistSample>(input));
+  } else {
+    NS_ASSIGN_OR_RETURN(sample.collective, WordFromText<Collective>(row.Text(7)));
+  }
+  NS_ASSIGN_OR_RETURN(sample.wire_dtype, WordFromText<DataType>(row.Text(9)));
+  NS_ASSIGN_OR_RETURN(sample.cadence, WordFromText<Cadence>(row.Text(10)));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -259,7 +281,7 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
   NS_RETURN_IF_ERROR(insert.Flush());
-  return RowsOf(database, sweep_id, "compute");
+  return RowsOf(database, sweep_id, kKindText<ComputeSample>);
 }
 
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
@@ -286,75 +308,40 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
     NS_RETURN_IF_ERROR(insert.EndRow());
   }
   NS_RETURN_IF_ERROR(insert.Flush());
-  return RowsOf(database, sweep_id, "comm");
+  return RowsOf(database, sweep_id, kKindText<CommSample>);
 }
 
-StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatabase& database,
-                                                                        std::int64_t sweep_id,
-                                                                        SampleFilter filter) {
-  NS_ASSIGN_OR_RETURN(const auto shards, SelectShards(database));
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(SelectFrom("shard_ids, optimizer, seed, shard_kernels", "compute", filter)));
-  rows->Bind(sweep_id);
-  std::vector<StoredSample<ComputeSample>> samples;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return samples;
-    StoredSample<ComputeSample>& stored = samples.emplace_back();
-    stored.row = rows->Integer(0);
-    stored.sample.sample_id = rows->Text(1);
-    stored.sample.batch_size = rows->Integer(2);
-    NS_ASSIGN_OR_RETURN(const auto shard_ids,
-                        FromRowText<std::vector<std::int64_t>>(rows->Text(3)));
-    for (const std::int64_t id : shard_ids) {
-      const auto shard = shards.find(id);
-      if (shard == shards.end()) {
-        return absl::DataLossError(
-            fmt::format("shard {} of sample {} is missing", id, stored.sample.sample_id));
-      }
-      stored.sample.shards.push_back(shard->second);
-    }
-    NS_ASSIGN_OR_RETURN(stored.sample.optimizer, WordFromText<Optimizer>(rows->Text(4)));
-    stored.sample.seed = std::bit_cast<std::uint64_t>(rows->Integer(5));
-    NS_RETURN_IF_ERROR(KernelsFromText(rows->Text(6), stored.sample.shards));
-    NS_RETURN_IF_ERROR(CheckStored(stored.sample));
-  }
+template <typename Sample>
+StatusOr<std::vector<Sample>> SelectSamples(SqlDatabase& database, std::int64_t sweep_id,
+                                            SampleFilter filter, std::vector<std::int64_t>* rows) {
+  ShardsByKey shards;
+  if (std::is_same_v<Sample, ComputeSample>) NS_RETURN_IF_ERROR(SelectShards(database, shards));
+  const std::string sql = fmt::format(
+      "SELECT sample, sample_id, batch_size, {0} FROM {1}_samples s WHERE sweep_id = ?{2} ORDER BY "
+      "position",
+      kOwnColumns<Sample>, kKindText<Sample>,
+      filter == SampleFilter::kAll
+          ? ""
+          : fmt::format(
+                " AND NOT EXISTS (SELECT 1 FROM {}_measurements m WHERE m.sample = s.sample)",
+                kKindText<Sample>));
+  std::vector<Sample> samples;
+  const auto read = [&](const SqlStatement& row) -> Status {
+    if (rows != nullptr) rows->push_back(row.Integer(0));
+    Sample& sample = samples.emplace_back();
+    sample.sample_id = row.Text(1);
+    sample.batch_size = row.Integer(2);
+    NS_RETURN_IF_ERROR(Read(row, shards, sample));
+    return CheckStored(sample);
+  };
+  NS_RETURN_IF_ERROR(database.ForEachRow(sql, {sweep_id}, read));
+  return samples;
 }
 
-StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& database,
-                                                                  std::int64_t sweep_id,
-                                                                  SampleFilter filter) {
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(SelectFrom(
-          "direction, dim_sums, start_offsets_ms, element_bytes, collective, input_dist, "
-          "wire_dtype, cadence",
-          "comm", filter)));
-  rows->Bind(sweep_id);
-  std::vector<StoredSample<CommSample>> samples;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return samples;
-    StoredSample<CommSample>& stored = samples.emplace_back();
-    stored.row = rows->Integer(0);
-    stored.sample.sample_id = rows->Text(1);
-    stored.sample.batch_size = rows->Integer(2);
-    NS_ASSIGN_OR_RETURN(stored.sample.direction, WordFromText<CommDirection>(rows->Text(3)));
-    NS_ASSIGN_OR_RETURN(stored.sample.dim_sums,
-                        FromRowText<std::vector<std::int64_t>>(rows->Text(4)));
-    NS_ASSIGN_OR_RETURN(stored.sample.start_offsets_ms,
-                        FromRowText<std::vector<double>>(rows->Text(5)));
-    stored.sample.element_bytes = rows->Integer(6);
-    if (const std::string input = rows->Text(8); !input.empty()) {
-      NS_ASSIGN_OR_RETURN(stored.sample.input_dist, FromRowText<InputDistSample>(input));
-    } else {
-      NS_ASSIGN_OR_RETURN(stored.sample.collective, WordFromText<Collective>(rows->Text(7)));
-    }
-    NS_ASSIGN_OR_RETURN(stored.sample.wire_dtype, WordFromText<DataType>(rows->Text(9)));
-    NS_ASSIGN_OR_RETURN(stored.sample.cadence, WordFromText<Cadence>(rows->Text(10)));
-    NS_RETURN_IF_ERROR(CheckStored(stored.sample));
-  }
-}
+template StatusOr<std::vector<ComputeSample>> SelectSamples(SqlDatabase&, std::int64_t,
+                                                            SampleFilter,
+                                                            std::vector<std::int64_t>*);
+template StatusOr<std::vector<CommSample>> SelectSamples(SqlDatabase&, std::int64_t, SampleFilter,
+                                                         std::vector<std::int64_t>*);
 
 }  // namespace neuroshard

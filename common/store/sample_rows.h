@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
+#include "common/store/profile_store.h"
 #include "common/store/sql_database.h"
 
 namespace neuroshard {
@@ -14,12 +17,11 @@ namespace neuroshard {
 // All samples of a sweep, or those without a record.
 enum class SampleFilter { kAll, kPending };
 
-// A sample and the key of its row.
+// The word that a row has for the kind of a sweep.
 template <typename Sample>
-struct StoredSample {
-  std::int64_t row = 0;
-  Sample sample;
-};
+inline constexpr std::string_view kKindText = ToText(std::is_same_v<Sample, ComputeSample>
+                                                         ? SweepKind::kCompute
+                                                         : SweepKind::kComm);
 
 // INVALID_ARGUMENT names the first sample that cannot be stored: an id that is empty or given
 // twice, no shards or ranks, a number that is not finite.
@@ -32,12 +34,11 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<CommSample>& samples);
 
-// Samples of one sweep in their order.
-StatusOr<std::vector<StoredSample<ComputeSample>>> SelectComputeSamples(SqlDatabase& database,
-                                                                        std::int64_t sweep_id,
-                                                                        SampleFilter filter);
-StatusOr<std::vector<StoredSample<CommSample>>> SelectCommSamples(SqlDatabase& database,
-                                                                  std::int64_t sweep_id,
-                                                                  SampleFilter filter);
+// Samples of one sweep in their order; `rows`, if any, gets the keys of theirs. Of ComputeSample and
+// CommSample.
+template <typename Sample>
+StatusOr<std::vector<Sample>> SelectSamples(SqlDatabase& database, std::int64_t sweep_id,
+                                            SampleFilter filter,
+                                            std::vector<std::int64_t>* rows = nullptr);
 
 }  // namespace neuroshard

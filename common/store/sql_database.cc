@@ -18,6 +18,17 @@ StatusOr<std::int64_t> SqlDatabase::QueryInteger(std::string_view sql) {
   return row ? statement->Integer(0) : 0;
 }
 
+Status SqlDatabase::ForEachRow(std::string_view sql, std::initializer_list<std::int64_t> parameters,
+                               const std::function<Status(const SqlStatement& row)>& visit) {
+  NS_ASSIGN_OR_RETURN(const auto rows, Prepare(sql));
+  for (const std::int64_t parameter : parameters) rows->Bind(parameter);
+  while (true) {
+    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
+    if (!more) return absl::OkStatus();
+    NS_RETURN_IF_ERROR(visit(*rows));
+  }
+}
+
 StatusOr<SqlTransaction> SqlTransaction::Begin(SqlDatabase& database, TransactionKind kind) {
   SqlTransaction transaction(database);  // rolls back one that waited in vain for another
   NS_RETURN_IF_ERROR(database.Begin(kind));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,8 +33,6 @@ class SqlStatement {
   virtual StatusOr<bool> Step() = 0;
   // For statements without rows.
   Status Run();
-  // Ready for other parameters.
-  virtual void Reset() = 0;
 
   // Columns of the row, from 0.
   virtual std::int64_t Integer(int column) const = 0;
@@ -60,6 +59,9 @@ class SqlDatabase {
   // Any number of statements without parameters; rows are ignored.
   virtual Status Execute(const std::string& sql) = 0;
   StatusOr<std::int64_t> QueryInteger(std::string_view sql);
+  // Calls `visit` for each row of a query with these parameters, until it fails.
+  Status ForEachRow(std::string_view sql, std::initializer_list<std::int64_t> parameters,
+                    const std::function<Status(const SqlStatement& row)>& visit);
 
   // Use SqlTransaction.
   virtual Status Begin(TransactionKind kind) = 0;

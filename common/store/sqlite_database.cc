@@ -86,11 +86,6 @@ class SqliteStatement final : public SqlStatement {
     if (code == SQLITE_DONE) return false;
     return SqliteError(code, database_, path_);
   }
-  void Reset() override {
-    sqlite3_reset(statement_);
-    bound_ = 0;
-    bind_error_ = 0;
-  }
 
   std::int64_t Integer(int column) const override {
     return sqlite3_column_int64(statement_, column);
@@ -163,12 +158,10 @@ StatusOr<std::vector<std::string>> SqliteDatabase::FindDamage() {
       "FROM pragma_foreign_key_check LIMIT 5"};
   std::vector<std::string> faults;
   for (const char* check : kChecks) {
-    NS_ASSIGN_OR_RETURN(const auto rows, Prepare(check));
-    while (true) {
-      NS_ASSIGN_OR_RETURN(const bool row, rows->Step());
-      if (!row) break;
-      faults.push_back(rows->Text(0));
-    }
+    NS_RETURN_IF_ERROR(ForEachRow(check, {}, [&faults](const SqlStatement& row) {
+      faults.push_back(row.Text(0));
+      return absl::OkStatus();
+    }));
   }
   return faults;
 }

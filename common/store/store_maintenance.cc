@@ -1,6 +1,7 @@
 #include "common/store/store_maintenance.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <set>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -22,14 +23,17 @@
 namespace neuroshard {
 namespace {
 
-// Columns of a record that are copied as they are; the first is the sample's.
-constexpr std::string_view kComputeColumns =
-    "outcome, detail, total_ms, forward_ms, backward_ms, forward_series, backward_series, "
-    "measured_at_unix_ms";
-constexpr std::string_view kCommColumns =
-    "rank, outcome, detail, cost_ms, series, measured_at_unix_ms";
+// Columns of a record that are copied as they are.
+constexpr std::string_view kComputeColumns[] = {
+    "outcome",     "detail",         "total_ms",        "forward_ms",
+    "backward_ms", "forward_series", "backward_series", "measured_at_unix_ms"};
+constexpr std::string_view kCommColumns[] = {"rank",    "outcome", "detail",
+                                             "cost_ms", "series",  "measured_at_unix_ms"};
 
-std::string_view TextOf(SweepKind kind) { return kind == SweepKind::kCompute ? "compute" : "comm"; }
+std::span<const std::string_view> ColumnsOf(SweepKind kind) {
+  return kind == SweepKind::kCompute ? std::span<const std::string_view>(kComputeColumns)
+                                     : kCommColumns;
+}
 
 StatusOr<SweepInfo> InfoOf(SqlDatabase& database, std::int64_t sweep_id) {
   NS_ASSIGN_OR_RETURN(const auto find,
@@ -43,25 +47,22 @@ StatusOr<SweepInfo> InfoOf(SqlDatabase& database, std::int64_t sweep_id) {
 struct RawRecord {
   std::string sample_id;
   std::string environment;
-  std::vector<RowInserter::Value> values;  // kComputeColumns or kCommColumns
+  std::vector<RowInserter::Value> values;  // of ColumnsOf
 };
 
 // The rows of the samples that have no record yet, by sample_id.
 StatusOr<std::map<std::string, std::int64_t>> PendingRows(SqlDatabase& database, SweepKind kind,
                                                           std::int64_t sweep_id) {
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(fmt::format("SELECT sample_id, sample FROM {0}_samples s WHERE sweep_id = ? "
-                                   "AND NOT EXISTS (SELECT 1 FROM {0}_measurements m WHERE "
-                                   "m.sample = s.sample)",
-                                   TextOf(kind))));
-  rows->Bind(sweep_id);
   std::map<std::string, std::int64_t> pending;
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return pending;
-    pending[rows->Text(0)] = rows->Integer(1);
-  }
+  NS_RETURN_IF_ERROR(database.ForEachRow(
+      fmt::format("SELECT sample_id, sample FROM {0}_samples s WHERE sweep_id = ? AND NOT EXISTS "
+                  "(SELECT 1 FROM {0}_measurements m WHERE m.sample = s.sample)",
+                  ToText(kind)),
+      {sweep_id}, [&pending](const SqlStatement& row) {
+        pending[row.Text(0)] = row.Integer(1);
+        return absl::OkStatus();
+      }));
+  return pending;
 }
 
 RowInserter::Value ValueOf(const SqlStatement& rows, int column, std::string_view name) {
@@ -69,16 +70,6 @@ RowInserter::Value ValueOf(const SqlStatement& rows, int column, std::string_vie
   if (name == "rank" || name == "measured_at_unix_ms") return rows.Integer(column);
   if (name.ends_with("_ms")) return rows.Real(column);
   return rows.Text(column);
-}
-
-std::vector<std::string_view> SplitColumns(std::string_view columns) {
-  std::vector<std::string_view> names;
-  while (!columns.empty()) {
-    const std::size_t comma = columns.find(", ");
-    names.push_back(columns.substr(0, comma));
-    columns.remove_prefix(comma == std::string_view::npos ? columns.size() : comma + 2);
-  }
-  return names;
 }
 
 // Copies the records of one sweep that is in both stores.
@@ -95,25 +86,21 @@ class SweepCopy {
       return absl::OkStatus();
     };
     NS_RETURN_IF_ERROR(InTransaction(to_, TransactionKind::kSnapshot, find_pending));
-    const std::string_view columns = kind_ == SweepKind::kCompute ? kComputeColumns : kCommColumns;
-    const std::vector<std::string_view> names = SplitColumns(columns);
-    NS_ASSIGN_OR_RETURN(
-        const auto rows,
-        from_.Prepare(fmt::format(
+    const std::span<const std::string_view> names = ColumnsOf(kind_);
+    NS_RETURN_IF_ERROR(from_.ForEachRow(
+        fmt::format(
             "SELECT sample_id, environment, {1} FROM {0}_measurements m JOIN {0}_samples s ON "
             "s.sample = m.sample LEFT JOIN environments e ON e.environment_id = m.environment_id "
             "WHERE s.sweep_id = ? ORDER BY position{2}",
-            TextOf(kind_), columns, kind_ == SweepKind::kComm ? ", rank" : "")));
-    rows->Bind(from_sweep);
-    while (true) {
-      NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-      if (!more) return Flush();
-      RawRecord record{rows->Text(0), rows->Text(1), {}};
-      for (std::size_t i = 0; i < names.size(); ++i) {
-        record.values.push_back(ValueOf(*rows, static_cast<int>(i) + 2, names[i]));
-      }
-      NS_RETURN_IF_ERROR(Take(std::move(record)));
-    }
+            ToText(kind_), fmt::join(names, ", "), kind_ == SweepKind::kComm ? ", rank" : ""),
+        {from_sweep}, [&](const SqlStatement& row) {
+          RawRecord record{row.Text(0), row.Text(1), {}};
+          for (std::size_t i = 0; i < names.size(); ++i) {
+            record.values.push_back(ValueOf(row, static_cast<int>(i) + 2, names[i]));
+          }
+          return Take(std::move(record));
+        }));
+    return Flush();
   }
 
  private:
@@ -135,9 +122,8 @@ class SweepCopy {
 
   Status Flush() {
     if (batch_.empty()) return absl::OkStatus();
-    const std::string table =
-        fmt::format("{}_measurements (sample, environment_id, {})", TextOf(kind_),
-                    kind_ == SweepKind::kCompute ? kComputeColumns : kCommColumns);
+    const std::string table = fmt::format("{}_measurements (sample, environment_id, {})",
+                                          ToText(kind_), fmt::join(ColumnsOf(kind_), ", "));
     const auto store = [&](bool /*again*/) -> Status {
       std::map<std::string, std::int64_t> environments;
       // A sweep that measures the same samples at this moment keeps what it has recorded.
@@ -176,33 +162,29 @@ class SweepCopy {
   std::string last_sample_;
 };
 
-template <typename Sample>
-std::vector<Sample> WithoutRows(std::vector<StoredSample<Sample>> stored) {
-  std::vector<Sample> samples;
-  for (StoredSample<Sample>& one : stored) samples.push_back(std::move(one.sample));
-  return samples;
-}
-
 // The sweep with its samples in `to`; of an imported one with its records.
 StatusOr<std::int64_t> CopySweep(SqlDatabase& from, const SweepStatistics& sweep,
                                  ProfileStore& to) {
   NS_ASSIGN_OR_RETURN(const SweepInfo info, InfoOf(from, sweep.sweep_id));
   const bool compute = sweep.kind == SweepKind::kCompute;
+  const std::int64_t id = sweep.sweep_id;
   if (sweep.imported && compute) {
-    NS_ASSIGN_OR_RETURN(const auto records, SelectComputeRecords(from, sweep.sweep_id, true));
+    std::vector<ComputeRecord> records;
+    NS_RETURN_IF_ERROR(SelectRecords(from, id, true, SeriesCost::kMedian, records));
     return to.ImportComputeCosts(info, records);
   }
   if (sweep.imported) {
-    NS_ASSIGN_OR_RETURN(const auto records, SelectCommRecords(from, sweep.sweep_id, true));
+    std::vector<CommRecord> records;
+    NS_RETURN_IF_ERROR(SelectRecords(from, id, true, SeriesCost::kMedian, records));
     return to.ImportCommCosts(info, records);
   }
   if (compute) {
-    NS_ASSIGN_OR_RETURN(auto samples,
-                        SelectComputeSamples(from, sweep.sweep_id, SampleFilter::kAll));
-    return to.BeginComputeSweep(info, WithoutRows(std::move(samples)));
+    NS_ASSIGN_OR_RETURN(const auto samples,
+                        SelectSamples<ComputeSample>(from, id, SampleFilter::kAll));
+    return to.BeginComputeSweep(info, samples);
   }
-  NS_ASSIGN_OR_RETURN(auto samples, SelectCommSamples(from, sweep.sweep_id, SampleFilter::kAll));
-  return to.BeginCommSweep(info, WithoutRows(std::move(samples)));
+  NS_ASSIGN_OR_RETURN(const auto samples, SelectSamples<CommSample>(from, id, SampleFilter::kAll));
+  return to.BeginCommSweep(info, samples);
 }
 
 Status SyncPath(const std::string& path) {
@@ -221,9 +203,10 @@ class SweepCheck {
 
   Status Run() {
     const bool compute = sweep_.kind == SweepKind::kCompute;
+    const std::int64_t id = sweep_.sweep_id;
     const Status samples =
-        compute ? SelectComputeSamples(database_, sweep_.sweep_id, SampleFilter::kAll).status()
-                : SelectCommSamples(database_, sweep_.sweep_id, SampleFilter::kAll).status();
+        compute ? SelectSamples<ComputeSample>(database_, id, SampleFilter::kAll).status()
+                : SelectSamples<CommSample>(database_, id, SampleFilter::kAll).status();
     if (absl::IsDataLoss(samples)) {
       Add("", Message(samples));
     } else if (!samples.ok()) {
@@ -234,7 +217,7 @@ class SweepCheck {
 
  private:
   void Add(const std::string& sample_id, const std::string& fault) {
-    faults_.push_back(fmt::format("{} sweep {} ({}){}: {}", TextOf(sweep_.kind), sweep_.sweep_id,
+    faults_.push_back(fmt::format("{} sweep {} ({}){}: {}", ToText(sweep_.kind), sweep_.sweep_id,
                                   sweep_.name, sample_id.empty() ? "" : ", sample " + sample_id,
                                   fault));
   }
@@ -262,48 +245,39 @@ class SweepCheck {
   }
 
   Status CheckCompute() {
-    NS_ASSIGN_OR_RETURN(
-        const auto rows,
-        database_.Prepare("SELECT sample_id, outcome, total_ms, forward_ms, backward_ms, "
-                          "forward_series, backward_series FROM compute_measurements m JOIN "
-                          "compute_samples s ON s.sample = m.sample WHERE sweep_id = ?"));
-    rows->Bind(sweep_.sweep_id);
-    while (true) {
-      NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-      if (!more) return absl::OkStatus();
-      CheckOutcome(*rows, 1, 2);
-      CheckSeries(*rows, 5, 3, "the forward cost");
-      CheckSeries(*rows, 6, 4, "the backward cost");
-      if (!rows->IsNull(3) && rows->Real(2) != rows->Real(3) + rows->Real(4)) {
-        Add(rows->Text(0), "the total is not the sum of forward and backward");
-      }
-    }
+    return database_.ForEachRow(
+        "SELECT sample_id, outcome, total_ms, forward_ms, backward_ms, forward_series, "
+        "backward_series FROM compute_measurements m JOIN compute_samples s ON s.sample = m.sample "
+        "WHERE sweep_id = ?",
+        {sweep_.sweep_id}, [this](const SqlStatement& row) {
+          CheckOutcome(row, 1, 2);
+          CheckSeries(row, 5, 3, "the forward cost");
+          CheckSeries(row, 6, 4, "the backward cost");
+          if (!row.IsNull(3) && row.Real(2) != row.Real(3) + row.Real(4)) {
+            Add(row.Text(0), "the total is not the sum of forward and backward");
+          }
+          return absl::OkStatus();
+        });
   }
 
   Status CheckComm() {
-    NS_ASSIGN_OR_RETURN(
-        const auto ranks,
-        database_.Prepare("SELECT sample_id, num_ranks, count(*) FROM comm_measurements m JOIN "
-                          "comm_samples s ON s.sample = m.sample WHERE sweep_id = ? GROUP BY "
-                          "sample_id, num_ranks HAVING count(*) <> num_ranks"));
-    ranks->Bind(sweep_.sweep_id);
-    while (true) {
-      NS_ASSIGN_OR_RETURN(const bool more, ranks->Step());
-      if (!more) break;
-      Add(ranks->Text(0),
-          fmt::format("has records of {} of {} ranks", ranks->Integer(2), ranks->Integer(1)));
-    }
-    NS_ASSIGN_OR_RETURN(
-        const auto rows,
-        database_.Prepare("SELECT sample_id, outcome, cost_ms, series FROM comm_measurements m "
-                          "JOIN comm_samples s ON s.sample = m.sample WHERE sweep_id = ?"));
-    rows->Bind(sweep_.sweep_id);
-    while (true) {
-      NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-      if (!more) return absl::OkStatus();
-      CheckOutcome(*rows, 1, 2);
-      CheckSeries(*rows, 3, 2, "the cost");
-    }
+    NS_RETURN_IF_ERROR(database_.ForEachRow(
+        "SELECT sample_id, num_ranks, count(*) FROM comm_measurements m JOIN comm_samples s ON "
+        "s.sample = m.sample WHERE sweep_id = ? GROUP BY sample_id, num_ranks HAVING count(*) <> "
+        "num_ranks",
+        {sweep_.sweep_id}, [this](const SqlStatement& row) {
+          Add(row.Text(0),
+              fmt::format("has records of {} of {} ranks", row.Integer(2), row.Integer(1)));
+          return absl::OkStatus();
+        }));
+    return database_.ForEachRow(
+        "SELECT sample_id, outcome, cost_ms, series FROM comm_measurements m JOIN comm_samples s "
+        "ON s.sample = m.sample WHERE sweep_id = ?",
+        {sweep_.sweep_id}, [this](const SqlStatement& row) {
+          CheckOutcome(row, 1, 2);
+          CheckSeries(row, 3, 2, "the cost");
+          return absl::OkStatus();
+        });
   }
 
   SqlDatabase& database_;
@@ -338,15 +312,12 @@ bool Matches(const MeasurementEnvironment& environment, const std::string& word)
 
 // Keys of the environments that match `word`, as a list for SQL.
 StatusOr<std::string> MatchingEnvironments(SqlDatabase& database, const std::string& word) {
-  NS_ASSIGN_OR_RETURN(const auto rows,
-                      database.Prepare("SELECT environment_id, environment FROM environments"));
+  NS_ASSIGN_OR_RETURN(const auto environments, SelectEnvironments(database));
   std::string ids = "-1";
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return ids;
-    NS_ASSIGN_OR_RETURN(const auto environment, FromRowText<MeasurementEnvironment>(rows->Text(1)));
-    if (Matches(environment, word)) ids += fmt::format(", {}", rows->Integer(0));
+  for (const auto& [id, environment] : environments) {
+    if (Matches(environment, word)) ids += fmt::format(", {}", id);
   }
+  return ids;
 }
 
 Status Prune(SqlDatabase& database, SweepKind kind, const std::string& matches, bool dry_run,
@@ -356,34 +327,32 @@ Status Prune(SqlDatabase& database, SweepKind kind, const std::string& matches, 
     bool whole;
   };
   std::vector<Affected> affected;
-  NS_ASSIGN_OR_RETURN(
-      const auto rows,
-      database.Prepare(fmt::format(
+  NS_RETURN_IF_ERROR(database.ForEachRow(
+      fmt::format(
           "SELECT s.sweep_id, count(DISTINCT m.sample), count(DISTINCT CASE WHEN {1} THEN m.sample "
           "END) FROM {0}_measurements m JOIN {0}_samples s ON s.sample = m.sample GROUP BY "
           "s.sweep_id",
-          TextOf(kind), matches)));
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) break;
-    if (rows->Integer(2) == 0) continue;
-    report.records += rows->Integer(2);
-    affected.push_back({rows->Integer(0), rows->Integer(1) == rows->Integer(2)});
-    report.sweeps += affected.back().whole ? 1 : 0;
-  }
+          ToText(kind), matches),
+      {}, [&](const SqlStatement& row) {
+        if (row.Integer(2) == 0) return absl::OkStatus();
+        report.records += row.Integer(2);
+        affected.push_back({row.Integer(0), row.Integer(1) == row.Integer(2)});
+        report.sweeps += affected.back().whole ? 1 : 0;
+        return absl::OkStatus();
+      }));
   if (dry_run) return absl::OkStatus();
   for (const Affected& sweep : affected) {
     const std::string samples = fmt::format("(SELECT sample FROM {}_samples WHERE sweep_id = {})",
-                                            TextOf(kind), sweep.sweep_id);
+                                            ToText(kind), sweep.sweep_id);
     NS_RETURN_IF_ERROR(database.Execute(fmt::format(
         "DELETE FROM {0}_measurements WHERE sample IN {1} AND sample IN (SELECT sample FROM "
         "{0}_measurements m WHERE {2})",
-        TextOf(kind), samples, matches)));
+        ToText(kind), samples, matches)));
     if (!sweep.whole) continue;
     NS_RETURN_IF_ERROR(database.Execute(
         fmt::format("DELETE FROM {}_samples WHERE sweep_id = {}; DELETE FROM sweeps WHERE "
                     "sweep_id = {}",
-                    TextOf(kind), sweep.sweep_id, sweep.sweep_id)));
+                    ToText(kind), sweep.sweep_id, sweep.sweep_id)));
   }
   return absl::OkStatus();
 }
@@ -397,30 +366,28 @@ StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
   const auto describe = [&](bool /*again*/) -> Status {
     std::map<std::string, EnvironmentUse> uses;
     for (const SweepKind kind : {SweepKind::kCompute, SweepKind::kComm}) {
-      NS_ASSIGN_OR_RETURN(
-          const auto rows,
-          database.Prepare(fmt::format(
-              "SELECT environment, records, first, last FROM environments e JOIN (SELECT "
-              "environment_id, count(*) AS records, min(measured_at_unix_ms) AS first, "
-              "max(measured_at_unix_ms) AS last FROM {}_measurements GROUP BY environment_id) m ON "
-              "m.environment_id = e.environment_id",
-              TextOf(kind))));
-      while (true) {
-        NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-        if (!more) break;
+      const auto add_use = [&](const SqlStatement& row) -> Status {
         NS_ASSIGN_OR_RETURN(MeasurementEnvironment environment,
-                            FromRowText<MeasurementEnvironment>(rows->Text(0)));
+                            FromRowText<MeasurementEnvironment>(row.Text(0)));
         for (const std::string_view of_one : kPropertiesOfOneRecord) {
           environment.properties.erase(std::string(of_one));
         }
         EnvironmentUse& use = uses[ToRowText(environment)];
         const bool first = use.compute_records + use.comm_records == 0;
-        (kind == SweepKind::kCompute ? use.compute_records : use.comm_records) += rows->Integer(1);
-        use.first_unix_ms =
-            first ? rows->Integer(2) : std::min(use.first_unix_ms, rows->Integer(2));
-        use.last_unix_ms = std::max(use.last_unix_ms, rows->Integer(3));
+        (kind == SweepKind::kCompute ? use.compute_records : use.comm_records) += row.Integer(1);
+        use.first_unix_ms = first ? row.Integer(2) : std::min(use.first_unix_ms, row.Integer(2));
+        use.last_unix_ms = std::max(use.last_unix_ms, row.Integer(3));
         use.environment = std::move(environment);
-      }
+        return absl::OkStatus();
+      };
+      NS_RETURN_IF_ERROR(database.ForEachRow(
+          fmt::format(
+              "SELECT environment, records, first, last FROM environments e JOIN (SELECT "
+              "environment_id, count(*) AS records, min(measured_at_unix_ms) AS first, "
+              "max(measured_at_unix_ms) AS last FROM {}_measurements GROUP BY environment_id) m ON "
+              "m.environment_id = e.environment_id",
+              ToText(kind)),
+          {}, add_use));
     }
     content.environments.clear();
     for (auto& [text, use] : uses) content.environments.push_back(std::move(use));
@@ -500,32 +467,29 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
   return SyncPath(folder.empty() ? "." : folder);
 }
 
-StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
-                                                   std::size_t max_faults) {
+StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store) {
+  constexpr std::size_t kMaxFaults = 20;
   SqlDatabase& database = store.database();
   std::vector<std::string> faults;
   const auto check = [&](bool /*again*/) -> Status {
     NS_ASSIGN_OR_RETURN(faults, database.FindDamage());
-    NS_ASSIGN_OR_RETURN(const auto environments,
-                        database.Prepare("SELECT environment_id, environment FROM environments"));
-    while (true) {
-      NS_ASSIGN_OR_RETURN(const bool more, environments->Step());
-      if (!more) break;
-      const Status decoded = FromRowText<MeasurementEnvironment>(environments->Text(1)).status();
-      if (!decoded.ok()) {
-        faults.push_back(
-            fmt::format("environment {}: {}", environments->Integer(0), Message(decoded)));
-      }
-    }
+    NS_RETURN_IF_ERROR(database.ForEachRow(
+        "SELECT environment_id, environment FROM environments", {}, [&](const SqlStatement& row) {
+          const Status decoded = FromRowText<MeasurementEnvironment>(row.Text(1)).status();
+          if (!decoded.ok()) {
+            faults.push_back(fmt::format("environment {}: {}", row.Integer(0), Message(decoded)));
+          }
+          return absl::OkStatus();
+        }));
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
     for (const SweepStatistics& sweep : sweeps) {
-      if (faults.size() >= max_faults) break;
+      if (faults.size() >= kMaxFaults) break;
       NS_RETURN_IF_ERROR(SweepCheck(database, sweep, faults).Run());
     }
     return absl::OkStatus();
   };
   NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, check));
-  if (faults.size() > max_faults) faults.resize(max_faults);
+  if (faults.size() > kMaxFaults) faults.resize(kMaxFaults);
   return faults;
 }
 

@@ -50,11 +50,10 @@ StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
 Status BackUpStore(const ProfileStore& from, const std::string& path,
                    const std::function<void()>& on_record);
 
-// What is wrong with the store, at most `max_faults` lines, best known first; empty when nothing:
+// What is wrong with the store, at most 20 lines, best known first; empty when nothing:
 // the database's own checks, then every row read, decoded and compared (a cost is the median of its
 // series, a collective has all its ranks). Reads everything.
-StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store,
-                                                   std::size_t max_faults = 20);
+StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store);
 
 // Records that match everything that is given; nothing given matches nothing. Imported records have
 // neither time nor environment and never match.

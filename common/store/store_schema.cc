@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <iterator>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -92,40 +94,40 @@ CREATE TABLE comm_measurements (
 ) WITHOUT ROWID;
 )sql";
 
-// The schema of version i + 1 from that of version i: what a file of an older program lacks.
-constexpr const char* kMigrations[] = {
-    // 2: collectives other than all-to-all.
-    "ALTER TABLE comm_samples ADD COLUMN collective TEXT NOT NULL DEFAULT 'all_to_all'",
-    // 3: kernels of tables in host memory, distributions of ids.
-    "ALTER TABLE compute_samples ADD COLUMN shard_kernels TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE comm_samples ADD COLUMN input_dist TEXT NOT NULL DEFAULT ''",
-    // 4: exchanges with casts.
-    "ALTER TABLE comm_samples ADD COLUMN wire_dtype TEXT NOT NULL DEFAULT 'fp32'",
-    // 5: collectives that are issued back to back.
-    "ALTER TABLE comm_samples ADD COLUMN cadence TEXT NOT NULL DEFAULT 'barrier'",
+// A column of text that came with a version after 1, and what it has in rows of before.
+struct LaterColumn {
+  int version;
+  std::string_view table;
+  std::string_view name;
+  std::string_view otherwise;
 };
-constexpr int kVersion = 1 + static_cast<int>(std::size(kMigrations));
+constexpr LaterColumn kLaterColumns[] = {
+    {2, "comm_samples", "collective", "all_to_all"},
+    // Kernels of tables in host memory, distributions of ids.
+    {3, "compute_samples", "shard_kernels", ""},
+    {3, "comm_samples", "input_dist", ""},
+    // Exchanges with casts.
+    {4, "comm_samples", "wire_dtype", "fp32"},
+    // Collectives that are issued back to back.
+    {5, "comm_samples", "cadence", "barrier"},
+};
+constexpr int kVersion = std::end(kLaterColumns)[-1].version;
 static_assert(kVersion == ProfileStore::kSchemaVersion);
 
 // For a file of an older version that may not be written: what this connection reads looks like
-// today's; entry i for version i + 1. A view in the connection's own temporary schema hides the
-// table of the same name. When another process brings the file up to date meanwhile, `*` has the
-// real columns, which come first.
-constexpr const char* kViews[] = {
-    "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS SELECT *, 'all_to_all' AS collective, '' AS input_dist, "
-    "'fp32' AS wire_dtype, 'barrier' AS cadence FROM main.comm_samples;"
-    "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples",
-    "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS SELECT *, '' AS input_dist, 'fp32' AS wire_dtype, 'barrier' "
-    "AS cadence FROM main.comm_samples;"
-    "CREATE TEMP VIEW compute_samples AS SELECT *, '' AS shard_kernels FROM main.compute_samples",
-    "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS SELECT *, 'fp32' AS wire_dtype, 'barrier' AS cadence FROM "
-    "main.comm_samples",
-    "PRAGMA temp_store = MEMORY;"
-    "CREATE TEMP VIEW comm_samples AS SELECT *, 'barrier' AS cadence FROM main.comm_samples"};
-static_assert(std::size(kViews) + 1 == kVersion);
+// today's. A view in the connection's own temporary schema hides the table of the same name. When
+// another process brings the file up to date meanwhile, `*` has the real columns, which come first.
+std::string ViewsOver(std::int64_t version) {
+  std::map<std::string_view, std::string> columns;
+  for (const auto& [since, table, name, otherwise] : kLaterColumns) {
+    if (since > version) columns[table] += fmt::format(", '{}' AS {}", otherwise, name);
+  }
+  std::string sql = "PRAGMA temp_store = MEMORY";
+  for (const auto& [table, missing] : columns) {
+    sql += fmt::format("; CREATE TEMP VIEW {0} AS SELECT *{1} FROM main.{0}", table, missing);
+  }
+  return sql;
+}
 
 struct Header {
   std::int64_t application_id = 0;
@@ -169,8 +171,10 @@ Status Migrate(SqlDatabase& database, std::int64_t version,
     NS_RETURN_IF_ERROR(database.Execute(dialect(kSchemaV1)));
     version = 1;
   }
-  for (; version < kVersion; ++version) {
-    NS_RETURN_IF_ERROR(database.Execute(dialect(kMigrations[version - 1])));
+  for (const auto& [since, table, name, otherwise] : kLaterColumns) {
+    if (since <= version) continue;
+    NS_RETURN_IF_ERROR(database.Execute(dialect(fmt::format(
+        "ALTER TABLE {} ADD COLUMN {} TEXT NOT NULL DEFAULT '{}'", table, name, otherwise))));
   }
   return absl::OkStatus();
 }
@@ -252,7 +256,7 @@ Status CheckSchema(SqliteDatabase& database) {
   }
   NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
   if (header.version == kVersion) return absl::OkStatus();
-  return database.Execute(kViews[header.version - 1]);
+  return database.Execute(ViewsOver(header.version));
 }
 
 Status PrepareSchema(SqliteDatabase& database) {

@@ -23,54 +23,41 @@
 namespace neuroshard {
 namespace {
 
-// What a scalar of type T must be, and its value if it is.
-template <typename T>
-struct ScalarType;
-template <>
-struct ScalarType<std::int64_t> {
-  static constexpr std::string_view kName = "an integer";
-  static std::optional<std::int64_t> Parse(const TextValue& value) {
-    return IntegerOf<std::int64_t>(value);
-  }
-};
-template <>
-struct ScalarType<double> {
-  static constexpr std::string_view kName = "a number";
-  static std::optional<double> Parse(const TextValue& value) { return RealOf(value); }
-};
-template <>
-struct ScalarType<bool> {
-  static constexpr std::string_view kName = "true or false";
-  static std::optional<bool> Parse(const TextValue& value) { return BoolOf(value); }
-};
-template <>
-struct ScalarType<std::string> {
-  static constexpr std::string_view kName = "text";
-  static std::optional<std::string> Parse(const TextValue& value) { return TextOf(value); }
-};
-
 std::string NotOfType(std::string_view type, const TextValue& value, std::string_view hint = "") {
   return fmt::format("must be {}{}, got {}", type, hint, Shown(value));
 }
 
+// What a scalar of type T must be.
+template <typename T>
+constexpr std::string_view kTypeName = "text";
+template <>
+constexpr std::string_view kTypeName<bool> = "true or false";
+template <>
+constexpr std::string_view kTypeName<std::int64_t> = "an integer";
+template <>
+constexpr std::string_view kTypeName<double> = "a number";
+
+template <typename T>
+constexpr bool kIsNumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+
 // The scalar of field `key`, which says the unit of a number.
 template <typename T>
-std::optional<T> Parsed(std::string_view key, const TextValue& value) {
-  if constexpr (!std::is_arithmetic_v<T> || std::is_same_v<T, bool>) {
-    return ScalarType<T>::Parse(value);
+std::optional<T> Parsed(std::string_view key, TextValue value) {
+  if constexpr (kIsNumber<T>) value.text = PlainNumber(value.text, key).value_or(value.text);
+  if constexpr (std::is_same_v<T, std::int64_t>) {
+    return IntegerOf<std::int64_t>(value);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return RealOf(value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return BoolOf(value);
   } else {
-    const auto plain = PlainNumber(value.text, key);
-    if (!plain) return ScalarType<T>::Parse(value);
-    TextValue number = value;
-    number.text = *plain;
-    return ScalarType<T>::Parse(number);
+    return TextOf(value);
   }
 }
 
 template <typename T>
 std::string NotParsed(std::string_view key, const TextValue& value) {
-  const bool number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
-  return NotOfType(ScalarType<T>::kName, value, number ? UnitHint(key) : "");
+  return NotOfType(kTypeName<T>, value, kIsNumber<T> ? UnitHint(key) : "");
 }
 
 // A key, which may be anything, as messages show it.
@@ -106,13 +93,9 @@ struct ConfigReader::Mapping {
 
   const TextValue* Find(std::string_view key) {
     known.insert(std::string(key));
-    for (std::size_t i = 0; value != nullptr && i < value->keys.size(); ++i) {
-      if (value->keys[i] != key) continue;
-      // An explicit null ("key:" or "key: ~") is the same as no key.
-      const TextValue& item = value->items[i];
-      return item.kind == TextValue::Kind::kNull ? nullptr : &item;
-    }
-    return nullptr;
+    const TextValue* item = value == nullptr ? nullptr : value->Find(key);
+    // An explicit null ("key:" or "key: ~") is the same as no key.
+    return item == nullptr || item->kind == TextValue::Kind::kNull ? nullptr : item;
   }
 };
 

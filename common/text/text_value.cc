@@ -1,8 +1,10 @@
 #include "common/text/text_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
+#include "common/base/number_text.h"
 #include "common/base/printable_text.h"
 
 namespace neuroshard {
@@ -12,14 +14,6 @@ using Kind = TextValue::Kind;
 
 bool IsNumeric(const TextValue& value) {
   return value.kind == Kind::kPlain || value.kind == Kind::kNumber || value.kind == Kind::kText;
-}
-
-template <typename T>
-std::optional<T> Spelled(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 // YAML allows a plus sign; from_chars does not, and would take "nan" and "inf", which are names
@@ -44,10 +38,15 @@ std::optional<double> ParseReal(std::string_view text) {
     return sign * std::numeric_limits<double>::infinity();
   }
   const auto digits = Digits(text);
-  return digits ? Spelled<double>(*digits) : std::nullopt;
+  return digits ? NumberOf<double>(*digits) : std::nullopt;
 }
 
 }  // namespace
+
+const TextValue* TextValue::Find(std::string_view key) const {
+  const auto found = std::find(keys.begin(), keys.end(), key);
+  return found == keys.end() ? nullptr : &items[static_cast<std::size_t>(found - keys.begin())];
+}
 
 std::string Shown(const TextValue& value) {
   switch (value.kind) {
@@ -78,7 +77,7 @@ std::optional<T> IntegerOf(const TextValue& value, bool* out_of_range) {
   const bool whole = end == digits->data() + digits->size();
   if (whole && error == std::errc()) return parsed;
   if (whole && error == std::errc::result_out_of_range) return fail();
-  const std::optional<double> real = Spelled<double>(*digits);
+  const std::optional<double> real = NumberOf<double>(*digits);
   if (!real || *real != std::floor(*real)) return std::nullopt;
   // Both bounds are exact in a double: 0 or -2^n, and 2^n, which itself is already too much.
   const double low = static_cast<double>(std::numeric_limits<T>::min());

@@ -31,6 +31,9 @@ struct TextValue {
   std::string text;               // of a scalar, as written
   std::vector<TextValue> items;   // of a sequence, or the values of a mapping
   std::vector<std::string> keys;  // of a mapping, parallel to items; may repeat
+
+  // What the mapping has under `key`, of several the first; null: nothing, or this is no mapping.
+  const TextValue* Find(std::string_view key) const;
 };
 
 // The value for an error message: `"12"`, `"12" in quotes`, "a list", "a mapping", "null".

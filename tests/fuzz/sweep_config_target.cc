@@ -1,6 +1,5 @@
 // Sweeps and training, as their YAML files say them.
 #include "client/sweep/sweep_config.h"
-#include "client/sweep/sweep_hash.h"
 #include "server/pretrain/data/training_config.h"
 #include "tests/fuzz/fuzz_target.h"
 

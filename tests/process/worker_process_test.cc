@@ -222,10 +222,13 @@ TEST(WorkerProcessTest, DevicesProcessesEndWithAWorkerThatIsKilled) {
 TEST(WorkerProcessTest, AnybodyWhoConnectsToAGroupsPortIsTurnedAway) {
   ServerProcess worker = StartWorker(1);
   const WorkerClient client(worker.address());
-  const auto group = client.OpenCommGroup({.group_id = "g",
-                                           .world_size = 2,
-                                           .device_of_rank = {{0, 0}},
-                                           .timeout = std::chrono::milliseconds(1000)});
+  v1::OpenCommGroupRequest request;
+  request.set_group_id("g");
+  request.set_world_size(2);
+  request.set_timeout_ms(1000);
+  request.set_idle_timeout_ms(60'000);
+  request.add_local_ranks();  // rank 0 on device 0
+  const auto group = client.OpenCommGroup(request);
   ASSERT_TRUE(group.ok()) << group.status();
   const std::string own = group->addresses.at(0);
   const std::size_t begin = own.find("127.0.0.1:");
@@ -260,7 +263,8 @@ TEST(WorkerProcessTest, AnybodyWhoConnectsToAGroupsPortIsTurnedAway) {
   EXPECT_FALSE(visit()) << "the group is over";
   const auto info = client.GetWorkerInfo();
   ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(info->devices.at(0).running_job, "");
+  ASSERT_EQ(info->devices_size(), 1);
+  EXPECT_EQ(info->devices(0).running_job(), "");
   EXPECT_EQ(worker.Stop(), 0);
 }
 

@@ -1,4 +1,4 @@
-// The sample points of a compute sweep.
+// The sample points of a sweep.
 #pragma once
 
 #include <vector>
@@ -24,5 +24,17 @@ StatusOr<std::vector<ComputeSample>> MakeComputeSamples(const ComputeSweepConfig
 // first are those of a sweep that is not active.
 StatusOr<std::vector<ComputeSample>> MakeCandidates(const ComputeSweepConfig& config,
                                                     const std::vector<Table>& tables);
+
+// The samples of a sweep: for every entry of config.num_ranks, config.num_samples placements. The
+// samples of a placement are next to each other: the all-to-alls backward ("m000123b") and forward
+// ("m000123f"), then reduce_scatter ("m000123r"), all_gather ("m000123g") and all_reduce
+// ("m000123a") of as many columns spread evenly; those that config.collectives lists. With
+// config.input_dist, one distribution of ids ("m000123i") a placement instead. A pure function of
+// the config.
+//
+// NeuroShard, section 3: random tables by dim, widest first, each to the least loaded rank or, with
+// a probability drawn once per placement, to a random rank. Forward samples and half of the other
+// collectives have start offsets; their minimum is 0. All-to-alls have a drawn wire_dtype.
+std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config);
 
 }  // namespace neuroshard
