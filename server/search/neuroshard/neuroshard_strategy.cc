@@ -205,8 +205,6 @@ class NeuroShardSearch {
 
 }  // namespace
 
-Status NeuroShardStrategy::Search(SearchContext& context) const {
-  return NeuroShardSearch(context).Run();
-}
+Status RunNeuroShard(SearchContext& context) { return NeuroShardSearch(context).Run(); }
 
 }  // namespace neuroshard

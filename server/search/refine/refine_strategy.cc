@@ -39,7 +39,7 @@ constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColu
 // Of the device memory, what all tables take there at most where host memory and SSDs are left alone.
 constexpr double kPlentyOfDeviceMemory = 0.5;
 
-// Passes on what a strategy inside this one finds, where it is cheaper.
+// Passes on what `neuroshard` inside this one finds, where it is cheaper.
 class Relay final : public SearchObserver {
  public:
   explicit Relay(SearchContext& context) : context_(context) {}
@@ -59,10 +59,10 @@ class Relay final : public SearchObserver {
   Status status_;
 };
 
-Status RunInside(const Strategy& strategy, SearchContext& context) {
+Status RunNeuroShardInside(SearchContext& context) {
   Relay relay(context);
   SearchContext inner(context.request(), context.model(), context.stop(), &relay);
-  const Status status = strategy.Search(inner);
+  const Status status = RunNeuroShard(inner);
   context.CountInside(inner);
   NS_RETURN_IF_ERROR(relay.status());
   // It may know of no plan where others are legal than it makes.
@@ -147,7 +147,7 @@ class RefineSearch {
     const bool neuroshard_first =
         IsForNeuroShard() &&
         size <= (few_columns ? kMaxForNeuroShardFirstOfColumns : kMaxForNeuroShardFirst);
-    if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
+    if (neuroshard_first) NS_RETURN_IF_ERROR(RunNeuroShardInside(context_));
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_RETURN_IF_ERROR(SearchFromCheap());
     // Local search moves table by table, and does not get from few cut tables to all.
@@ -158,7 +158,7 @@ class RefineSearch {
       return absl::OkStatus();
     }
     const double before_ms = context_.best_cost_ms();
-    NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
+    NS_RETURN_IF_ERROR(RunNeuroShardInside(context_));
     if (context_.best_cost_ms() >= before_ms) return absl::OkStatus();
     return SearchFrom(context_.best_plan());
   }
@@ -488,7 +488,7 @@ Status SearchByStages(SearchContext& context, bool is_last) {
 
 }  // namespace
 
-Status RefineStrategy::Search(SearchContext& context) const {
+Status RunRefine(SearchContext& context) {
   if (context.request().search.objective != PlanObjective::kMeanOfMax) {
     NS_RETURN_IF_ERROR(SearchByStages(context, true));
     return MergeShards(context);
