@@ -52,8 +52,10 @@ LocalSearch::LocalSearch(Workbench& bench, int start)
       pricer_(bench.pricer),
       initial_(bench.initial),
       solution_(bench.solution),
-      rank_moves_(bench.context, bench.layouts, bench.shard_table, bench.rank_costs),
-      table_moves_(bench.context, bench.rules, bench.layouts, bench.shard_table),
+      rank_moves_(bench.context, bench.layouts, bench.shard_table, bench.rank_costs, bench.solution,
+                  bench.pricer),
+      table_moves_(bench.context, bench.rules, bench.layouts, bench.shard_table, bench.solution,
+                   bench.pricer),
       perturbation_(bench, table_moves_),
       list_(pricer_.batch_size()),
       random_(context_.request().search.seed.value_or(0) +
@@ -63,7 +65,8 @@ LocalSearch::LocalSearch(Workbench& bench, int start)
       max_fruitless_rounds_(MaxFruitlessRounds(context_)),
       start_(start) {
   if (bench.rules.has_off_device()) {
-    residency_moves_.emplace(context_, bench.rules, bench.layouts, bench.shard_table);
+    residency_moves_.emplace(context_, bench.rules, bench.layouts, bench.shard_table,
+                             bench.solution, bench.pricer);
   }
 }
 
@@ -72,7 +75,7 @@ Status LocalSearch::Run() {
   published_cost_ms_ = best_cost_ms_;  // by whoever made it
   if (start_ > 0) {
     Perturb();
-    pricer_.PriceSolution(solution_);
+    pricer_.PriceSolution();
   }
   while (true) {
     NS_RETURN_IF_ERROR(Iterate());
@@ -84,7 +87,7 @@ Status LocalSearch::Run() {
 bool LocalSearch::Restart() {
   NoteElite();
   const bool may_cross = elites_.size() >= 2 && random_.UniformReal() < kCrossoverShare;
-  if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_, solution_)) {
+  if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_)) {
     UpdateIncumbent();
     return true;
   }
@@ -114,7 +117,7 @@ bool LocalSearch::CrossElites() {
   std::uint64_t second = random_.Below(count - 1);
   if (second >= first) ++second;
   if (!perturbation_.Cross(elites_[first].units, elites_[second].units, random_)) return false;
-  pricer_.PriceSolution(solution_);
+  pricer_.PriceSolution();
   return true;
 }
 
@@ -130,7 +133,7 @@ Status LocalSearch::Iterate() {
   for (int round = 0; round < kRoundsBeforeRestart && !Ended(); ++round) {
     RestartFromIncumbent();
     Perturb();
-    pricer_.PriceSolution(solution_);
+    pricer_.PriceSolution();
     const double before_ms = best_cost_ms_;
     const double published_ms = published_cost_ms_;
     NS_RETURN_IF_ERROR(Descend());
@@ -151,42 +154,30 @@ Status LocalSearch::Descend() {
   return Publish();
 }
 
-bool LocalSearch::Step() {
-  --steps_left_;
-  ChooseSources();
-  using enum ResidencyNeighbourhood;
-  return TryRanks() || TryResidencies(kPromotions) || TryTables() || TryResidencies(kPlaces);
-}
-
-bool LocalSearch::TryRanks() {
+template <typename Collect>
+bool LocalSearch::Try(const Collect& collect) {
   for (const int source : sources_) {
     if (context_.ShouldStop()) return false;
     list_.Clear();
-    rank_moves_.Collect(solution_, pricer_, source, list_);
-    if (TakeBest()) return true;
-  }
-  return false;
-}
-
-bool LocalSearch::TryTables() {
-  for (const int source : sources_) {
-    if (context_.ShouldStop()) return false;
-    list_.Clear();
-    table_moves_.Collect(solution_, pricer_, source, list_);
+    collect(source);
     if (TakeBest()) return true;
   }
   return false;
 }
 
 bool LocalSearch::TryResidencies(ResidencyNeighbourhood neighbourhood) {
-  if (!residency_moves_.has_value()) return false;
-  for (const int source : sources_) {
-    if (context_.ShouldStop()) return false;
-    list_.Clear();
-    residency_moves_->Collect(solution_, pricer_, source, neighbourhood, PricedUpToMs(), list_);
-    if (TakeBest()) return true;
-  }
-  return false;
+  return residency_moves_.has_value() && Try([&](int source) {
+           residency_moves_->Collect(source, neighbourhood, PricedUpToMs(), list_);
+         });
+}
+
+bool LocalSearch::Step() {
+  --steps_left_;
+  ChooseSources();
+  using enum ResidencyNeighbourhood;
+  return Try([&](int source) { rank_moves_.Collect(source, list_); }) ||
+         TryResidencies(kPromotions) ||
+         Try([&](int source) { table_moves_.Collect(source, list_); }) || TryResidencies(kPlaces);
 }
 
 // Prices the most promising first and stops at the first batch that holds something better.
@@ -200,7 +191,7 @@ bool LocalSearch::TakeBest() {
     if (moves[begin].estimate_ms > PricedUpToMs()) break;
     if (context_.ShouldStop()) return false;
     const auto batch = moves.subspan(begin, std::min(kPriced, moves.size() - begin));
-    const auto priced = pricer_.Price(solution_, list_, batch);
+    const auto priced = pricer_.Price(list_, batch);
     std::size_t best = priced.size();
     double best_ms = now_ms - kMinGain * pricer_.objective().cost_ms();
     for (std::size_t i = 0; i < priced.size(); ++i) {

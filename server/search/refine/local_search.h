@@ -51,8 +51,9 @@ class LocalSearch {
   Status Descend();
   // Carries out the best move found, if any is better than nothing.
   bool Step();
-  bool TryRanks();
-  bool TryTables();
+  // Of the neighbourhood that collect(source) lists, rank by rank of the sources.
+  template <typename Collect>
+  bool Try(const Collect& collect);
   // Where tables may be in host memory.
   bool TryResidencies(ResidencyNeighbourhood neighbourhood);
   bool TakeBest();

@@ -151,7 +151,7 @@ class RefineSearch {
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_RETURN_IF_ERROR(SearchFromCheap());
     // Local search moves table by table, and does not get from few cut tables to all.
-    if (bench_.initial.CutAll(bench_.solution)) NS_RETURN_IF_ERROR(PublishSolution());
+    if (bench_.initial.CutAll()) NS_RETURN_IF_ERROR(PublishSolution());
     if (neuroshard_first || !IsForNeuroShard() ||
         size > (columns_alone ? kMaxForNeuroShardOfColumns : kMaxForNeuroShard) ||
         context_.ShouldStop()) {
@@ -275,8 +275,8 @@ class RefineSearch {
     // It does not know of tables that stay in place.
     const bool all_may_move =
         !request_.migration.has_value() || request_.migration->only_types.empty();
-    const Status status = all_may_move ? bench_.initial.FindLegal(bench_.solution)
-                                       : FailedPrecondition("tables stay in place");
+    const Status status =
+        all_may_move ? bench_.initial.FindLegal() : FailedPrecondition("tables stay in place");
     if (context_.ShouldStop()) return absl::OkStatus();
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
@@ -293,8 +293,7 @@ class RefineSearch {
 
   // Local search from the construction that promises most, or else from the best plan so far.
   Status SearchFromCheap() {
-    NS_ASSIGN_OR_RETURN(const InitialSolutions::Found found,
-                        bench_.initial.FindCheap(bench_.solution));
+    NS_ASSIGN_OR_RETURN(const InitialSolutions::Found found, bench_.initial.FindCheap());
     const double start_ms = context_.best_cost_ms();
     if (found == InitialSolutions::Found::kPromising) {
       const std::vector<Unit> units = bench_.solution.Units();

@@ -10,14 +10,14 @@ Workbench::Workbench(SearchContext& search_context, const CompiledRules& compile
       rules(compiled_rules),
       layouts(table_layouts),
       shard_table(search_context, compiled_rules),
-      rank_costs(search_context, shard_table),
       solution(search_context.request(), compiled_rules, shard_table),
-      pricer(search_context, shard_table, rank_costs),
-      initial(search_context, compiled_rules, table_layouts, shard_table, pricer) {}
+      rank_costs(search_context, shard_table, solution),
+      pricer(search_context, shard_table, rank_costs, solution),
+      initial(search_context, compiled_rules, table_layouts, shard_table, solution, pricer) {}
 
 void Workbench::Load(const Plan& plan) {
   LoadPlan(context.request(), layouts, plan, shard_table, solution);
-  pricer.PriceSolution(solution);
+  pricer.PriceSolution();
 }
 
 void Workbench::Fix(const FixedTables& fixed) {

@@ -33,8 +33,8 @@ struct Workbench {
   const CompiledRules& rules;
   const TableLayouts& layouts;
   ShardTable shard_table;
-  RankCosts rank_costs;
   Solution solution;
+  RankCosts rank_costs;
   MovePricer pricer;
   InitialSolutions initial;
 };

@@ -24,10 +24,11 @@ namespace neuroshard {
 class TablePlacer {
  public:
   // All must outlive it.
-  TablePlacer(const CompiledRules& rules, const TableLayouts& layouts, ShardTable& shard_table);
+  TablePlacer(const CompiledRules& rules, const TableLayouts& layouts, ShardTable& shard_table,
+              Solution& solution, const MovePricer& pricer);
 
-  // Totals and room are those of the solution as it is. Both must outlive what follows.
-  void Reset(Solution& solution, const MovePricer& pricer);
+  // Totals and room are those of the solution as it is.
+  void Reset();
 
   // From there, without some units; nothing is added yet. Takes time in their shards.
   void Without(std::span<const int> removed);
@@ -48,16 +49,16 @@ class TablePlacer {
   // Changes totals and room by a unit.
   void Count(const Unit& unit, int sign);
   bool Fits(int rank, std::int64_t bytes) const {
-    return solution_->Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
+    return solution_.Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
   }
 
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
+  Solution& solution_;
+  const MovePricer& pricer_;
   const std::vector<int> numbers_;  // of all ranks
   const MoveEstimator estimator_;
-  Solution* solution_ = nullptr;
-  const MovePricer* pricer_ = nullptr;
 
   std::vector<Unit> added_;
   std::vector<double> now_ms_;            // by rank, as the solution is

@@ -5,42 +5,41 @@
 
 namespace neuroshard {
 
-double MoveEstimator::Of(const Solution& solution, const MovePricer& pricer,
-                         std::span<const int> removed, std::span<const Unit> added) {
+double MoveEstimator::Of(std::span<const int> removed, std::span<const Unit> added) {
   changes_.clear();
-  change_of_rank_.resize(static_cast<std::size_t>(solution.num_ranks()), -1);
-  for (const int id : removed) Change(solution, pricer, solution.unit(id), -1);
-  for (const Unit& unit : added) Change(solution, pricer, unit, 1);
+  change_of_rank_.resize(static_cast<std::size_t>(solution_.num_ranks()), -1);
+  for (const int id : removed) Change(solution_.unit(id), -1);
+  for (const Unit& unit : added) Change(unit, 1);
   changed_ranks_.clear();
   for (const RankChange& change : changes_) {
     change_of_rank_[static_cast<std::size_t>(change.rank)] = -1;
     changed_ranks_.push_back(change.rank);
   }
-  return pricer.objective().Estimate(changes_, pricer.objective().OthersThan(changed_ranks_),
-                                     pricer.surrogate());
+  return pricer_.objective().Estimate(changes_, pricer_.objective().OthersThan(changed_ranks_),
+                                      pricer_.surrogate());
 }
 
-double MoveEstimator::ShareOf(const MovePricer& pricer, int rank, int shard) const {
-  const CommSurrogate& c = pricer.surrogate();
+double MoveEstimator::ShareOf(int rank, int shard) const {
+  const CommSurrogate& c = pricer_.surrogate();
   const CommLoad& load = shard_table_.load(shard);
-  return ComputeOf(pricer, rank, shard) + static_cast<double>(load.forward) * c.forward_own +
+  return ComputeOf(rank, shard) + static_cast<double>(load.forward) * c.forward_own +
          static_cast<double>(load.backward) * c.backward_own;
 }
 
-void MoveEstimator::CostliestTables(const Solution& solution, const MovePricer& pricer, int rank,
-                                    std::size_t most, absl::FunctionRef<bool(int table)> takes,
+void MoveEstimator::CostliestTables(int rank, std::size_t most,
+                                    absl::FunctionRef<bool(int table)> takes,
                                     std::vector<int>& tables) {
   by_share_.clear();
   const auto consider = [&](int id) {
-    const Unit& unit = solution.unit(id);
+    const Unit& unit = solution_.unit(id);
     for (int i = 0; i < unit.shards.count; ++i) {
-      if (solution.RankOf(unit, i) != rank) continue;
-      by_share_.emplace_back(-ShareOf(pricer, rank, unit.shards.at(i)), unit.table);
+      if (solution_.RankOf(unit, i) != rank) continue;
+      by_share_.emplace_back(-ShareOf(rank, unit.shards.at(i)), unit.table);
     }
   };
-  for (const int id : solution.units_on_rank(rank)) consider(id);
-  for (const int id : solution.units_on_host(solution.host_of(rank))) consider(id);
-  for (const int id : solution.wide_units()) consider(id);
+  for (const int id : solution_.units_on_rank(rank)) consider(id);
+  for (const int id : solution_.units_on_host(solution_.host_of(rank))) consider(id);
+  for (const int id : solution_.wide_units()) consider(id);
   std::sort(by_share_.begin(), by_share_.end());
   tables.clear();
   for (const auto& [share, table] : by_share_) {
@@ -51,23 +50,22 @@ void MoveEstimator::CostliestTables(const Solution& solution, const MovePricer& 
   }
 }
 
-double MoveEstimator::ComputeOf(const MovePricer& pricer, int rank, int shard) const {
-  return pricer.compute_scale(rank) * static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
+double MoveEstimator::ComputeOf(int rank, int shard) const {
+  return pricer_.compute_scale(rank) * static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
 }
 
-void MoveEstimator::Change(const Solution& solution, const MovePricer& pricer, const Unit& unit,
-                           int sign) {
+void MoveEstimator::Change(const Unit& unit, int sign) {
   for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution.RankOf(unit, i);
+    const int rank = solution_.RankOf(unit, i);
     int& index = change_of_rank_[static_cast<std::size_t>(rank)];
     if (index < 0) {
       index = static_cast<int>(changes_.size());
-      const RankPrice& now = pricer.objective().rank(rank);
+      const RankPrice& now = pricer_.objective().rank(rank);
       changes_.push_back({rank, now.compute_ms, now.forward_load, now.backward_load});
     }
     RankChange& change = changes_[static_cast<std::size_t>(index)];
     const int shard = unit.shards.at(i);
-    change.compute_ms += sign * ComputeOf(pricer, rank, shard);
+    change.compute_ms += sign * ComputeOf(rank, shard);
     change.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
     change.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
   }

@@ -19,25 +19,26 @@ namespace neuroshard {
 // number.
 class MoveEstimator {
  public:
-  // `shard_table` must outlive it.
-  explicit MoveEstimator(const ShardTable& shard_table) : shard_table_(shard_table) {}
+  // All must outlive it.
+  MoveEstimator(const ShardTable& shard_table, const Solution& solution, const MovePricer& pricer)
+      : shard_table_(shard_table), solution_(solution), pricer_(pricer) {}
 
-  double Of(const Solution& solution, const MovePricer& pricer, std::span<const int> removed,
-            std::span<const Unit> added);
+  double Of(std::span<const int> removed, std::span<const Unit> added);
 
   // What a shard would add to the total of a rank, likewise.
-  double ShareOf(const MovePricer& pricer, int rank, int shard) const;
+  double ShareOf(int rank, int shard) const;
 
   // The tables that `takes` takes with the largest shares of a rank, `most` at most, into `tables`.
-  void CostliestTables(const Solution& solution, const MovePricer& pricer, int rank,
-                       std::size_t most, absl::FunctionRef<bool(int table)> takes,
+  void CostliestTables(int rank, std::size_t most, absl::FunctionRef<bool(int table)> takes,
                        std::vector<int>& tables);
 
  private:
-  double ComputeOf(const MovePricer& pricer, int rank, int shard) const;
-  void Change(const Solution& solution, const MovePricer& pricer, const Unit& unit, int sign);
+  double ComputeOf(int rank, int shard) const;
+  void Change(const Unit& unit, int sign);
 
   const ShardTable& shard_table_;
+  const Solution& solution_;
+  const MovePricer& pricer_;
   std::vector<RankChange> changes_;
   std::vector<int> change_of_rank_;  // -1 between calls
   std::vector<int> changed_ranks_;

@@ -28,10 +28,12 @@ std::size_t BatchSize(const ModelProperties& model, std::size_t num_ranks) {
 
 }  // namespace
 
-MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs)
+MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs,
+                       Solution& solution)
     : context_(context),
       shard_table_(shard_table),
       rank_costs_(rank_costs),
+      solution_(solution),
       separable_(context.model().properties().separable_comm),
       num_ranks_(context.request().topology.devices.size()),
       batch_size_(BatchSize(context.model().properties(), num_ranks_)),
@@ -63,21 +65,20 @@ void MovePricer::FitSurrogate() {
       surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
 }
 
-void MovePricer::PriceSolution(const Solution& solution) {
+void MovePricer::PriceSolution() {
   rank_costs_.TrimIfLarge();
   slots_.clear();
-  for (int r = 0; r < solution.num_ranks(); ++r)
-    slots_.push_back(rank_costs_.Find(solution, r, -1, -1));
+  for (int r = 0; r < solution_.num_ranks(); ++r) slots_.push_back(rank_costs_.Find(r, -1, -1));
   rank_costs_.EvaluateQueued();
   compute_ms_.clear();
   forward_loads_.clear();
   backward_loads_.clear();
-  for (int r = 0; r < solution.num_ranks(); ++r) {
+  for (int r = 0; r < solution_.num_ranks(); ++r) {
     compute_ms_.push_back(rank_costs_.cost_ms(r, slots_[static_cast<std::size_t>(r)]));
-    forward_loads_.push_back(static_cast<float>(solution.rank(r).forward_load));
-    backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
+    forward_loads_.push_back(static_cast<float>(solution_.rank(r).forward_load));
+    backward_loads_.push_back(static_cast<float>(solution_.rank(r).backward_load));
   }
-  const ShardKinds kinds = solution.kinds();
+  const ShardKinds kinds = solution_.kinds();
   PricePlacements(context_.model(), compute_ms_, forward_loads_, backward_loads_, prices_,
                   {&kinds, 1});
   context_.AddWork(Work::kRankPrice, num_ranks_);
@@ -86,11 +87,11 @@ void MovePricer::PriceSolution(const Solution& solution) {
     rank_prices_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
                        forward_loads_[r], backward_loads_[r]};
   }
-  weights_.moves_ms = solution.MovesMs();
+  weights_.moves_ms = solution_.MovesMs();
   objective_.Reset(rank_prices_, separable_, weights_);
 }
 
-std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const MoveList& list,
+std::span<const MovePricer::Priced> MovePricer::Price(const MoveList& list,
                                                       std::span<const Move> moves) {
   rank_costs_.TrimIfLarge();
   touched_.clear();
@@ -99,15 +100,15 @@ std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const 
   priced_.assign(moves.size(), {});
   kinds_.clear();
   for (std::size_t i = 0; i < moves.size(); ++i) {
-    priced_[i].allowed = solution.Allows(list.removed(moves[i]), list.added(moves[i]));
+    priced_[i].allowed = solution_.Allows(list.removed(moves[i]), list.added(moves[i]));
     if (priced_[i].allowed) {
-      priced_[i].moves_ms = solution.MovesMs(list.removed(moves[i]), list.added(moves[i]));
-      Collect(solution, list, moves[i]);
-      kinds_.push_back(solution.KindsAfter(list.removed(moves[i]), list.added(moves[i])));
+      priced_[i].moves_ms = solution_.MovesMs(list.removed(moves[i]), list.added(moves[i]));
+      Collect(list, moves[i]);
+      kinds_.push_back(solution_.KindsAfter(list.removed(moves[i]), list.added(moves[i])));
     }
     touched_end_.push_back(touched_.size());
   }
-  PriceTouched(solution);
+  PriceTouched();
   if (separable_) {
     PriceSeparately();
   } else {
@@ -116,23 +117,23 @@ std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const 
   return priced_;
 }
 
-void MovePricer::Collect(const Solution& solution, const MoveList& list, const Move& move) {
+void MovePricer::Collect(const MoveList& list, const Move& move) {
   const std::size_t begin = touched_.size();
-  for (const int id : list.removed(move)) Touch(solution, solution.unit(id), -1, begin);
-  for (const Unit& unit : list.added(move)) Touch(solution, unit, 1, begin);
+  for (const int id : list.removed(move)) Touch(solution_.unit(id), -1, begin);
+  for (const Unit& unit : list.added(move)) Touch(unit, 1, begin);
   for (std::size_t t = begin; t < touched_.size(); ++t) {
     touched_of_rank_[static_cast<std::size_t>(touched_[t].rank)] = -1;
   }
 }
 
-void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin) {
+void MovePricer::Touch(const Unit& unit, int sign, std::size_t begin) {
   const std::size_t width = shard_table_.width();
   for (int i = 0; i < unit.shards.count; ++i) {
-    const int r = solution.RankOf(unit, i);
+    const int r = solution_.RankOf(unit, i);
     int& index = touched_of_rank_[static_cast<std::size_t>(r)];
     if (index < static_cast<int>(begin)) {
       index = static_cast<int>(touched_.size());
-      touched_.push_back({r, solution.rank(r), 0});
+      touched_.push_back({r, solution_.rank(r), 0});
       sum_changes_.resize(touched_.size() * width, 0.0);
     }
     const int shard = unit.shards.at(i);
@@ -148,11 +149,10 @@ void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std
   }
 }
 
-void MovePricer::PriceTouched(const Solution& solution) {
+void MovePricer::PriceTouched() {
   for (std::size_t t = 0; t < touched_.size(); ++t) {
-    touched_[t].slot =
-        rank_costs_.Find(touched_[t].rank, touched_[t].changed, solution.sum(touched_[t].rank),
-                         sum_changes_.data() + t * shard_table_.width());
+    touched_[t].slot = rank_costs_.Find(touched_[t].rank, touched_[t].changed,
+                                        sum_changes_.data() + t * shard_table_.width());
   }
   rank_costs_.EvaluateQueued();
 }

@@ -25,10 +25,11 @@ namespace neuroshard {
 class MovePricer {
  public:
   // All must outlive the pricer.
-  MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs);
+  MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs,
+             Solution& solution);
 
   // Prices the solution itself.
-  void PriceSolution(const Solution& solution);
+  void PriceSolution();
 
   // From now on the work of all ranks together counts, too: much where all of them compute
   // as long as each other, hardly at all where some are nearly idle.
@@ -45,8 +46,7 @@ class MovePricer {
     double moves_ms = 0;  // Solution::MovesMs, a part of both
   };
   // One result a move, in order.
-  std::span<const Priced> Price(Solution& solution, const MoveList& list,
-                                std::span<const Move> moves);
+  std::span<const Priced> Price(const MoveList& list, std::span<const Move> moves);
 
   // The objective becomes that of the `index`-th move of the last Price; the caller carries it
   // out.
@@ -75,10 +75,10 @@ class MovePricer {
   };
 
   void FitSurrogate();
-  void Collect(const Solution& solution, const MoveList& list, const Move& move);
-  void Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin);
+  void Collect(const MoveList& list, const Move& move);
+  void Touch(const Unit& unit, int sign, std::size_t begin);
   // Computes of the ranks in `touched_`.
-  void PriceTouched(const Solution& solution);
+  void PriceTouched();
   void PriceTogether();
   void PriceSeparately();
   void PriceTrial(std::size_t trial);
@@ -92,6 +92,7 @@ class MovePricer {
   SearchContext& context_;
   ShardTable& shard_table_;
   RankCosts& rank_costs_;
+  Solution& solution_;
   const bool separable_;
   const std::size_t num_ranks_;
   std::size_t batch_size_;
