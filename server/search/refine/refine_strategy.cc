@@ -69,10 +69,10 @@ Status RunNeuroShardInside(SearchContext& context) {
   return context.has_plan() && absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
 }
 
-// `start`: LocalSearch's.
+// `start`: SearchLocally's.
 Status SearchFromPlan(Workbench& bench, const Plan& plan, int start) {
   bench.Load(plan);
-  return LocalSearch(bench, start).Run();
+  return SearchLocally(bench, start);
 }
 
 // A search beside the first one.
