@@ -11,7 +11,6 @@
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/conflict/find_any_plan.h"
-#include "server/search/conflict/kept_tables.h"
 #include "server/search/core/fixed_tables.h"
 #include "server/search/core/merge_shards.h"
 #include "server/search/feasibility/migration_repair.h"
