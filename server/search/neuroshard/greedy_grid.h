@@ -10,13 +10,30 @@
 
 #include "server/cost/cost_model.h"
 #include "server/evaluate/placement_price.h"
-#include "server/search/core/rank_content.h"
 #include "server/search/core/rank_cost_cache.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/neuroshard/split_sequence.h"
+#include "server/search/placement/placement.h"
 
 namespace neuroshard {
+
+// A state of the outer search: the tables after some column splits.
+struct SplitSequence {
+  std::vector<Piece> pieces;
+  std::vector<int> shards;  // shard_table ids of the pieces
+};
+
+SplitSequence MakeSequence(std::vector<Piece> pieces, ShardTable& shard_table);
+
+// Returns the sequence with piece `index` halved: the first half stays in its place, the second one
+// is appended (NeuroShard, section 3.3).
+SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardTable& shard_table);
+
+// Returns the pieces to try for the next split, in ascending order: the `num_candidates` largest by
+// bytes and the `num_candidates` costliest by predicted single-table cost (ties: lower index),
+// without those that cannot be halved.
+std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_candidates,
+                                         const ShardTable& shard_table);
 
 // Partial placements, kept in arrays. A branch is a placement of the first pieces of one split
 // sequence, for the range of dim cap factors under which greedy has made the same decisions so far.

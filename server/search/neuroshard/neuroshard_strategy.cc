@@ -12,7 +12,6 @@
 #include "server/search/core/merge_shards.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/greedy_grid.h"
-#include "server/search/neuroshard/split_sequence.h"
 #include "server/search/packing/find_packing.h"
 
 namespace neuroshard {

@@ -9,7 +9,7 @@
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/objective/comm_surrogate.h"
+#include "server/search/refine/objective/objective.h"
 #include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {

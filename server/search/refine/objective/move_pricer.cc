@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/search/refine/objective/comm_surrogate.h"
-
 namespace neuroshard {
 namespace {
 

@@ -9,7 +9,6 @@
 #include "server/evaluate/placement_price.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/refine/objective/comm_surrogate.h"
 #include "server/search/refine/objective/objective.h"
 #include "server/search/refine/objective/rank_costs.h"
 #include "server/search/refine/solution/move.h"

@@ -17,7 +17,7 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
 #include "server/search/core/fixed_tables.h"
-#include "server/search/core/rank_content.h"
+#include "server/search/core/rank_cost_cache.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/solution/migration_terms.h"
 #include "server/search/refine/solution/unit.h"
