@@ -4,7 +4,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <span>
-#include <utility>
 
 #include "common/base/positions.h"
 #include "common/domain/shard_layout.h"

@@ -2,7 +2,6 @@
 #include <cstddef>
 #include <limits>
 #include <unordered_map>
-#include <utility>
 
 #include "server/search/conflict/proof_parts.h"
 

@@ -1,7 +1,5 @@
 #include "server/search/hugectr/hugectr_strategy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

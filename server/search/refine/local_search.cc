@@ -246,14 +246,8 @@ class LocalSearch {
     const auto add_highest = [&](std::size_t count, const auto& value) {
       order_.resize(static_cast<std::size_t>(objective.num_ranks()));
       std::iota(order_.begin(), order_.end(), 0);
-      count = std::min(count, order_.size());
-      std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(count),
-                        order_.end(), [&](int a, int b) {
-                          const double of_a = value(objective.rank(a));
-                          const double of_b = value(objective.rank(b));
-                          return of_a != of_b ? of_a > of_b : a < b;
-                        });
-      for (std::size_t i = 0; i < count; ++i) {
+      objective.BringLargest(order_, count, value);
+      for (std::size_t i = 0; i < std::min(count, order_.size()); ++i) {
         if (std::find(sources_.begin(), sources_.end(), order_[i]) == sources_.end()) {
           sources_.push_back(order_[i]);
         }

@@ -413,9 +413,7 @@ void Construction::Count(int rank, int shard, int sign) {
 }
 
 void Construction::Count(const Unit& unit, int sign) {
-  for (int i = 0; i < unit.shards.count; ++i) {
-    Count(solution_.RankOf(unit, i), unit.shards.at(i), sign);
-  }
+  solution_.ForEachShard(unit, [&](int rank, int shard) { Count(rank, shard, sign); });
 }
 
 void Construction::Add(const Unit& unit) {

@@ -2,7 +2,6 @@
 // for evenness.
 #pragma once
 
-#include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>

@@ -53,17 +53,10 @@ void RankTransfers::ChooseTargets(int source) {
     if (r != source) targets_.push_back(r);
   }
   if (targets_.size() <= kTargets) return;
-  const auto bring_lowest = [&](std::size_t begin, std::size_t end, const auto& value) {
-    std::partial_sort(targets_.begin() + static_cast<std::ptrdiff_t>(begin),
-                      targets_.begin() + static_cast<std::ptrdiff_t>(end), targets_.end(),
-                      [&](int a, int b) {
-                        const double of_a = value(objective_.rank(a));
-                        const double of_b = value(objective_.rank(b));
-                        return of_a != of_b ? of_a < of_b : a < b;
-                      });
-  };
-  bring_lowest(0, kTargets * 3 / 4, [](const RankPrice& r) { return r.ready_ms(); });
-  bring_lowest(kTargets * 3 / 4, kTargets, [](const RankPrice& r) { return r.forward_load; });
+  constexpr std::size_t kByTime = kTargets * 3 / 4;
+  objective_.BringLargest(targets_, kByTime, [](const RankPrice& r) { return -r.ready_ms(); });
+  objective_.BringLargest(std::span(targets_).subspan(kByTime), kTargets - kByTime,
+                          [](const RankPrice& r) { return -r.forward_load; });
   targets_.resize(kTargets);
 }
 

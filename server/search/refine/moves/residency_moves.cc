@@ -80,6 +80,14 @@ void ResidencyMoves::Begin() {
   changed_tables_.clear();
 }
 
+template <typename Moved>
+void ResidencyMoves::BeginWith(std::initializer_list<std::pair<int, int>> places,
+                               const Moved& moved) {
+  Begin();
+  for (const auto& [id, place] : places) Remove(id);
+  for (const auto& [id, place] : places) Add(moved(id, place));
+}
+
 Unit ResidencyMoves::InResidency(Unit unit, int residency) {
   unit.residency = residency;
   unit.shards = shard_table_.InResidency(unit.shards, residency);
@@ -87,13 +95,11 @@ Unit ResidencyMoves::InResidency(Unit unit, int residency) {
 }
 
 void ResidencyMoves::Count(const Unit& unit, int sign) {
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution_.RankOf(unit, i);
-    const int shard = unit.shards.at(i);
+  solution_.ForEachShard(unit, [&](int rank, int shard) {
     touched_.push_back({rank, shard, sign});
     left_->Add(rank, shard_table_.tier_bytes(shard), sign);
     more_ms_[static_cast<std::size_t>(rank)] += sign * estimator_.ShareOf(rank, shard);
-  }
+  });
 }
 
 void ResidencyMoves::Remove(int id) {
@@ -151,16 +157,9 @@ const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(int rank) {
 
 void ResidencyMoves::ListChanges(int rank, std::vector<Change>& changes) {
   on_rank_.clear();
-  const auto consider = [&](int id) {
-    const Unit& unit = solution_.unit(id);
-    if (!IsFree(unit.table)) return;
-    for (int i = 0; i < unit.shards.count; ++i) {
-      if (solution_.RankOf(unit, i) == rank) on_rank_.push_back(id);
-    }
-  };
-  for (const int id : solution_.units_on_rank(rank)) consider(id);
-  for (const int id : solution_.units_on_host(solution_.host_of(rank))) consider(id);
-  for (const int id : solution_.wide_units()) consider(id);
+  solution_.ForEachShardOn(rank, [&](int id, int /*shard*/) {
+    if (IsFree(solution_.unit(id).table)) on_rank_.push_back(id);
+  });
   // Several blocks of a table on the rank change together.
   std::stable_sort(on_rank_.begin(), on_rank_.end(),
                    [&](int a, int b) { return solution_.unit(a).table < solution_.unit(b).table; });
@@ -413,9 +412,7 @@ void ResidencyMoves::TryShiftsAndSwaps(int source, MoveList& list) {
       if (holds(table, target) || !rules_.of(table).ranks->contains(target)) continue;
       const double there_ms = total_ms + share_ms(target, id);
       if (there_ms < cost_ms) {
-        Begin();
-        Remove(id);
-        Add(moved(id, target));
+        BeginWith({{id, target}}, moved);
         if (Demote(target)) {
           Promote(source);
           Complete(list);
@@ -428,11 +425,7 @@ void ResidencyMoves::TryShiftsAndSwaps(int source, MoveList& list) {
             source_ms - of_source_ms + share_ms(source, back) >= cost_ms) {
           continue;
         }
-        Begin();
-        Remove(id);
-        Remove(back);
-        Add(moved(id, target));
-        Add(moved(back, source));
+        BeginWith({{id, target}, {back, source}}, moved);
         if (!Demote(target) || !Demote(source)) continue;
         Promote(source);
         Promote(target);
@@ -448,11 +441,7 @@ void ResidencyMoves::TryHostBlocks(int source, MoveList& list) {
     return Costliest(solution_.units_on_host(at), solution_.host(at).first, kUnits);
   };
   const auto moved = [&](int id, int to) {
-    Unit unit = solution_.unit(id);
-    unit.place = to;
-    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution_.host(to).count,
-                                      unit.residency);
-    return unit;
+    return OnHost(solution_.unit(id), to, solution_, shard_table_);
   };
   const auto takes = [&](int table, int at) {
     const std::span<const int> hosts = rules_.of(table).ranks->whole_hosts();
@@ -470,9 +459,7 @@ void ResidencyMoves::TryHostBlocks(int source, MoveList& list) {
       const int table = solution_.unit(id).table;
       if (!takes(table, target)) continue;
       if (target_ms + share_ms < cost_ms) {
-        Begin();
-        Remove(id);
-        Add(moved(id, target));
+        BeginWith({{id, target}}, moved);
         Complete(list);
       }
       for (const auto& [back_ms, back] : returns) {
@@ -481,11 +468,7 @@ void ResidencyMoves::TryHostBlocks(int source, MoveList& list) {
             !takes(other, host)) {
           continue;
         }
-        Begin();
-        Remove(id);
-        Remove(back);
-        Add(moved(id, target));
-        Add(moved(back, host));
+        BeginWith({{id, target}, {back, host}}, moved);
         Complete(list);
       }
     }

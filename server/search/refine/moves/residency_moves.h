@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <utility>
@@ -74,6 +75,9 @@ class ResidencyMoves {
   };
 
   void Begin();
+  // Begins with units going to other places, each as moved(id, place) is there.
+  template <typename Moved>
+  void BeginWith(std::initializer_list<std::pair<int, int>> places, const Moved& moved);
   // Removes and adds all units of the table in the residency.
   void SetResidency(int table, int residency);
   void Count(const Unit& unit, int sign);

@@ -69,11 +69,14 @@ void TableMoves::Collect(int source, MoveList& list) {
   MoveHostBlocks(solution_.host_of(source), list);
 }
 
+void TableMoves::AddShards(int table, const TableLayout& layout) {
+  layouts_.Widths(table, layout.blocks, widths_);
+  for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+}
+
 void TableMoves::AddShards(int table) {
   for (const TableLayout& one : LayoutsOf(table)) {
-    const TableLayout layout = Stay(table, one);
-    layouts_.Widths(table, layout.blocks, widths_);
-    for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+    AddShards(table, Stay(table, one));
   }
 }
 
@@ -98,8 +101,7 @@ bool TableMoves::RandomRelayout(Random& random) {
     const std::vector<int>& residencies = *rules_.of(table).residencies;
     const int residency = residencies[random.Below(residencies.size())];
     if (rules_.Allows(table, residency, layout.type)) layout.residency = residency;
-    layouts_.Widths(table, layout.blocks, widths_);
-    for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+    AddShards(table, layout);
   }
   shard_table_.PredictNew();
   placer_.Reset();
@@ -122,26 +124,23 @@ void TableMoves::MoveHostBlocks(int host, MoveList& list) {
   placer_.Without({});
   const std::vector<int> targets = placer_.LowestHosts(kHosts, host);
   const auto blocks = solution_.units_on_host(host);
-  const auto at = [&](Unit unit, int place) {
-    unit.place = place;
-    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution_.host(place).count,
-                                      unit.residency);
-    return unit;
+  const auto at = [&](int id, int place) {
+    return OnHost(solution_.unit(id), place, solution_, shard_table_);
   };
   for (const int target : targets) {  // hosts may differ in size
-    for (const int id : blocks) at(solution_.unit(id), target);
-    for (const int id : solution_.units_on_host(target)) at(solution_.unit(id), host);
+    for (const int id : blocks) at(id, target);
+    for (const int id : solution_.units_on_host(target)) at(id, host);
   }
   shard_table_.PredictNew();
   for (const int id : blocks) {
     for (const int target : targets) {
       removed_ = {id};
-      const Unit there = at(solution_.unit(id), target);
+      const Unit there = at(id, target);
       Estimate(std::span(&there, 1), list);
       for (const int back : solution_.units_on_host(target)) {
         if (solution_.unit(back).table == solution_.unit(id).table) continue;
         removed_ = {id, back};
-        Estimate(std::array{there, at(solution_.unit(back), host)}, list);
+        Estimate(std::array{there, at(back, host)}, list);
       }
     }
   }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -43,7 +42,8 @@ class TableMoves {
   const std::vector<TableLayout>& LayoutsOf(int table);
   // The layout in the table's present residency; data_parallel is in device memory.
   TableLayout Stay(int table, TableLayout layout) const;
-  // Adds the shards of all its layouts to the table of shards.
+  // Adds the shards of a layout, or of all its layouts, to the table of shards.
+  void AddShards(int table, const TableLayout& layout);
   void AddShards(int table);
   void Relayout(int table, MoveList& list);
   void MoveHostBlocks(int host, MoveList& list);

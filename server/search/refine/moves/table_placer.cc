@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "common/base/positions.h"
 #include "server/search/refine/solution/lowest_place.h"
@@ -68,12 +67,11 @@ void TablePlacer::Without(std::span<const int> removed) {
 }
 
 void TablePlacer::Count(const Unit& unit, int sign) {
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution_.RankOf(unit, i);
+  solution_.ForEachShard(unit, [&](int rank, int shard) {
     counted_.push_back(rank);
-    total_ms_[static_cast<std::size_t>(rank)] += sign * estimator_.ShareOf(rank, unit.shards.at(i));
-    more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(unit.shards.at(i));
-  }
+    total_ms_[static_cast<std::size_t>(rank)] += sign * estimator_.ShareOf(rank, shard);
+    more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(shard);
+  });
 }
 
 std::vector<int> TablePlacer::LowestHosts(std::size_t most, int but) const {

@@ -30,16 +30,9 @@ void MoveEstimator::CostliestTables(int rank, std::size_t most,
                                     absl::FunctionRef<bool(int table)> takes,
                                     std::vector<int>& tables) {
   by_share_.clear();
-  const auto consider = [&](int id) {
-    const Unit& unit = solution_.unit(id);
-    for (int i = 0; i < unit.shards.count; ++i) {
-      if (solution_.RankOf(unit, i) != rank) continue;
-      by_share_.emplace_back(-ShareOf(rank, unit.shards.at(i)), unit.table);
-    }
-  };
-  for (const int id : solution_.units_on_rank(rank)) consider(id);
-  for (const int id : solution_.units_on_host(solution_.host_of(rank))) consider(id);
-  for (const int id : solution_.wide_units()) consider(id);
+  solution_.ForEachShardOn(rank, [&](int id, int shard) {
+    by_share_.emplace_back(-ShareOf(rank, shard), solution_.unit(id).table);
+  });
   std::sort(by_share_.begin(), by_share_.end());
   tables.clear();
   for (const auto& [share, table] : by_share_) {
@@ -55,8 +48,7 @@ double MoveEstimator::ComputeOf(int rank, int shard) const {
 }
 
 void MoveEstimator::Change(const Unit& unit, int sign) {
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution_.RankOf(unit, i);
+  solution_.ForEachShard(unit, [&](int rank, int shard) {
     int& index = change_of_rank_[static_cast<std::size_t>(rank)];
     if (index < 0) {
       index = static_cast<int>(changes_.size());
@@ -64,11 +56,10 @@ void MoveEstimator::Change(const Unit& unit, int sign) {
       changes_.push_back({rank, now.compute_ms, now.forward_load, now.backward_load});
     }
     RankChange& change = changes_[static_cast<std::size_t>(index)];
-    const int shard = unit.shards.at(i);
     change.compute_ms += sign * ComputeOf(rank, shard);
     change.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
     change.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
-  }
+  });
 }
 
 }  // namespace neuroshard

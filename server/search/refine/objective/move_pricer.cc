@@ -126,25 +126,18 @@ void MovePricer::Collect(const MoveList& list, const Move& move) {
 
 void MovePricer::Touch(const Unit& unit, int sign, std::size_t begin) {
   const std::size_t width = shard_table_.width();
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int r = solution_.RankOf(unit, i);
+  solution_.ForEachShard(unit, [&](int r, int shard) {
     int& index = touched_of_rank_[static_cast<std::size_t>(r)];
     if (index < static_cast<int>(begin)) {
       index = static_cast<int>(touched_.size());
       touched_.push_back({r, solution_.rank(r), 0});
       sum_changes_.resize(touched_.size() * width, 0.0);
     }
-    const int shard = unit.shards.at(i);
-    Solution::Rank& changed = touched_[static_cast<std::size_t>(index)].changed;
-    changed.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
-    changed.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
-    changed.shard_costs_ms += sign * static_cast<double>(shard_table_.shard_cost_ms(shard, r));
-    changed.shards += sign;
-    changed.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
+    touched_[static_cast<std::size_t>(index)].changed.Count(shard_table_, r, shard, sign);
     double* const added = sum_changes_.data() + static_cast<std::size_t>(index) * width;
     const float* const phi = shard_table_.phi(shard);
     for (std::size_t w = 0; w < width; ++w) added[w] += sign * static_cast<double>(phi[w]);
-  }
+  });
 }
 
 void MovePricer::PriceTouched() {

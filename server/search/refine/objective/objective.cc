@@ -106,14 +106,8 @@ void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const We
     std::vector<int>& leaders = leaders_[measure];
     leaders.resize(ranks_.size());
     std::iota(leaders.begin(), leaders.end(), 0);
-    const std::size_t kept = std::min(kLeaders, leaders.size());
-    std::partial_sort(leaders.begin(), leaders.begin() + static_cast<std::ptrdiff_t>(kept),
-                      leaders.end(), [&](int a, int b) {
-                        const double of_a = Of(rank(a), m);
-                        const double of_b = Of(rank(b), m);
-                        return of_a != of_b ? of_a > of_b : a < b;
-                      });
-    leaders.resize(kept);
+    BringLargest(leaders, kLeaders, [&](const RankPrice& r) { return Of(r, m); });
+    leaders.resize(std::min(kLeaders, leaders.size()));
     largest_[measure] = std::max(Of(rank(leaders.front()), m), kMinLargest);
     if (m >= kPowers) continue;
     scales_[measure] = 1 / largest_[measure];

@@ -1,6 +1,7 @@
 // Objective of local search, and its estimate after a change of a few ranks.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <limits>
@@ -79,6 +80,18 @@ class Objective {
   double value_ms() const { return value_ms_; }
   const RankPrice& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
+  // Brings those of `ranks` to the front that have the `count` largest value(RankPrice), in that
+  // order; of equal ones the lower comes first.
+  template <typename Value>
+  void BringLargest(std::span<int> ranks, std::size_t count, const Value& value) const {
+    count = std::min(count, ranks.size());
+    std::partial_sort(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count),
+                      ranks.end(), [&](int a, int b) {
+                        const double of_a = value(rank(a));
+                        const double of_b = value(rank(b));
+                        return of_a != of_b ? of_a > of_b : a < b;
+                      });
+  }
 
   // The largest values among all ranks but a few.
   struct Others {
