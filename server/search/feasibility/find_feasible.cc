@@ -111,8 +111,8 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
   for (int turn = 0; turn < kTurns || outer.HasTimeLeft(); ++turn) {
     if (turn >= kTurns) stop.GoBeyond();
     const std::int64_t times = std::int64_t{1} << std::min(turn, kMaxDoublings);
-    std::int64_t steps_left = steps * times;
-    if (search.PlaceByEjecting(waiting(), steps_left)) {
+    search.GiveSteps(steps * times);
+    if (search.PlaceByEjecting(waiting())) {
       return {.plan = search.ledger().MakePlan(), .none = false};
     }
     if (stop.ShouldStop()) break;

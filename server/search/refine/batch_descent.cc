@@ -31,6 +31,13 @@ constexpr double kLeastGain = 1e-7;      // of the objective: less is rounding
 // Of the objective: more than what sums in doubles here and in floats in PricePlan differ by.
 constexpr double kSureGain = 1e-4;
 
+// What a plan with this mean costs, price of what it moves included.
+double WithMigration(const PlanRequest& request, const Plan& plan, double mean_ms) {
+  PlanCost cost;
+  cost.embedding_cost_ms = mean_ms;
+  return CostWithMigration(request, plan, cost);
+}
+
 struct Descended {
   Plan plan;
   std::size_t num_shards = 0;
@@ -101,11 +108,7 @@ class BatchDescent {
 
   bool Ended() { return steps_left_ <= 0 || context_.WorkSpent() || context_.ShouldStop(); }
 
-  double ObjectiveMs() const {
-    PlanCost cost;
-    cost.embedding_cost_ms = prices_.mean_ms();
-    return CostWithMigration(request_, plan_, cost);
-  }
+  double ObjectiveMs() const { return WithMigration(request_, plan_, prices_.mean_ms()); }
 
   // Ranks that are costliest in most batches, and so those from which a move can gain.
   std::vector<std::size_t> Sources() const {
@@ -243,10 +246,7 @@ Status DescendByBatches(SearchContext& context) {
   const auto objective_ms = [&](const Plan& plan) -> StatusOr<std::optional<double>> {
     NS_ASSIGN_OR_RETURN(const std::optional<double> mean_ms,
                         MeanOfMaxMs(context.request(), plan, context.model(), context.stop()));
-    if (!mean_ms) return std::nullopt;
-    PlanCost cost;
-    cost.embedding_cost_ms = *mean_ms;
-    return CostWithMigration(context.request(), plan, cost);
+    return mean_ms ? std::optional(WithMigration(context.request(), plan, *mean_ms)) : std::nullopt;
   };
   bool is_cheaper = found->surely_cheaper;
   if (!context.ShouldStop()) {

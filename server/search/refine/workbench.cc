@@ -1,5 +1,7 @@
 #include "server/search/refine/workbench.h"
 
+#include <vector>
+
 #include "server/search/refine/solution/plan_units.h"
 
 namespace neuroshard {
@@ -16,7 +18,9 @@ Workbench::Workbench(SearchContext& search_context, const CompiledRules& compile
       initial(search_context, compiled_rules, table_layouts, shard_table, solution, pricer) {}
 
 void Workbench::Load(const Plan& plan) {
-  LoadPlan(context.request(), layouts, plan, shard_table, solution);
+  const std::vector<Unit> units = UnitsOf(context.request(), layouts, plan, shard_table, solution);
+  solution.Clear();
+  for (const Unit& unit : units) solution.Add(unit);
   pricer.PriceSolution();
 }
 

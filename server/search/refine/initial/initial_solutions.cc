@@ -506,10 +506,9 @@ void InitialSolutions::GridStart(const std::vector<LimitedChoice>& choices, doub
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     if (!results[s].found() || results[s].cost_ms >= best_ms) continue;
     best_ms = results[s].cost_ms;
-    LoadPlan(context_.request(), layouts_,
-             BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece}),
-             shard_table_, solution_);
-    best = solution_.Units();
+    best = UnitsOf(context_.request(), layouts_,
+                   BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece}),
+                   shard_table_, solution_);
   }
 }
 

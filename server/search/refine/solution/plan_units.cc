@@ -68,13 +68,6 @@ std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layout
   return units;
 }
 
-void LoadPlan(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
-              ShardTable& shard_table, Solution& solution) {
-  const std::vector<Unit> units = UnitsOf(request, layouts, plan, shard_table, solution);
-  solution.Clear();
-  for (const Unit& unit : units) solution.Add(unit);
-}
-
 Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<const Unit> all) {
   Plan plan = UnplacedTables(request);
   std::vector<std::vector<const Unit*>> units_of_table(request.tables.size());
