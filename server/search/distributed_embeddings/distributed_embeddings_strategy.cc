@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <queue>
 #include <set>
@@ -202,13 +201,10 @@ std::vector<std::vector<int>> OffloadedTables(std::span<const TableExtent> table
       });
       elements.push_back(static_cast<double>(tables[table].rows) * static_cast<double>(here->cols));
     }
-    std::vector<std::size_t> order(held.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return elements[a] < elements[b]; });
     double sum = 0;
     std::vector<bool> goes(held.size());
-    for (const std::size_t i : order) {
+    for (const std::size_t i :
+         PositionsDescending(held.size(), [&](std::size_t at) { return -elements[at]; })) {
       sum += elements[i];
       goes[i] = sum > static_cast<double>(gpu_embedding_size);
     }

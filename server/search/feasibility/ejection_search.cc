@@ -6,6 +6,7 @@
 
 #include "common/base/positions.h"
 #include "common/domain/memory_use.h"
+#include "server/search/placement/placement.h"
 
 namespace neuroshard {
 namespace {
@@ -57,12 +58,11 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
       bundles_.push_back(rules.rank_groups()[static_cast<std::size_t>(group)]);
     }
   }
+  const std::vector<std::int64_t> bytes_of = WholeBytes(request);
   const auto whole_bytes = [&](const std::vector<int>& tables) {
     double bytes = 0;
     for (const int table : tables) {
-      const Table& of = request.tables[static_cast<std::size_t>(table)];
-      bytes += static_cast<double>(
-          ShardMemory(request, of, of.num_embeddings, of.embedding_dim).total_bytes());
+      bytes += static_cast<double>(bytes_of[static_cast<std::size_t>(table)]);
     }
     return bytes;
   };

@@ -119,9 +119,8 @@ class BoundsChecker {
   std::string WhyTooMuch() const {
     const std::int64_t available = AllAvailable();
     std::int64_t needed = 0;
-    for (std::size_t t = 0; t < request_.tables.size(); ++t) {
-      needed += PieceBytes(request_, static_cast<int>(t), request_.tables[t].embedding_dim);
-      needed = std::min(needed, kMaxSum);
+    for (const std::int64_t bytes : WholeBytes(request_)) {
+      needed = std::min(needed + bytes, kMaxSum);
     }
     if (needed <= available) return "";
     return fmt::format("the tables need {}, but the {} ranks have {} available: {} bytes short",

@@ -14,14 +14,6 @@ namespace {
 // Pairs of tables looked at while making room, in all: tens of milliseconds.
 constexpr std::int64_t kRepairEffort = 20'000'000;
 
-std::vector<std::int64_t> WholeBytes(const PlanRequest& request) {
-  std::vector<std::int64_t> bytes;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    bytes.push_back(PieceBytes(request, static_cast<int>(t), request.tables[t].embedding_dim));
-  }
-  return bytes;
-}
-
 std::vector<std::size_t> Descending(const std::vector<std::int64_t>& keys) {
   return PositionsDescending(keys.size(), [&](std::size_t i) { return keys[i]; });
 }

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "common/base/random.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
@@ -113,12 +113,9 @@ class BatchDescent {
   // Ranks that are costliest in most batches, and so those from which a move can gain.
   std::vector<std::size_t> Sources() const {
     const std::vector<int>& led = prices_.batches_led();
-    std::vector<std::size_t> ranks(led.size());
-    std::iota(ranks.begin(), ranks.end(), std::size_t{0});
-    std::stable_sort(ranks.begin(), ranks.end(),
-                     [&](std::size_t a, std::size_t b) { return led[a] > led[b]; });
     std::vector<std::size_t> sources;
-    for (const std::size_t rank : ranks) {
+    for (const std::size_t rank :
+         PositionsDescending(led.size(), [&](std::size_t r) { return led[r]; })) {
       if (led[rank] > 0 && sources.size() < kSources) sources.push_back(rank);
     }
     return sources;
