@@ -1,5 +1,3 @@
-#include "server/search/conflict/every_plan.h"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -9,6 +7,7 @@
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/placement_ledger.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {

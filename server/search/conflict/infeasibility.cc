@@ -16,7 +16,6 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/search/conflict/every_plan.h"
 #include "server/search/conflict/proof_parts.h"
 #include "server/search/placement/placement.h"
 

@@ -1,5 +1,5 @@
 // Parts of the proofs of infeasibility.h: what tables take and move at the least in any plan
-// that keeps the rules, and whether ranks can take it.
+// that keeps the rules, whether ranks can take it, and what trying every plan comes to.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
 
@@ -79,5 +80,15 @@ std::optional<OverfullRanks> FindOverfullRanks(
     const CompiledRules& rules, const std::vector<LeastDemand>& least,
     std::vector<std::int64_t> room, const std::vector<std::int64_t>& taken,
     const std::function<std::int64_t(const LeastDemand&)>& want);
+
+struct EveryPlanResult {
+  std::optional<Plan> plan;  // one that keeps all rules, memory and the migration budget
+  bool all_tried = false;    // without a plan: there is none
+};
+
+// types[t] are those that the table may have. Of each table the simplest layouts come first.
+// Requests with many column cuts are not begun.
+EveryPlanResult TryEveryPlan(const PlanRequest& request, const CompiledRules& rules,
+                             const std::vector<TypeSet>& types);
 
 }  // namespace neuroshard

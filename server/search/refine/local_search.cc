@@ -62,10 +62,8 @@ class LocalSearch {
         pricer_(bench.pricer),
         initial_(bench.initial),
         solution_(bench.solution),
-        rank_moves_(bench.context, bench.layouts, bench.shard_table, bench.rank_costs,
-                    bench.solution, bench.pricer),
-        table_moves_(bench.context, bench.rules, bench.layouts, bench.shard_table, bench.solution,
-                     bench.pricer),
+        rank_moves_(bench),
+        table_moves_(bench),
         perturbation_(bench, table_moves_),
         list_(pricer_.batch_size()),
         random_(context_.request().search.seed.value_or(0) +
@@ -75,8 +73,7 @@ class LocalSearch {
         max_fruitless_rounds_(MaxFruitlessRounds(context_)),
         start_(start) {
     if (bench.rules.has_off_device()) {
-      residency_moves_.emplace(context_, bench.rules, bench.layouts, bench.shard_table,
-                               bench.solution, bench.pricer);
+      residency_moves_.emplace(bench);
     }
   }
 

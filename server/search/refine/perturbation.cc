@@ -22,7 +22,6 @@ Perturbation::Perturbation(Workbench& bench, TableMoves& table_moves)
       solution_(bench.solution),
       pricer_(bench.pricer),
       table_moves_(table_moves),
-      estimator_(bench.shard_table, bench.solution, bench.pricer),
       total_ms_(static_cast<std::size_t>(bench.solution.num_ranks())),
       from_second_(bench.context.request().tables.size()) {}
 
@@ -104,7 +103,7 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
 }
 
 void Perturbation::AddUnplaced(const Unit& unit, double noise) {
-  const double share_ms = estimator_.ShareOf(unit.place, unit.shards.full);
+  const double share_ms = pricer_.ShareOf(unit.place, unit.shards.full);
   unplaced_.push_back({unit, share_ms, (1 + noise) * share_ms});
 }
 

@@ -17,9 +17,7 @@ using ::neuroshard::testing::RefineBed;
 // A bed, and what changes its solution at random.
 struct Bed : RefineBed {
   explicit Bed(std::uint64_t seed)
-      : RefineBed(seed),
-        table_moves(context, rules, layouts, bench.shard_table, bench.solution, bench.pricer),
-        perturbation(bench, table_moves) {}
+      : RefineBed(seed), table_moves(bench), perturbation(bench, table_moves) {}
 
   void Load(const std::vector<Unit>& units) {
     bench.solution.Clear();

@@ -6,17 +6,6 @@
 
 namespace neuroshard {
 
-Workbench::Workbench(SearchContext& search_context, const CompiledRules& compiled_rules,
-                     const TableLayouts& table_layouts)
-    : context(search_context),
-      rules(compiled_rules),
-      layouts(table_layouts),
-      shard_table(search_context, compiled_rules),
-      solution(search_context.request(), compiled_rules, shard_table),
-      rank_costs(search_context, shard_table, solution),
-      pricer(search_context, shard_table, rank_costs, solution),
-      initial(search_context, compiled_rules, table_layouts, shard_table, solution, pricer) {}
-
 void Workbench::Load(const Plan& plan) {
   const std::vector<Unit> units = UnitsOf(context.request(), layouts, plan, shard_table, solution);
   solution.Clear();

@@ -26,24 +26,22 @@ void Enlarge(TierBytes& largest, const TierBytes& bytes) {
 
 }  // namespace
 
-Construction::Construction(SearchContext& context, const CompiledRules& rules,
-                           const TableLayouts& layouts, ShardTable& shard_table,
-                           const CommSurrogate& surrogate, Solution& solution)
-    : context_(context),
-      rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      surrogate_(surrogate),
-      solution_(solution),
-      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))) {
-  const MemoryPools pools(context.request());
-  for (int r = 0; r < rules.num_ranks(); ++r) {
+Construction::Construction(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      surrogate_(bench.pricer.surrogate()),
+      solution_(bench.solution),
+      numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {
+  const MemoryPools pools(context_.request());
+  for (int r = 0; r < rules_.num_ranks(); ++r) {
     room_bytes_[MemoryTier::kDevice] +=
         static_cast<double>(std::max<std::int64_t>(0, pools.LeftOnDevice(r)));
     Enlarge(largest_room_, pools.Left(r));
   }
   for (const SharedMemory& memory : kSharedMemories) {
-    for (const std::int64_t bytes : context.request().topology.*memory.of_hosts) {
+    for (const std::int64_t bytes : context_.request().topology.*memory.of_hosts) {
       room_bytes_[memory.tier] += static_cast<double>(bytes);
     }
   }

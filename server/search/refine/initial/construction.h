@@ -9,6 +9,7 @@
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/objective/objective.h"
 #include "server/search/refine/solution/solution.h"
 
@@ -38,9 +39,8 @@ struct ConstructionFallback {
 // thread.
 class Construction {
  public:
-  // All must outlive the construction.
-  Construction(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-               ShardTable& shard_table, const CommSurrogate& surrogate, Solution& solution);
+  // `bench` must outlive it.
+  explicit Construction(MoveBench& bench);
 
   // By table: the positions in CompiledRules::residencies() that it may have, in any order.
   using Residencies = std::vector<std::vector<int>>;

@@ -19,8 +19,7 @@ TEST(ConstructionTest, BuildsLegalSolutionsOrNamesTheTableWithoutAPlace) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     RefineBed bed(seed);
     Solution& solution = bed.bench.solution;
-    Construction construction(bed.context, bed.rules, bed.layouts, bed.bench.shard_table,
-                              bed.bench.pricer.surrogate(), bed.bench.solution);
+    Construction construction(bed.bench);
     const auto all =
         construction.AllLayouts(Construction::Residencies(bed.request.tables.size(), {0}));
     Construction::Choice choice;
@@ -52,8 +51,7 @@ TEST(ConstructionTest, BuildsLegalSolutionsOrNamesTheTableWithoutAPlace) {
 TEST(ConstructionTest, LayoutsArePricedAsTheirShards) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     RefineBed bed(seed);
-    Construction construction(bed.context, bed.rules, bed.layouts, bed.bench.shard_table,
-                              bed.bench.pricer.surrogate(), bed.bench.solution);
+    Construction construction(bed.bench);
     const auto all =
         construction.AllLayouts(Construction::Residencies(bed.request.tables.size(), {0}));
     const auto first =

@@ -100,18 +100,16 @@ bool OneShardAUnit(const Construction::Choice& choice) {
 
 }  // namespace
 
-InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& rules,
-                                   const TableLayouts& layouts, ShardTable& shard_table,
-                                   Solution& solution, MovePricer& pricer)
-    : context_(context),
-      rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      solution_(solution),
-      pricer_(pricer),
-      construction_(context, rules, layouts, shard_table, pricer.surrogate(), solution),
-      residencies_(context.request().tables.size(), {0}),
-      urgency_(context.request().tables.size(), 0) {
+InitialSolutions::InitialSolutions(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      construction_(bench),
+      residencies_(context_.request().tables.size(), {0}),
+      urgency_(context_.request().tables.size(), 0) {
   for (std::size_t t = 0; t < urgency_.size(); ++t) {
     // Who may only be on few ranks goes first.
     const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;

@@ -10,7 +10,7 @@
 #include "server/search/core/search_context.h"
 #include "server/search/refine/initial/construction.h"
 #include "server/search/refine/initial/memory_knapsack.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
@@ -20,9 +20,8 @@ namespace neuroshard {
 // construction where nothing is scarce, FindCheap up to 40, Restart 30. For one thread.
 class InitialSolutions {
  public:
-  // All must outlive it.
-  InitialSolutions(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-                   ShardTable& shard_table, Solution& solution, MovePricer& pricer);
+  // `bench` must outlive it.
+  explicit InitialSolutions(MoveBench& bench);
 
   // Any legal solution, as quickly as it can be had. FAILED_PRECONDITION when there is none ("no
   // plan can exist") or none was found; OK without one when the context said stop.

@@ -85,8 +85,7 @@ TEST(RankMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
-    RankMoves moves(bed.context, bed.layouts, bed.bench.shard_table, bed.bench.rank_costs,
-                    bed.bench.solution, bed.bench.pricer);
+    RankMoves moves(bed.bench);
     for (int source = 0; source < bed.num_ranks(); ++source) {
       MoveList list(20);
       moves.Collect(source, list);
@@ -105,8 +104,7 @@ TEST(TableMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
-    TableMoves moves(bed.context, bed.rules, bed.layouts, bed.bench.shard_table, bed.bench.solution,
-                     bed.bench.pricer);
+    TableMoves moves(bed.bench);
     for (int source = 0; source < bed.num_ranks(); ++source) {
       MoveList list(20);
       moves.Collect(source, list);

@@ -188,14 +188,13 @@ void RankTransfers::FindSlots(int source) {
   rank_costs_.EvaluateQueued();
 }
 
-RankMoves::RankMoves(SearchContext& context, const TableLayouts& layouts, ShardTable& shard_table,
-                     RankCosts& rank_costs, const Solution& solution, const MovePricer& pricer)
-    : context_(context),
-      shard_table_(shard_table),
-      rank_costs_(rank_costs),
-      solution_(solution),
-      pricer_(pricer),
-      transfers_(layouts, shard_table, rank_costs, solution, pricer.objective()) {}
+RankMoves::RankMoves(MoveBench& bench)
+    : context_(bench.context),
+      shard_table_(bench.shard_table),
+      rank_costs_(bench.rank_costs),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      transfers_(bench) {}
 
 void RankMoves::Collect(int source, MoveList& list) {
   rank_costs_.TrimIfLarge();

@@ -9,7 +9,7 @@
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/objective/objective.h"
 #include "server/search/refine/objective/rank_costs.h"
 #include "server/search/refine/solution/move.h"
@@ -53,14 +53,13 @@ class RankTransfers {
     Slot source_slot = 0;  // the source with it
   };
 
-  // All must outlive it.
-  RankTransfers(const TableLayouts& layouts, ShardTable& shard_table, RankCosts& rank_costs,
-                const Solution& solution, const Objective& objective)
-      : layouts_(layouts),
-        shard_table_(shard_table),
-        rank_costs_(rank_costs),
-        solution_(solution),
-        objective_(objective) {}
+  // `bench` must outlive it.
+  explicit RankTransfers(MoveBench& bench)
+      : layouts_(bench.layouts),
+        shard_table_(bench.shard_table),
+        rank_costs_(bench.rank_costs),
+        solution_(bench.solution),
+        objective_(bench.pricer.objective()) {}
 
   // Lists those of `source`. The costs of all slots are known then.
   void List(int source);
@@ -105,9 +104,8 @@ class RankTransfers {
 // time in transfers x (returns of a target). For one thread.
 class RankMoves {
  public:
-  // All must outlive it.
-  RankMoves(SearchContext& context, const TableLayouts& layouts, ShardTable& shard_table,
-            RankCosts& rank_costs, const Solution& solution, const MovePricer& pricer);
+  // `bench` must outlive it.
+  explicit RankMoves(MoveBench& bench);
 
   // Adds to `list` what relieves `source`.
   void Collect(int source, MoveList& list);

@@ -17,8 +17,7 @@ TEST(RankTransfersTest, ColumnsAreNeitherLostNorMade) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     const Solution& solution = bed.bench.solution;
-    RankTransfers listed(bed.layouts, bed.bench.shard_table, bed.bench.rank_costs, solution,
-                         bed.bench.pricer.objective());
+    RankTransfers listed(bed.bench);
     for (int source = 0; source < bed.num_ranks(); ++source) {
       listed.List(source);
       const std::set<int> targets(listed.targets().begin(), listed.targets().end());

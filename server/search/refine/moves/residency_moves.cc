@@ -27,18 +27,15 @@ double LeastLossAByte(double lost_ms, std::int64_t freed) {
 
 }  // namespace
 
-ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rules,
-                               const TableLayouts& layouts, ShardTable& shard_table,
-                               Solution& solution, const MovePricer& pricer)
-    : context_(context),
-      rules_(rules),
-      shard_table_(shard_table),
-      solution_(solution),
-      pricer_(pricer),
-      estimator_(shard_table, solution, pricer),
-      placer_(rules, layouts, shard_table, solution, pricer),
-      more_ms_(context.request().topology.devices.size(), 0),
-      changed_(context.request().tables.size(), false),
+ResidencyMoves::ResidencyMoves(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      placer_(bench),
+      more_ms_(context_.request().topology.devices.size(), 0),
+      changed_(context_.request().tables.size(), false),
       changes_of_rank_(more_ms_.size()),
       listed_(more_ms_.size(), false) {}
 
@@ -50,7 +47,7 @@ void ResidencyMoves::Collect(int source, ResidencyNeighbourhood neighbourhood, d
   left_ = solution_.pools();
   for (const Touched& at : touched_) more_ms_[static_cast<std::size_t>(at.rank)] = 0;
   touched_.clear();
-  estimator_.CostliestTables(
+  pricer_.CostliestTables(
       source, kPromotedTables, [&](int table) { return IsFree(table); }, tables_);
   if (neighbourhood == ResidencyNeighbourhood::kPromotions) {
     TryPromotions(list);
@@ -98,7 +95,7 @@ void ResidencyMoves::Count(const Unit& unit, int sign) {
   solution_.ForEachShard(unit, [&](int rank, int shard) {
     touched_.push_back({rank, shard, sign});
     left_->Add(rank, shard_table_.tier_bytes(shard), sign);
-    more_ms_[static_cast<std::size_t>(rank)] += sign * estimator_.ShareOf(rank, shard);
+    more_ms_[static_cast<std::size_t>(rank)] += sign * pricer_.ShareOf(rank, shard);
   });
 }
 
@@ -337,7 +334,7 @@ void ResidencyMoves::Complete(MoveList& list) {
   std::size_t shards = 0;
   for (const Unit& unit : added_) shards += static_cast<std::size_t>(unit.shards.count);
   context_.AddWork(Work::kEstimate, 4 * added_.size() + shards);
-  const double estimate_ms = estimator_.Of(removed_, added_);
+  const double estimate_ms = pricer_.Estimate(removed_, added_);
   if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added_);
 }
 
@@ -364,7 +361,7 @@ std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(std::span<const
     if (unit.type == ShardingType::kTableColumnWise || solution_.fixed(unit.table) != nullptr) {
       continue;
     }
-    by_share.push_back({estimator_.ShareOf(rank, unit.shards.full), id});
+    by_share.push_back({pricer_.ShareOf(rank, unit.shards.full), id});
   }
   std::sort(by_share.begin(), by_share.end(), [](const UnitShare& a, const UnitShare& b) {
     return a.share_ms != b.share_ms ? a.share_ms > b.share_ms : a.id < b.id;
@@ -402,7 +399,7 @@ void ResidencyMoves::TryShiftsAndSwaps(int source, MoveList& list) {
   const double cost_ms = pricer_.objective().cost_ms();
   const double source_ms = pricer_.objective().rank(source).total_ms();
   const auto share_ms = [&](int rank, int id) {
-    return estimator_.ShareOf(rank, solution_.unit(id).shards.full);
+    return pricer_.ShareOf(rank, solution_.unit(id).shards.full);
   };
   for (const auto& [of_source_ms, id] : on(source, kUnits)) {
     const int table = solution_.unit(id).table;

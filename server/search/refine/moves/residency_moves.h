@@ -16,8 +16,7 @@
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/moves/table_placer.h"
-#include "server/search/refine/objective/move_estimator.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/solution.h"
 
@@ -39,9 +38,8 @@ enum class ResidencyNeighbourhood {
 // for requests whose tables may be off their devices. For one thread.
 class ResidencyMoves {
  public:
-  // All must outlive it.
-  ResidencyMoves(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-                 ShardTable& shard_table, Solution& solution, const MovePricer& pricer);
+  // `bench` must outlive it.
+  explicit ResidencyMoves(MoveBench& bench);
 
   // Adds to `list` what relieves `source`. Moves with estimates above `most_ms` may be left out.
   void Collect(int source, ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list);
@@ -131,8 +129,7 @@ class ResidencyMoves {
   const CompiledRules& rules_;
   ShardTable& shard_table_;
   Solution& solution_;
-  const MovePricer& pricer_;
-  MoveEstimator estimator_;
+  MovePricer& pricer_;
   TablePlacer placer_;
 
   std::vector<int> tables_;  // of the source, costliest first

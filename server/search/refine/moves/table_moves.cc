@@ -19,18 +19,15 @@ constexpr std::size_t kGroupRanks = 64;
 
 }  // namespace
 
-TableMoves::TableMoves(SearchContext& context, const CompiledRules& rules,
-                       const TableLayouts& layouts, ShardTable& shard_table, Solution& solution,
-                       const MovePricer& pricer)
-    : context_(context),
-      rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      solution_(solution),
-      pricer_(pricer),
-      estimator_(shard_table, solution, pricer),
-      placer_(rules, layouts, shard_table, solution, pricer),
-      layouts_of_(context.request().tables.size()) {}
+TableMoves::TableMoves(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      placer_(bench),
+      layouts_of_(context_.request().tables.size()) {}
 
 const std::vector<TableLayout>& TableMoves::LayoutsOf(int table) {
   std::vector<TableLayout>& layouts = layouts_of_[static_cast<std::size_t>(table)];
@@ -50,7 +47,7 @@ TableLayout TableMoves::Stay(int table, TableLayout layout) const {
 }
 
 void TableMoves::Collect(int source, MoveList& list) {
-  estimator_.CostliestTables(
+  pricer_.CostliestTables(
       source, kTables, [](int) { return true; }, tables_);
   for (const int table : tables_) AddShards(table);
   shard_table_.PredictNew();
@@ -116,7 +113,7 @@ bool TableMoves::RandomRelayout(Random& random) {
 }
 
 void TableMoves::Estimate(std::span<const Unit> added, MoveList& list) {
-  const double estimate_ms = estimator_.Of(removed_, added);
+  const double estimate_ms = pricer_.Estimate(removed_, added);
   if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added);
 }
 

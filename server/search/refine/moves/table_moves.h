@@ -11,8 +11,7 @@
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/moves/table_placer.h"
-#include "server/search/refine/objective/move_estimator.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/solution.h"
 
@@ -24,9 +23,8 @@ namespace neuroshard {
 // For one thread.
 class TableMoves {
  public:
-  // All must outlive it.
-  TableMoves(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-             ShardTable& shard_table, Solution& solution, const MovePricer& pricer);
+  // `bench` must outlive it.
+  explicit TableMoves(MoveBench& bench);
 
   // Adds to `list`, for tables with a shard on `source` (those that cost it most): every layout
   // that the rules allow, at the ranks or hosts with the lowest totals; a row-cut block on another
@@ -56,8 +54,7 @@ class TableMoves {
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
   Solution& solution_;
-  const MovePricer& pricer_;
-  MoveEstimator estimator_;
+  MovePricer& pricer_;
   TablePlacer placer_;
   std::vector<std::vector<TableLayout>> layouts_of_;  // by table; empty: not asked for yet
 

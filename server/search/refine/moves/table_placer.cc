@@ -14,15 +14,13 @@ constexpr std::size_t kLowest = 64;
 
 }  // namespace
 
-TablePlacer::TablePlacer(const CompiledRules& rules, const TableLayouts& layouts,
-                         ShardTable& shard_table, Solution& solution, const MovePricer& pricer)
-    : rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      solution_(solution),
-      pricer_(pricer),
-      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))),
-      estimator_(shard_table, solution, pricer) {}
+TablePlacer::TablePlacer(MoveBench& bench)
+    : rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {}
 
 void TablePlacer::Reset() {
   const std::size_t ranks = static_cast<std::size_t>(pricer_.objective().num_ranks());
@@ -69,7 +67,7 @@ void TablePlacer::Without(std::span<const int> removed) {
 void TablePlacer::Count(const Unit& unit, int sign) {
   solution_.ForEachShard(unit, [&](int rank, int shard) {
     counted_.push_back(rank);
-    total_ms_[static_cast<std::size_t>(rank)] += sign * estimator_.ShareOf(rank, shard);
+    total_ms_[static_cast<std::size_t>(rank)] += sign * pricer_.ShareOf(rank, shard);
     more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(shard);
   });
 }

@@ -9,8 +9,7 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/objective/move_estimator.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/solution.h"
 #include "server/search/refine/solution/unit.h"
 
@@ -23,9 +22,8 @@ namespace neuroshard {
 // subset in the ranks. For one thread.
 class TablePlacer {
  public:
-  // All must outlive it.
-  TablePlacer(const CompiledRules& rules, const TableLayouts& layouts, ShardTable& shard_table,
-              Solution& solution, const MovePricer& pricer);
+  // `bench` must outlive it.
+  explicit TablePlacer(MoveBench& bench);
 
   // Totals and room are those of the solution as it is.
   void Reset();
@@ -56,9 +54,8 @@ class TablePlacer {
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
   Solution& solution_;
-  const MovePricer& pricer_;
+  MovePricer& pricer_;
   const std::vector<int> numbers_;  // of all ranks
-  const MoveEstimator estimator_;
 
   std::vector<Unit> added_;
   std::vector<double> now_ms_;            // by rank, as the solution is

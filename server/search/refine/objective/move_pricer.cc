@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace neuroshard {
 namespace {
@@ -35,7 +36,6 @@ MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCost
       separable_(context.model().properties().separable_comm),
       num_ranks_(context.request().topology.devices.size()),
       batch_size_(BatchSize(context.model().properties(), num_ranks_)),
-      rank_prices_(num_ranks_),
       touched_of_rank_(num_ranks_, -1) {
   FitSurrogate();
 }
@@ -81,12 +81,12 @@ void MovePricer::PriceSolution() {
                   {&kinds, 1});
   context_.AddWork(Work::kRankPrice, num_ranks_);
   ++context_.statistics().plans_evaluated;
+  trial_prices_.clear();
   for (std::size_t r = 0; r < num_ranks_; ++r) {
-    rank_prices_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
-                       forward_loads_[r], backward_loads_[r]};
+    trial_prices_.push_back({compute_ms_[r], prices_.backward_comm_ms[r],
+                             prices_.forward_comm_ms[r], forward_loads_[r], backward_loads_[r]});
   }
-  weights_.moves_ms = solution_.MovesMs();
-  objective_.Reset(rank_prices_, separable_, weights_);
+  SetRankPrices(trial_prices_, solution_.MovesMs());
 }
 
 std::span<const MovePricer::Priced> MovePricer::Price(const MoveList& list,
@@ -158,7 +158,7 @@ void MovePricer::PriceTogether() {
     if (!priced_[i].allowed) continue;
     row_of_trial_[i] = rows;
     const std::size_t begin = rows++ * num_ranks_;
-    for (const RankPrice& price : rank_prices_) {
+    for (const RankPrice& price : rank_prices()) {
       compute_ms_.push_back(static_cast<float>(price.compute_ms));
       forward_loads_.push_back(static_cast<float>(price.forward_load));
       backward_loads_.push_back(static_cast<float>(price.backward_load));
@@ -212,7 +212,7 @@ void MovePricer::PriceTrial(std::size_t trial) {
 }
 
 void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank_prices) const {
-  rank_prices.assign(rank_prices_.begin(), rank_prices_.end());
+  rank_prices = objective_.ranks();
   for (std::size_t t = touched_end_[trial]; t < touched_end_[trial + 1]; ++t) {
     RankPrice& price = rank_prices[static_cast<std::size_t>(touched_[t].rank)];
     price.compute_ms = rank_costs_.cost_ms(touched_[t].rank, touched_[t].slot);
@@ -239,19 +239,73 @@ void MovePricer::Adopt(std::size_t index) {
 void MovePricer::WeighWork() {
   double sum_ms = 0;
   double most_ms = 0;
-  for (const RankPrice& price : rank_prices_) {
+  for (const RankPrice& price : rank_prices()) {
     sum_ms += price.compute_ms;
     most_ms = std::max(most_ms, price.compute_ms);
   }
   const double evenness = most_ms > 0 ? sum_ms / static_cast<double>(num_ranks_) / most_ms : 0;
   weights_.work = kWorkWeight * std::pow(evenness, kEvennessPower);
-  objective_.Reset(rank_prices_, separable_, weights_);
+  objective_.Reset(std::vector(rank_prices()), separable_, weights_);
 }
 
 void MovePricer::SetRankPrices(const std::vector<RankPrice>& rank_prices, double moves_ms) {
-  rank_prices_ = rank_prices;
   weights_.moves_ms = moves_ms;
-  objective_.Reset(rank_prices_, separable_, weights_);
+  objective_.Reset(rank_prices, separable_, weights_);
+}
+
+double MovePricer::Estimate(std::span<const int> removed, std::span<const Unit> added) {
+  changes_.clear();
+  change_of_rank_.resize(static_cast<std::size_t>(solution_.num_ranks()), -1);
+  for (const int id : removed) CountChange(solution_.unit(id), -1);
+  for (const Unit& unit : added) CountChange(unit, 1);
+  changed_ranks_.clear();
+  for (const RankChange& change : changes_) {
+    change_of_rank_[static_cast<std::size_t>(change.rank)] = -1;
+    changed_ranks_.push_back(change.rank);
+  }
+  return objective_.Estimate(changes_, objective_.OthersThan(changed_ranks_), surrogate_);
+}
+
+double MovePricer::ShareOf(int rank, int shard) const {
+  const CommLoad& load = shard_table_.load(shard);
+  return ComputeOf(rank, shard) + static_cast<double>(load.forward) * surrogate_.forward_own +
+         static_cast<double>(load.backward) * surrogate_.backward_own;
+}
+
+void MovePricer::CostliestTables(int rank, std::size_t most,
+                                 absl::FunctionRef<bool(int table)> takes,
+                                 std::vector<int>& tables) {
+  by_share_.clear();
+  solution_.ForEachShardOn(rank, [&](int id, int shard) {
+    by_share_.emplace_back(-ShareOf(rank, shard), solution_.unit(id).table);
+  });
+  std::sort(by_share_.begin(), by_share_.end());
+  tables.clear();
+  for (const auto& [share, table] : by_share_) {
+    if (tables.size() == most) break;
+    if (takes(table) && std::find(tables.begin(), tables.end(), table) == tables.end()) {
+      tables.push_back(table);
+    }
+  }
+}
+
+double MovePricer::ComputeOf(int rank, int shard) const {
+  return compute_scale(rank) * static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
+}
+
+void MovePricer::CountChange(const Unit& unit, int sign) {
+  solution_.ForEachShard(unit, [&](int rank, int shard) {
+    int& index = change_of_rank_[static_cast<std::size_t>(rank)];
+    if (index < 0) {
+      index = static_cast<int>(changes_.size());
+      const RankPrice& now = objective_.rank(rank);
+      changes_.push_back({rank, now.compute_ms, now.forward_load, now.backward_load});
+    }
+    RankChange& change = changes_[static_cast<std::size_t>(index)];
+    change.compute_ms += sign * ComputeOf(rank, shard);
+    change.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
+    change.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
+  });
 }
 
 }  // namespace neuroshard

@@ -1,10 +1,12 @@
-// Move pricer: what moves lead to by the cost model, in batches.
+// Move pricer: what moves lead to by the cost model, in batches, and about, without it.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "server/evaluate/placement_price.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
@@ -29,6 +31,16 @@ class MovePricer {
   // Prices the solution itself.
   void PriceSolution();
 
+  // What a move is about to lead to, without a prediction for it: a shard is taken to change its
+  // rank's compute by its shard_cost_ms, which is right for models with additive compute, near for
+  // networks. Takes time in the shards that move.
+  double Estimate(std::span<const int> removed, std::span<const Unit> added);
+  // What a shard would add to the total of a rank, likewise.
+  double ShareOf(int rank, int shard) const;
+  // The tables that `takes` takes with the largest shares of a rank, `most` at most, into `tables`.
+  void CostliestTables(int rank, std::size_t most, absl::FunctionRef<bool(int table)> takes,
+                       std::vector<int>& tables);
+
   // From now on the work of all ranks together counts, too: much where all of them compute
   // as long as each other, hardly at all where some are nearly idle.
   void WeighWork();
@@ -51,7 +63,7 @@ class MovePricer {
   void Adopt(std::size_t index);
 
   // What PriceSolution and Adopt made of the ranks, to go back to (moves_ms: Solution::MovesMs).
-  const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
+  const std::vector<RankPrice>& rank_prices() const { return objective_.ranks(); }
   void SetRankPrices(const std::vector<RankPrice>& rank_prices, double moves_ms);
 
   // Whether a rank's communication depends on its own load alone.
@@ -73,6 +85,9 @@ class MovePricer {
   };
 
   void FitSurrogate();
+  double ComputeOf(int rank, int shard) const;
+  // Changes changes_ by a unit.
+  void CountChange(const Unit& unit, int sign);
   void Collect(const MoveList& list, const Move& move);
   void Touch(const Unit& unit, int sign, std::size_t begin);
   // Computes of the ranks in `touched_`.
@@ -98,7 +113,6 @@ class MovePricer {
   CommSurrogate surrogate_;
   Objective objective_;
   Objective::Weights weights_;
-  std::vector<RankPrice> rank_prices_;
 
   // Of one batch, kept for its memory.
   std::vector<RankCosts::Slot> slots_;  // by rank
@@ -114,6 +128,12 @@ class MovePricer {
   std::vector<ShardKinds> kinds_;  // of trials that are allowed
   PlacementPrices prices_;
   std::vector<RankPrice> trial_prices_;
+
+  // Of one Estimate, likewise.
+  std::vector<RankChange> changes_;
+  std::vector<int> change_of_rank_;  // -1 between calls
+  std::vector<int> changed_ranks_;
+  std::vector<std::pair<double, int>> by_share_;  // of one CostliestTables
 };
 
 }  // namespace neuroshard

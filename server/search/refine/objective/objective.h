@@ -78,6 +78,7 @@ class Objective {
 
   double cost_ms() const { return cost_ms_; }
   double value_ms() const { return value_ms_; }
+  const std::vector<RankPrice>& ranks() const { return ranks_; }
   const RankPrice& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   // Brings those of `ranks` to the front that have the `count` largest value(RankPrice), in that

@@ -70,8 +70,7 @@ TEST(MigrationTermsTest, WhatMovesIsCountedAsThePlanHasIt) {
     bed.bench.Load(previous);
     EXPECT_EQ(solution.MovesMs(), 0) << seed;
     EXPECT_EQ(MovedBytes(bed), 0) << seed;
-    TableMoves table_moves(bed.context, bed.rules, bed.layouts, bed.bench.shard_table,
-                           bed.bench.solution, bed.bench.pricer);
+    TableMoves table_moves(bed.bench);
     for (int i = 0; i < 8; ++i) {
       if (i % 2 == 0 ? !MoveOne(bed) : !table_moves.RandomRelayout(bed.random())) {
         continue;
