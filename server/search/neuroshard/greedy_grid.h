@@ -49,8 +49,8 @@ class BranchTable {
   std::size_t Add(int sequence, int first_cap, int last_cap);
   // Copies the state of `branch` for another range of caps. Invalidates pointers.
   std::size_t Copy(std::size_t branch, int first_cap, int last_cap);
-  void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard, const float* phi,
-             const CommLoad& load, std::int64_t bytes, std::int64_t cols);
+  void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard,
+             const ShardTable& shard_table);
 
   std::size_t size() const { return heads_.size(); }
   // Sets the predicted compute cost of the rank's content.
@@ -58,10 +58,13 @@ class BranchTable {
     ranks_[branch * num_ranks_ + rank].cost_ms = cost_ms;
   }
 
-  int sequence(std::size_t branch) const { return heads_[branch].sequence; }
-  int first_cap(std::size_t branch) const { return heads_[branch].first_cap; }
-  int last_cap(std::size_t branch) const { return heads_[branch].last_cap; }
-  void SetCaps(std::size_t branch, int first_cap, int last_cap);
+  struct Head {
+    int sequence;
+    int first_cap;  // indices into the cap factors, both included
+    int last_cap;
+  };
+  const Head& head(std::size_t branch) const { return heads_[branch]; }
+  void SetHead(std::size_t branch, const Head& head) { heads_[branch] = head; }
 
   struct RankState {
     std::int64_t used_bytes = 0;
@@ -88,12 +91,6 @@ class BranchTable {
   }
 
  private:
-  struct Head {
-    int sequence;
-    int first_cap;  // indices into the cap factors, both included
-    int last_cap;
-  };
-
   std::size_t num_ranks_ = 0;
   std::size_t width_ = 0;
   std::size_t max_pieces_ = 0;

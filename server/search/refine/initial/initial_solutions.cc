@@ -276,18 +276,14 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
                                               double fill, Random* noise) {
   const bool off_device = rules_.has_off_device();
   holdings_.resize(off_device ? layouts.size() : 0);
-  positions_.resize(holdings_.size());
   Construction::Choice choice(layouts.size());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (off_device) {
       holdings_[t].clear();
       holdings_[t].reserve(layouts[t].size());
-      positions_[t].clear();
-      positions_[t].reserve(layouts[t].size());
     }
     auto best_key = std::make_pair(kNoLimit, kNoLimit);
-    for (std::size_t l = 0; l < layouts[t].size(); ++l) {
-      const PricedLayout& p = layouts[t][l];
+    for (const PricedLayout& p : layouts[t]) {
       const double factor = noise != nullptr ? 1 + kPriceNoise * noise->UniformReal() : 1;
       const double price_ms = factor * p.price_ms;
       const bool is_spared = limit.spares_every_rank && TakesEveryRank(p.layout.type);
@@ -295,7 +291,6 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
       if (off_device) {
         const double cost_ms = TieBroken(price_ms, p.layout.residency);
         holdings_[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes});
-        positions_[t].push_back(static_cast<int>(l));
         continue;
       }
       const auto key = std::make_pair(excess_ms, price_ms);
@@ -310,9 +305,7 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
   if (!off_device) return choice;
   const std::vector<int> chosen = FillMemories(holdings_, construction_.room_bytes(), fill);
   for (std::size_t t = 0; t < layouts.size(); ++t) {
-    if (chosen[t] < 0) continue;
-    const int position = positions_[t][static_cast<std::size_t>(chosen[t])];
-    choice[t] = layouts[t][static_cast<std::size_t>(position)];
+    if (chosen[t] >= 0) choice[t] = layouts[t][static_cast<std::size_t>(chosen[t])];
   }
   return choice;
 }

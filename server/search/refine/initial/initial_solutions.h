@@ -101,10 +101,8 @@ class InitialSolutions {
   std::vector<std::vector<TableHolding>> whole_tables_;
   Construction::Residencies residencies_;  // that all_layouts_ are in
   PricedLayouts all_layouts_;
-  std::vector<int> urgency_;  // by table
-  // Of one Choose, kept for their memory: by table its holdings, and their positions in its layouts.
-  std::vector<std::vector<TableHolding>> holdings_;
-  std::vector<std::vector<int>> positions_;
+  std::vector<int> urgency_;                         // by table
+  std::vector<std::vector<TableHolding>> holdings_;  // by table, of one Choose, kept for its memory
 };
 
 }  // namespace neuroshard
