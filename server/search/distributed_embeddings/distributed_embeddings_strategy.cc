@@ -51,16 +51,11 @@ struct Slice {
   int table = 0;
 };
 
-std::vector<int> Deal(const std::vector<Slice>& slices, std::size_t ranks) {
-  std::vector<int> rank_of(slices.size());
-  for (std::size_t i = 0; i < slices.size(); ++i) rank_of[i] = static_cast<int>(i % ranks);
-  return rank_of;
-}
-
-std::vector<int> DealForthAndBack(const std::vector<Slice>& slices, std::size_t ranks) {
+// `back`: forth and back, instead of forth alone.
+std::vector<int> Deal(const std::vector<Slice>& slices, std::size_t ranks, bool back) {
   std::vector<int> rank_of(slices.size());
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    const std::size_t turn = i % (2 * ranks);
+    const std::size_t turn = i % (back ? 2 * ranks : ranks);
     rank_of[i] = static_cast<int>(turn < ranks ? turn : 2 * ranks - 1 - turn);
   }
   return rank_of;
@@ -150,10 +145,10 @@ PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
     });
   }
   const std::size_t ranks = static_cast<std::size_t>(num_ranks);
-  const std::vector<int> rank_of = placement == SlicePlacement::kBasic ? Deal(slices, ranks)
-                                   : placement == SlicePlacement::kMemoryBalanced
-                                       ? DealForthAndBack(slices, ranks)
-                                       : FillLeast(slices, ranks);
+  const bool back = placement == SlicePlacement::kMemoryBalanced;
+  const std::vector<int> rank_of = placement == SlicePlacement::kMemoryOptimized
+                                       ? FillLeast(slices, ranks)
+                                       : Deal(slices, ranks, back);
   std::vector<std::vector<int>> ranks_of_table(tables.size());
   for (std::size_t i = 0; i < slices.size(); ++i) {
     ranks_of_table[static_cast<std::size_t>(slices[i].table)].push_back(rank_of[i]);
@@ -161,12 +156,10 @@ PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
   PlacedSlices placed;
   placed.tables_of_rank.resize(ranks);
   // The peer deals forth to all ranks first.
-  const auto deals_back = [&](std::size_t i) {
-    return placement == SlicePlacement::kMemoryBalanced && i % (2 * ranks) >= ranks;
-  };
-  for (const bool back : {false, true}) {
+  const auto deals_back = [&](std::size_t i) { return back && i % (2 * ranks) >= ranks; };
+  for (const bool in_turn_back : {false, true}) {
     for (std::size_t i = 0; i < slices.size(); ++i) {
-      if (deals_back(i) != back) continue;
+      if (deals_back(i) != in_turn_back) continue;
       std::vector<int>& of_rank = placed.tables_of_rank[static_cast<std::size_t>(rank_of[i])];
       if (std::find(of_rank.begin(), of_rank.end(), slices[i].table) == of_rank.end()) {
         of_rank.push_back(slices[i].table);

@@ -36,13 +36,14 @@ ResidencyMoves::ResidencyMoves(MoveBench& bench)
       placer_(bench),
       more_ms_(context_.request().topology.devices.size(), 0),
       changed_(context_.request().tables.size(), false),
-      changes_of_rank_(more_ms_.size()),
-      listed_(more_ms_.size(), false) {}
+      changes_of_rank_(more_ms_.size()) {}
 
 void ResidencyMoves::Collect(int source, ResidencyNeighbourhood neighbourhood, double most_ms,
                              MoveList& list) {
   most_ms_ = most_ms;
-  for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
+  for (const int rank : listed_ranks_) {
+    changes_of_rank_[static_cast<std::size_t>(rank)].is_listed = false;
+  }
   listed_ranks_.clear();
   left_ = solution_.pools();
   for (const Touched& at : touched_) more_ms_[static_cast<std::size_t>(at.rank)] = 0;
@@ -124,10 +125,9 @@ void ResidencyMoves::SetResidency(int table, int residency) {
 }
 
 const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(int rank) {
-  const std::size_t r = static_cast<std::size_t>(rank);
-  RankChanges& changes = changes_of_rank_[r];
-  if (!listed_[r]) {
-    listed_[r] = true;
+  RankChanges& changes = changes_of_rank_[static_cast<std::size_t>(rank)];
+  if (!changes.is_listed) {
+    changes.is_listed = true;
     listed_ranks_.push_back(rank);
     ListChanges(rank, changes.all);
     const auto order = [&](Order& by_key, const auto& is_in, const auto& key) {

@@ -63,6 +63,7 @@ class ResidencyMoves {
     std::vector<Change> all;  // by table
     ByTier<Order> by_loss;    // that free bytes of a memory, by the least that one byte can cost
     Order by_gain;  // that save time for device memory, by what they save a byte, most first
+    bool is_listed = false;  // in this Collect
   };
 
   // A shard that comes to a rank (sign 1) or leaves it, which left_ has counted.
@@ -144,7 +145,6 @@ class ResidencyMoves {
   double most_ms_ = 0;
   std::optional<MemoryPools> left_;  // after the move
   std::vector<RankChanges> changes_of_rank_;
-  std::vector<bool> listed_;  // by rank
   std::vector<int> listed_ranks_;
   std::vector<int> on_rank_;
 };
