@@ -172,8 +172,8 @@ class BinCompletion {
       fewest = branch.choices.size();
       best = std::move(branch);
     };
-    // Ranks that are listed, then those that are quick to list, as long as that may save more than it
-    // takes.
+    // Ranks that are listed, then those that are quick to list, as long as that may save more than
+    // it takes.
     std::vector<std::pair<double, std::size_t>> unlisted;
     const auto offer = [&](std::size_t i) {
       const std::vector<Set>& sets = *state.sets[i];

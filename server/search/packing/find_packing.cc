@@ -46,8 +46,8 @@ class BoundsChecker {
   // - Where columns are cut: a table has more columns than all ranks could take if they were empty.
   // - All tables together need more than all ranks have (cutting columns only adds to what a table
   //   needs).
-  // OUT_OF_MEMORY where the weights and their optimizer state exceed the devices' memory, which holds
-  // for every plan without host memory; otherwise NO_PLAN_FOUND, of plans that cut so.
+  // OUT_OF_MEMORY where the weights and their optimizer state exceed the devices' memory, which
+  // holds for every plan without host memory; otherwise NO_PLAN_FOUND, of plans that cut so.
   Status Run() {
     std::vector<std::string> reasons;
     std::size_t unplaceable = 0;

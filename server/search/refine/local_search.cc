@@ -72,9 +72,7 @@ class LocalSearch {
             std::numeric_limits<std::int64_t>::max())),
         max_fruitless_rounds_(MaxFruitlessRounds(context_)),
         start_(start) {
-    if (bench.rules.has_off_device()) {
-      residency_moves_.emplace(bench);
-    }
+    if (bench.rules.has_off_device()) residency_moves_.emplace(bench);
   }
 
   Status Run() {
@@ -209,8 +207,8 @@ class LocalSearch {
   bool TakeBest() {
     const std::span<const Move> moves = list_.Sorted();
     const double now_ms = pricer_.objective().value_ms();
-    // Estimates differ less and less down the list, so it is sampled ever more thinly there: pricing
-    // all of it takes the time of other steps and ends nowhere better.
+    // Estimates differ less and less down the list, so it is sampled ever more thinly there:
+    // pricing all of it takes the time of other steps and ends nowhere better.
     std::size_t stride = kPriced;
     for (std::size_t begin = 0; begin < moves.size(); begin += stride, stride *= 2) {
       if (moves[begin].estimate_ms > PricedUpToMs()) break;

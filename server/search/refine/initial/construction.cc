@@ -1,7 +1,6 @@
 #include "server/search/refine/initial/construction.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -100,14 +99,6 @@ double Construction::PriceOn(int rank, int shard) const {
   const double mean_ms = static_cast<double>(shard_table_.shard_cost_ms(shard));
   const double here_ms = static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
   return PriceOf(shard) + (scale - 1) * here_ms + (here_ms - mean_ms);
-}
-
-PricedLayouts Construction::FirstLayouts(const Residencies& residencies) {
-  return Price(1, residencies);
-}
-
-PricedLayouts Construction::AllLayouts(const Residencies& residencies) {
-  return Price(std::numeric_limits<std::size_t>::max(), residencies);
 }
 
 PricedLayouts Construction::Price(std::size_t most, const Residencies& residencies) {

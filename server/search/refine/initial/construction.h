@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "server/evaluate/rules/compiled_rules.h"
@@ -51,8 +52,10 @@ class Construction {
   // that may have it, also where the table may otherwise be in host memory only. What a shard costs
   // is taken to be its shard_cost_ms plus its load times what the surrogate says. Empty for a table
   // that has no layout; no tables at all when the context says stop.
-  PricedLayouts FirstLayouts(const Residencies& residencies);
-  PricedLayouts AllLayouts(const Residencies& residencies);
+  PricedLayouts FirstLayouts(const Residencies& residencies) { return Price(1, residencies); }
+  PricedLayouts AllLayouts(const Residencies& residencies) {
+    return Price(std::numeric_limits<std::size_t>::max(), residencies);
+  }
 
   // Memory for tables, of all ranks and hosts.
   const ByTier<double>& room_bytes() const { return room_bytes_; }
