@@ -19,7 +19,6 @@
 #include "server/evaluate/rules/demands.h"
 #include "server/evaluate/rules/minimal_set.h"
 #include "server/search/conflict/infeasibility.h"
-#include "server/search/conflict/proof_parts.h"
 #include "server/search/feasibility/find_feasible.h"
 #include "server/search/feasibility/migration_repair.h"
 

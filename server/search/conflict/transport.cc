@@ -3,7 +3,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "server/search/conflict/proof_parts.h"
+#include "server/search/conflict/infeasibility.h"
 
 namespace neuroshard {
 namespace {
