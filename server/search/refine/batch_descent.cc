@@ -23,11 +23,11 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kSources = 3;              // ranks whose shards move
-constexpr std::size_t kMovesPriced = 8;  // moves of a step that are priced, by estimate
-constexpr int kFruitlessRounds = 20;     // of random moves and descent
-constexpr int kRandomMoves = 3;          // at most, between two descents
-constexpr double kLeastGain = 1e-7;      // of the objective: less is rounding
+constexpr int kSources = 3;               // ranks whose shards move
+constexpr std::size_t kMovesPriced = 8;   // moves of a step that are priced, by estimate
+constexpr int kFruitlessRounds = 20;      // of random moves and descent
+constexpr int kRandomMoves = 3;           // at most, between two descents
+constexpr double kLeastBatchGain = 1e-7;  // of the objective: less is rounding
 // Of the objective: more than what sums in doubles here and in floats in PricePlan differ by.
 constexpr double kSureGain = 1e-4;
 
@@ -81,7 +81,7 @@ class BatchDescent {
     for (int fruitless = 0; fruitless <= kFruitlessRounds; ++fruitless) {
       while (Step()) {
       }
-      if (const double ms = ObjectiveMs(); ms < best_ms * (1 - kLeastGain)) {
+      if (const double ms = ObjectiveMs(); ms < best_ms * (1 - kLeastBatchGain)) {
         best_ms = ms;
         best = plan_;
         best_ranks = Ranks();
@@ -162,7 +162,7 @@ class BatchDescent {
     const double before_ms = ObjectiveMs();
     for (const Candidate& candidate : candidates_) {
       const BatchMove reverse = CarryOut(candidate.move);
-      if (ObjectiveMs() < before_ms * (1 - kLeastGain) && IsLegal()) return true;
+      if (ObjectiveMs() < before_ms * (1 - kLeastBatchGain) && IsLegal()) return true;
       CarryOut(reverse);
       if (context_.ShouldStop()) return false;
     }
