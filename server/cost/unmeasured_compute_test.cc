@@ -49,12 +49,10 @@ struct KnownCompute final : ComputeModel {
   }
 
   std::vector<ComputeInterval> Intervals(const PricingConditions& /*conditions*/,
-                                         std::span<const std::vector<ShardFeatures>> shards,
+                                         const ShardSets& ranks,
                                          std::span<const ComputeCost> costs) const override {
-    for (const std::vector<ShardFeatures>& of_rank : shards) {
-      for (const ShardFeatures& shard : of_rank) {
-        EXPECT_EQ(shard.unpooled, shard.pooling_mode == PoolingMode::kNone);
-      }
+    for (const ShardFeatures& shard : ranks.shards) {
+      EXPECT_EQ(shard.unpooled, shard.pooling_mode == PoolingMode::kNone);
     }
     return std::vector<ComputeInterval>(costs.size());
   }

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
@@ -23,24 +21,26 @@ namespace neuroshard {
 namespace {
 
 // Null when there is no strategy of that name.
-std::unique_ptr<Strategy> MakeStrategy(const std::string& name) {
-  if (name == "neuroshard") return std::make_unique<NeuroShardStrategy>();
-  if (name == "refine") return std::make_unique<RefineStrategy>();
-  if (name == "random") return std::make_unique<RandomBaseline>();
-  if (name == "size_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kSize);
-  if (name == "dim_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kDim);
-  if (name == "lookup_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kLookup);
-  if (name == "size_lookup_greedy") return std::make_unique<GreedyBaseline>(TableLoad::kSizeLookup);
-  if (name == "basic") {
-    return std::make_unique<DistributedEmbeddingsStrategy>(SlicePlacement::kBasic);
-  }
-  if (name == "memory_balanced") {
-    return std::make_unique<DistributedEmbeddingsStrategy>(SlicePlacement::kMemoryBalanced);
-  }
-  if (name == "memory_optimized") {
-    return std::make_unique<DistributedEmbeddingsStrategy>(SlicePlacement::kMemoryOptimized);
-  }
-  if (name == "hugectr_auto") return std::make_unique<HugeCtrStrategy>();
+Strategy StrategyOf(std::string_view name) {
+  const auto greedy = [](TableLoad load) {
+    return [load](SearchContext& context) { return RunGreedyBaseline(context, load); };
+  };
+  const auto slices = [](SlicePlacement placement) {
+    return [placement](SearchContext& context) {
+      return RunDistributedEmbeddings(context, placement);
+    };
+  };
+  if (name == "neuroshard") return RunNeuroShard;
+  if (name == "refine") return RunRefine;
+  if (name == "random") return RunRandomBaseline;
+  if (name == "size_greedy") return greedy(TableLoad::kSize);
+  if (name == "dim_greedy") return greedy(TableLoad::kDim);
+  if (name == "lookup_greedy") return greedy(TableLoad::kLookup);
+  if (name == "size_lookup_greedy") return greedy(TableLoad::kSizeLookup);
+  if (name == "basic") return slices(SlicePlacement::kBasic);
+  if (name == "memory_balanced") return slices(SlicePlacement::kMemoryBalanced);
+  if (name == "memory_optimized") return slices(SlicePlacement::kMemoryOptimized);
+  if (name == "hugectr_auto") return RunHugeCtr;
   return nullptr;
 }
 
@@ -96,7 +96,7 @@ Status SayWhatItKeepsTo(const PlanRequest& request, const Status& failure) {
 StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& model,
                               const StopSignal& stop, SearchObserver* observer,
                               const JobRunner& runner) {
-  const std::unique_ptr<Strategy> strategy = MakeStrategy(request.search.strategy);
+  const Strategy strategy = StrategyOf(request.search.strategy);
   if (strategy == nullptr) {
     Violations violations;
     violations.Add("search.strategy",
@@ -108,7 +108,7 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& 
   const SearchForCost search_for_cost = [&](const PlanRequest& of, const StopSignal& until,
                                             SearchObserver* watcher) {
     SearchContext context(of, model, until, watcher, &runner);
-    return context.Finish(strategy->Search(context));
+    return context.Finish(strategy(context));
   };
   StatusOr<SearchResult> result =
       request.search.goals.empty() ? search_for_cost(request, stop, observer)

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
-#include <vector>
 
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"

@@ -33,7 +33,7 @@ class RefineBed {
   // A legal solution, priced: some initial one and a few random units elsewhere. False: there is
   // none.
   bool LoadLegal() {
-    if (!bench.initial.FindLegal(bench.solution).ok() || context.has_plan()) return false;
+    if (!bench.initial.FindLegal().ok() || context.has_plan()) return false;
     for (int i = 0; i < 6; ++i) {
       const int rank = static_cast<int>(random_.Below(static_cast<std::uint64_t>(num_ranks())));
       const auto units = bench.solution.units_on_rank(rank);
@@ -45,7 +45,7 @@ class RefineBed {
       bench.solution.Remove(id);
       bench.solution.Add(unit);
     }
-    bench.pricer.PriceSolution(bench.solution);
+    bench.pricer.PriceSolution();
     return true;
   }
 

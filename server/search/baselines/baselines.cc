@@ -90,12 +90,12 @@ std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
       });
 }
 
-Status GreedyBaseline::Search(SearchContext& context) const {
+Status RunGreedyBaseline(SearchContext& context, TableLoad load) {
   const std::vector<Piece> pieces = LeastPieces(context.request());
-  return Answer(context, pieces, PlaceByLoad(context, load_, pieces));
+  return Answer(context, pieces, PlaceByLoad(context, load, pieces));
 }
 
-Status RandomBaseline::Search(SearchContext& context) const {
+Status RunRandomBaseline(SearchContext& context) {
   const std::vector<Piece> pieces = LeastPieces(context.request());
   Random random(context.request().search.seed.value_or(0));
   return Answer(context, pieces,

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/search/core/strategy.h"
+#include "server/search/core/search_context.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {
@@ -26,21 +26,11 @@ std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
 // Greedy by table load: PlaceByLoad of LeastPieces. The release knows whole tables alone, and has
 // no plan where one is larger than every rank. Where a table finds no room, the release puts it on
 // the last rank; here FindPacking's placement replaces the whole one.
-class GreedyBaseline final : public Strategy {
- public:
-  explicit GreedyBaseline(TableLoad load) : load_(load) {}
-  Status Search(SearchContext& context) const override;
-
- private:
-  TableLoad load_;
-};
+Status RunGreedyBaseline(SearchContext& context, TableLoad load);
 
 // Random placement: whole tables in the request's order, each on a rank drawn uniformly, by the
 // request's seed, from those with room for it. Where a table finds no room, FindPacking's placement
 // replaces the whole one.
-class RandomBaseline final : public Strategy {
- public:
-  Status Search(SearchContext& context) const override;
-};
+Status RunRandomBaseline(SearchContext& context);
 
 }  // namespace neuroshard

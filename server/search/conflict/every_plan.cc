@@ -1,15 +1,13 @@
-#include "server/search/conflict/every_plan.h"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
-#include <utility>
 
 #include "common/base/positions.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/placement_ledger.h"
+#include "server/search/conflict/infeasibility.h"
 
 namespace neuroshard {
 namespace {

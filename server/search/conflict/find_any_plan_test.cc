@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "server/evaluate/check_plan.h"
-#include "server/search/conflict/find_conflict.h"
 #include "server/search/testing/all_plans.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"

@@ -1,5 +1,3 @@
-#include "server/search/conflict/find_conflict.h"
-
 #include <gmock/gmock.h>
 
 #include <set>
@@ -7,6 +5,7 @@
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "server/evaluate/rules/demands.h"
+#include "server/search/conflict/find_any_plan.h"
 #include "server/search/conflict/infeasibility.h"
 #include "server/search/testing/all_plans.h"
 #include "tests/support/random_constraints.h"

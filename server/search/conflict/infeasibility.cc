@@ -6,7 +6,6 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <utility>
 
@@ -16,8 +15,6 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
-#include "server/search/conflict/every_plan.h"
-#include "server/search/conflict/proof_parts.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {
@@ -238,19 +235,13 @@ class Prover {
   }
 
   std::optional<Infeasibility> TableLimit() {
-    return Limit(
-        rules_.max_tables_per_rank(), [](const LeastDemand& least) { return least.ranks; },
-        "tables");
+    return Limit(rules_.max_tables_per_rank(), &LeastDemand::ranks, "tables");
   }
   std::optional<Infeasibility> ShardLimit() {
-    return Limit(
-        rules_.max_shards_per_rank(), [](const LeastDemand& least) { return least.shards; },
-        "shards");
+    return Limit(rules_.max_shards_per_rank(), &LeastDemand::shards, "shards");
   }
 
-  std::optional<Infeasibility> Limit(int most,
-                                     const std::function<std::int64_t(const LeastDemand&)>& count,
-                                     const char* what) {
+  std::optional<Infeasibility> Limit(int most, int LeastDemand::*count, const char* what) {
     if (most == INT_MAX) return std::nullopt;
     std::int64_t taken = 0;
     for (int t = 0; t < num_tables(); ++t) taken += OnEachRank(t) ? 1 : 0;
@@ -270,8 +261,7 @@ class Prover {
         taken[r] = CappedSum(taken[r], Least(t).on_each_rank[r]);
       }
     }
-    const auto found = FindOverfullRanks(rules_, least_, available_, taken,
-                                         [](const LeastDemand& least) { return least.bytes; });
+    const auto found = FindOverfullRanks(rules_, least_, available_, taken, &LeastDemand::bytes);
     if (!found.has_value()) return std::nullopt;
     return Infeasibility{
         fmt::format("tables take {} at the least on ranks that have {} for them: {} short. {}",

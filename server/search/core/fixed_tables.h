@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 #include "server/evaluate/rules/compiled_rules.h"
@@ -30,5 +31,11 @@ FixedTables FixAllBut(const PlanRequest& request, const CompiledRules& rules,
 // that each may get, less the paid ones.
 double BytesOf(const PlanRequest& request, const CompiledRules& rules,
                const std::vector<const TablePlan*>& stay, const std::vector<double>& paid);
+
+// Whether each table that Migration::only_types leaves where it is can stay exactly as it is in the
+// plan in place, whatever other tables do, and all of them fit into their ranks' memory together.
+// FAILED_PRECONDITION with each rule that one breaks, at its path in migration.previous, and each
+// rank that has no room. O(tables + shards of the plan in place).
+Status CheckKeptTables(const PlanRequest& request);
 
 }  // namespace neuroshard

@@ -145,4 +145,15 @@ class SearchContext {
   bool stopped_ = false;
 };
 
+// A search strategy. Thread-safe: one may serve any number of searches.
+//
+// It
+// 1. gives every plan that beats its earlier ones to SearchContext::Improve, the first as early as
+//    it can; each is legal;
+// 2. polls ShouldStop at every step and, once it is true, returns OK without further work, with or
+//    without a plan;
+// 3. returns FAILED_PRECONDITION when it has no plan, with a reason that says whether it is proven;
+// 4. depends on nothing but the context: no clock, no randomness but the request's seed.
+using Strategy = std::function<Status(SearchContext& context)>;
+
 }  // namespace neuroshard

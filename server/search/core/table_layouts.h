@@ -35,12 +35,8 @@ class TableLayouts {
   // May be empty.
   std::vector<TableLayout> Of(int table) const;
 
-  // Returns the layouts of Of(table) that the rules allow in a residency; data_parallel is in
-  // device memory only.
-  std::vector<TableLayout> Of(int table, int residency) const {
-    return In(table, residency, Of(table));
-  }
-  // Returns those of `layouts`, which Of(table) gave, that the rules allow in a residency.
+  // Returns those of `layouts`, which Of(table) gave, that the rules allow in a residency;
+  // data_parallel is in device memory only.
   std::vector<TableLayout> In(int table, int residency, std::vector<TableLayout> layouts) const;
 
   // Return the type of a table in `blocks` column blocks that are on one rank (host) each; none:

@@ -1,5 +1,3 @@
-#include "server/search/distributed_embeddings/slice_placement.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "server/search/distributed_embeddings/distributed_embeddings_strategy.h"
 
 namespace neuroshard {
 namespace {

@@ -61,22 +61,21 @@ TEST(BinCompletionTest, AgreesWithTryingAll) {
     const int ranks = static_cast<int>(random.Between(1, 4));
     const PackingTask task = RandomTask(random, static_cast<int>(random.Between(3, 9)), ranks);
     std::vector<std::vector<int>> on_rank(task.room.size());
-    const BinCompletion::Filler filler = {
-        [&](int rank, const std::vector<int>& items) {
-          EXPECT_TRUE(on_rank[static_cast<std::size_t>(rank)].empty());
-          EXPECT_TRUE(MayHave(task, rank, items));
-          on_rank[static_cast<std::size_t>(rank)] = items;
-          return true;
-        },
-        [&](int rank, const std::vector<int>& items) {
-          EXPECT_EQ(on_rank[static_cast<std::size_t>(rank)], items);
-          on_rank[static_cast<std::size_t>(rank)].clear();
-        }};
+    const BinFiller filler = {[&](int rank, const std::vector<int>& items) {
+                                EXPECT_TRUE(on_rank[static_cast<std::size_t>(rank)].empty());
+                                EXPECT_TRUE(MayHave(task, rank, items));
+                                on_rank[static_cast<std::size_t>(rank)] = items;
+                                return true;
+                              },
+                              [&](int rank, const std::vector<int>& items) {
+                                EXPECT_EQ(on_rank[static_cast<std::size_t>(rank)], items);
+                                on_rank[static_cast<std::size_t>(rank)].clear();
+                              }};
     const NeverStop stop;
-    const auto answer = BinCompletion(task, filler, stop).Run(1'000'000'000);
+    const auto answer = CompleteBins(task, filler, stop, 1'000'000'000);
     std::vector<std::vector<int>> empty(task.room.size());
     const bool can_be = CanBePacked(task, empty, 0);
-    ASSERT_EQ(answer, can_be ? BinCompletion::Answer::kPacked : BinCompletion::Answer::kNone) << i;
+    ASSERT_EQ(answer, can_be ? BinAnswer::kPacked : BinAnswer::kNone) << i;
     ++(can_be ? packed : none);
     std::size_t placed = 0;
     for (const auto& items : on_rank) placed += items.size();

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "common/base/positions.h"
 #include "common/domain/memory_use.h"
+#include "server/search/placement/placement.h"
 
 namespace neuroshard {
 namespace {
@@ -58,12 +58,11 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
       bundles_.push_back(rules.rank_groups()[static_cast<std::size_t>(group)]);
     }
   }
+  const std::vector<std::int64_t> bytes_of = WholeBytes(request);
   const auto whole_bytes = [&](const std::vector<int>& tables) {
     double bytes = 0;
     for (const int table : tables) {
-      const Table& of = request.tables[static_cast<std::size_t>(table)];
-      bytes += static_cast<double>(
-          ShardMemory(request, of, of.num_embeddings, of.embedding_dim).total_bytes());
+      bytes += static_cast<double>(bytes_of[static_cast<std::size_t>(table)]);
     }
     return bytes;
   };
@@ -237,9 +236,9 @@ std::vector<EjectionSearch::BundlePlacement> EjectionSearch::CandidatesFor(int b
 
 // What is new, or where nothing is in place, goes where least room is left then; the rest where
 // fewest bytes move, and of those where most room is.
-bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
+bool EjectionSearch::PutSomewhere(int bundle) {
   const auto put = [&](const BundlePlacement& placement) {
-    --steps_left;
+    --steps_left_;
     return Put(bundle, placement);
   };
   const std::vector<int>& tables = tables_of(bundle);
@@ -254,7 +253,7 @@ bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
       if (left >= on_rank_bytes_[static_cast<std::size_t>(bundle)]) ranks.push_back({left, rank});
     }
     std::sort(ranks.begin(), ranks.end());
-    steps_left -= rules_.num_ranks() / kLooksOfAStep;
+    steps_left_ -= rules_.num_ranks() / kLooksOfAStep;
     for (const auto& [left, rank] : ranks) {
       if (put(OnRank(bundle, rank))) return true;
     }
@@ -265,8 +264,8 @@ bool EjectionSearch::PutSomewhere(int bundle, std::int64_t& steps_left) {
 }
 
 bool EjectionSearch::WouldFit(int bundle, const BundlePlacement& placement,
-                              const std::vector<int>& ejected, std::int64_t& steps_left) {
-  --steps_left;
+                              const std::vector<int>& ejected) {
+  --steps_left_;
   std::vector<BundlePlacement> before;
   before.reserve(ejected.size());
   for (const int other : ejected) before.push_back(Take(other));
@@ -276,13 +275,13 @@ bool EjectionSearch::WouldFit(int bundle, const BundlePlacement& placement,
   return fits;
 }
 
-EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& steps_left) {
+EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle) {
   Entry best;
   best.penalty = std::numeric_limits<std::int64_t>::max();
   std::uint64_t ties = 0;
   int looked = 0;
   const std::int64_t needed = on_rank_bytes_[static_cast<std::size_t>(bundle)];
-  if (on_rank_[static_cast<std::size_t>(bundle)].empty()) return EntryByForce(bundle, steps_left);
+  if (on_rank_[static_cast<std::size_t>(bundle)].empty()) return EntryByForce(bundle);
   for (const int rank : rules_.of(tables_of(bundle).front()).ranks->ranks()) {
     std::vector<int> ejected = InTheWay(bundle, rank);
     std::int64_t penalty = 0;
@@ -307,14 +306,14 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
     const std::size_t by_rule = ejected.size();
     // Those from `from` on may still be ejected.
     const auto extend = [&](const auto& self, std::size_t from) -> void {
-      if (++looked % kLooksOfAStep == 0) --steps_left;
-      if (penalty > best.penalty || steps_left <= 0) return;
+      if (++looked % kLooksOfAStep == 0) --steps_left_;
+      if (penalty > best.penalty || steps_left_ <= 0) return;
       const std::size_t more = kMaxEjected - (ejected.size() - by_rule);
       if (room + static_cast<std::int64_t>(more) * max_bytes < needed) return;
       if (room >= needed) {
         const bool tie = penalty == best.penalty;
         if ((!tie || random_.Below(ties + 1) == 0) &&
-            WouldFit(bundle, OnRank(bundle, rank), ejected, steps_left)) {
+            WouldFit(bundle, OnRank(bundle, rank), ejected)) {
           ties = tie ? ties + 1 : 1;
           best = {OnRank(bundle, rank), ejected, penalty};
           return;
@@ -333,13 +332,13 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle, std::int64_t& st
     };
     extend(extend, 0);
   }
-  if (best.placement.empty()) return EntryByForce(bundle, steps_left);
+  if (best.placement.empty()) return EntryByForce(bundle);
   return best;
 }
 
 // For layouts of several shards: on each rank those leave that were easiest to place, until there
 // is room.
-EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& steps_left) {
+EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle) {
   Entry best;
   best.penalty = std::numeric_limits<std::int64_t>::max();
   if (tables_of(bundle).size() > 1) return best;
@@ -378,17 +377,16 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle, std::int64_t& ste
     for (const int other : entry.ejected) {
       entry.penalty += penalties_[static_cast<std::size_t>(other)];
     }
-    if (entry.penalty < best.penalty &&
-        WouldFit(bundle, entry.placement, entry.ejected, steps_left)) {
+    if (entry.penalty < best.penalty && WouldFit(bundle, entry.placement, entry.ejected)) {
       best = std::move(entry);
     }
-    return steps_left <= 0;
+    return steps_left_ <= 0;
   });
   return best;
 }
 
 // A bundle goes to another rank, or two change places.
-void EjectionSearch::Shuffle(std::int64_t& steps_left) {
+void EjectionSearch::Shuffle() {
   for (int i = 0; i < kShuffles; ++i) {
     const int bundle = static_cast<int>(random_.Below(bundles_.size()));
     const std::size_t b = static_cast<std::size_t>(bundle);
@@ -398,7 +396,7 @@ void EjectionSearch::Shuffle(std::int64_t& steps_left) {
     const std::vector<Shard>& shards = ledger_.of(tables_of(bundle).front()).shards;
     const int from = shards.front().rank;
     if (from == rank || shards.size() > 1) continue;
-    --steps_left;
+    --steps_left_;
     const BundlePlacement before = Take(bundle);
     if (Put(bundle, OnRank(bundle, rank))) continue;
     const std::vector<int> others = BundlesOn(rank);
@@ -417,18 +415,18 @@ void EjectionSearch::Shuffle(std::int64_t& steps_left) {
   }
 }
 
-bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting, std::int64_t& steps_left) {
+bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting) {
   std::sort(waiting.begin(), waiting.end(), std::greater());  // the largest at the end
   while (!waiting.empty()) {
-    if (steps_left <= 0 || stop_.ShouldStop()) return false;
+    if (steps_left_ <= 0 || stop_.ShouldStop()) return false;
     const int bundle = waiting.back();
-    --steps_left;
-    if (PutSomewhere(bundle, steps_left)) {
+    --steps_left_;
+    if (PutSomewhere(bundle)) {
       waiting.pop_back();
       continue;
     }
     ++penalties_[static_cast<std::size_t>(bundle)];
-    const Entry entry = CheapestEntry(bundle, steps_left);
+    const Entry entry = CheapestEntry(bundle);
     if (entry.placement.empty()) {
       std::rotate(waiting.begin(), waiting.end() - 1, waiting.end());
     } else {
@@ -439,40 +437,38 @@ bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting, std::int64_t& ste
       }
       Put(bundle, entry.placement);
     }
-    if (!request_.migration.has_value()) Shuffle(steps_left);
+    if (!request_.migration.has_value()) Shuffle();
   }
   return true;
 }
 
-bool EjectionSearch::PlaceByTrying(std::vector<int> waiting, int ejections,
-                                   std::int64_t& steps_left) {
+bool EjectionSearch::PlaceByTrying(std::vector<int> waiting, int ejections) {
   std::sort(waiting.begin(), waiting.end(), std::greater());
-  return TryWaiting(waiting, ejections, steps_left);
+  return TryWaiting(waiting, ejections);
 }
 
-bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections,
-                                std::int64_t& steps_left) {
+bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections) {
   if (waiting.empty()) return true;
-  if (steps_left <= 0 || stop_.ShouldStop()) return false;
+  if (steps_left_ <= 0 || stop_.ShouldStop()) return false;
   const int bundle = waiting.back();
   const int table = tables_of(bundle).front();
   waiting.pop_back();
   const std::vector<BundlePlacement> all = CandidatesFor(bundle, kMaxCandidates);
   for (const BundlePlacement& placement : all) {
-    if (--steps_left <= 0) break;
+    if (--steps_left_ <= 0) break;
     if (!Put(bundle, placement)) continue;
-    if (TryWaiting(waiting, ejections, steps_left)) return true;
+    if (TryWaiting(waiting, ejections)) return true;
     Take(bundle);
   }
   const auto try_without = [&](const std::vector<int>& ejected, const BundlePlacement& placement) {
-    if (--steps_left <= 0) return false;
+    if (--steps_left_ <= 0) return false;
     std::vector<BundlePlacement> before;
     for (const int other : ejected) before.push_back(Take(other));
     if (Put(bundle, placement)) {
       const std::size_t count = waiting.size();
       waiting.insert(waiting.end(), ejected.begin(), ejected.end());
       const int left = ejections - static_cast<int>(ejected.size());
-      if (TryWaiting(waiting, left, steps_left)) return true;
+      if (TryWaiting(waiting, left)) return true;
       waiting.resize(count);
       Take(bundle);
     }

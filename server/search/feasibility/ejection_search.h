@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -49,14 +48,18 @@ class EjectionSearch {
     return on_rank_bytes_[static_cast<std::size_t>(bundle)];
   }
 
-  // Places all of `waiting` by at most `ejections` ejections, moving as few bytes as the first
-  // solution found does. Returns false, with nothing changed, when `steps_left` or all alternatives
-  // are used up.
-  bool PlaceByTrying(std::vector<int> waiting, int ejections, std::int64_t& steps_left);
+  // Sets the steps that the next calls may take together. A step is an attempt to put a bundle
+  // somewhere.
+  void GiveSteps(std::int64_t steps) { steps_left_ = steps; }
+  bool has_steps() const { return steps_left_ > 0; }
 
-  // Places all of `waiting` without a limit on ejections; on failure keeps what is placed then. A
-  // step is an attempt to put a bundle somewhere.
-  bool PlaceByEjecting(std::vector<int> waiting, std::int64_t& steps_left);
+  // Places all of `waiting` by at most `ejections` ejections, moving as few bytes as the first
+  // solution found does. Returns false, with nothing changed, when the steps or all alternatives
+  // are used up.
+  bool PlaceByTrying(std::vector<int> waiting, int ejections);
+
+  // Places all of `waiting` without a limit on ejections; on failure keeps what is placed then.
+  bool PlaceByEjecting(std::vector<int> waiting);
 
   // Returns the bytes of a shard of a placed table.
   std::int64_t ShardBytes(int table, const PlacedTable& placed_table, const Shard& shard) const;
@@ -75,7 +78,7 @@ class EjectionSearch {
   std::vector<int> InTheWay(int bundle, int rank) const;
   void AddInTheWay(int table, int rank, std::vector<int>& bundles) const;
 
-  bool PutSomewhere(int bundle, std::int64_t& steps_left);
+  bool PutSomewhere(int bundle);
   // Returns placements of a bundle, those that move fewest bytes first; `most` is TablePlaces'.
   std::vector<BundlePlacement> CandidatesFor(int bundle, std::size_t most) const;
   // A placement of a bundle, and the bundles that it ejects.
@@ -84,12 +87,11 @@ class EjectionSearch {
     std::vector<int> ejected;
     std::int64_t penalty = 0;
   };
-  Entry CheapestEntry(int bundle, std::int64_t& steps_left);
-  Entry EntryByForce(int bundle, std::int64_t& steps_left);
-  bool WouldFit(int bundle, const BundlePlacement& placement, const std::vector<int>& ejected,
-                std::int64_t& steps_left);
-  void Shuffle(std::int64_t& steps_left);
-  bool TryWaiting(std::vector<int>& waiting, int ejections, std::int64_t& steps_left);
+  Entry CheapestEntry(int bundle);
+  Entry EntryByForce(int bundle);
+  bool WouldFit(int bundle, const BundlePlacement& placement, const std::vector<int>& ejected);
+  void Shuffle();
+  bool TryWaiting(std::vector<int>& waiting, int ejections);
 
   const PlanRequest& request_;
   const CompiledRules& rules_;
@@ -99,6 +101,7 @@ class EjectionSearch {
   PlacementLedger ledger_;
   std::vector<std::vector<int>> tables_on_;  // by rank, each once, in the order of their coming
   Random random_;
+  std::int64_t steps_left_ = 0;
   std::vector<PlacedTable> homes_;  // by table
   std::vector<std::vector<int>> bundles_;
   std::vector<int> bundle_of_;            // by table

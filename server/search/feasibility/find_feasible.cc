@@ -39,7 +39,7 @@ class TurnStop final : public StopSignal {
 // Each bundle to one rank as a whole. Empty: the rules say otherwise.
 std::optional<PackingTask> TaskOf(const EjectionSearch& search, const CompiledRules& rules,
                                   bool migrates) {
-  if (search.bundles().size() > BinCompletion::kMaxItems) return std::nullopt;
+  if (search.bundles().size() > kMaxBinItems) return std::nullopt;
   PackingTask task;
   const std::size_t ranks = static_cast<std::size_t>(rules.num_ranks());
   task.max_tables = rules.max_tables_per_rank();
@@ -89,18 +89,18 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
                  [&](int b) { return !search.placed(b); });
     return bundles;
   };
-  const BinCompletion::Filler filler = {
-      [&](int rank, const std::vector<int>& bundles) {
-        for (std::size_t i = 0; i < bundles.size(); ++i) {
-          if (search.Put(bundles[i], search.OnRank(bundles[i], rank))) continue;
-          while (i-- > 0) search.Take(bundles[i]);
-          return false;
-        }
-        return true;
-      },
-      [&](int, const std::vector<int>& bundles) {
-        for (const int b : bundles) search.Take(b);
-      }};
+  const BinFiller filler = {[&](int rank, const std::vector<int>& bundles) {
+                              for (std::size_t i = 0; i < bundles.size(); ++i) {
+                                if (search.Put(bundles[i], search.OnRank(bundles[i], rank)))
+                                  continue;
+                                while (i-- > 0) search.Take(bundles[i]);
+                                return false;
+                              }
+                              return true;
+                            },
+                            [&](int, const std::vector<int>& bundles) {
+                              for (const int b : bundles) search.Take(b);
+                            }};
   const auto task = TaskOf(search, rules, request.migration.has_value());
   const bool whole_only = std::all_of(rules.tables().begin(), rules.tables().end(), [](auto& of) {
     return of.types == TypeSet{ShardingType::kTableWise};
@@ -111,8 +111,8 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
   for (int turn = 0; turn < kTurns || outer.HasTimeLeft(); ++turn) {
     if (turn >= kTurns) stop.GoBeyond();
     const std::int64_t times = std::int64_t{1} << std::min(turn, kMaxDoublings);
-    std::int64_t steps_left = steps * times;
-    if (search.PlaceByEjecting(waiting(), steps_left)) {
+    search.GiveSteps(steps * times);
+    if (search.PlaceByEjecting(waiting())) {
       return {.plan = search.ledger().MakePlan(), .none = false};
     }
     if (stop.ShouldStop()) break;
@@ -120,13 +120,13 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
     for (const int b : all) {
       if (search.placed(b)) search.Take(b);
     }
-    switch (BinCompletion(*task, filler, stop).Run(kEffort * times)) {
-      case BinCompletion::Answer::kPacked:
+    switch (CompleteBins(*task, filler, stop, kEffort * times)) {
+      case BinAnswer::kPacked:
         return {.plan = search.ledger().MakePlan(), .none = false};
-      case BinCompletion::Answer::kNone:
+      case BinAnswer::kNone:
         if (whole_only && !rules.has_off_device()) return {.plan = std::nullopt, .none = true};
         break;
-      case BinCompletion::Answer::kUnknown:
+      case BinAnswer::kUnknown:
         break;
     }
     if (stop.ShouldStop()) break;

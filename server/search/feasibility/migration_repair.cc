@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <utility>
 
 #include "common/base/positions.h"
@@ -45,22 +44,19 @@ class Repair {
         static_cast<std::int64_t>(request_.tables.size() * request_.topology.devices.size());
     const std::int64_t steps =
         std::clamp(kRepairStepsOfAPair * pairs, kFewestRepairSteps, kMaxRepairSteps);
-    std::int64_t steps_left = steps;
+    search_.GiveSteps(steps);
     for (int ejections = 0; ejections <= kMaxMoves && homeless_.size() <= kMaxMoves; ++ejections) {
       for (const std::vector<int>& leaving : all) {
         if (static_cast<int>(leaving.size()) + ejections > kMaxMoves) continue;
-        if (Tried(leaving, ejections, steps_left)) return search_.ledger().MakePlan();
+        if (Tried(leaving, ejections)) return search_.ledger().MakePlan();
       }
     }
-    steps_left = steps;
+    std::int64_t steps_left = steps;
     for (std::size_t i = 0; i < all.size() && !stop_.ShouldStop(); ++i) {
-      Become(all[i]);
-      std::vector<int> waiting = homeless_;
-      waiting.insert(waiting.end(), all[i].begin(), all[i].end());
       // Half of what is left each.
-      std::int64_t share = steps_left / 2;
-      steps_left -= share;
-      if (search_.PlaceByEjecting(waiting, share)) return search_.ledger().MakePlan();
+      search_.GiveSteps(steps_left / 2);
+      steps_left -= steps_left / 2;
+      if (search_.PlaceByEjecting(WaitingAfter(all[i]))) return search_.ledger().MakePlan();
     }
     return std::nullopt;
   }
@@ -179,8 +175,9 @@ class Repair {
     return all;
   }
 
-  // What stays is at home, but for those that leave; nobody else has a place.
-  void Become(const std::vector<int>& leaving) {
+  // What stays is at home then, but for those that leave; nobody else has a place. Who waits for
+  // one.
+  std::vector<int> WaitingAfter(const std::vector<int>& leaving) {
     std::vector<int> come;
     for (int b = 0; b < static_cast<int>(stays_.size()); ++b) {
       const bool at_home = stays_[static_cast<std::size_t>(b)] &&
@@ -190,6 +187,9 @@ class Repair {
       if (at_home) come.push_back(b);
     }
     for (const int b : come) search_.Put(b, HomeOf(b));
+    std::vector<int> waiting = homeless_;
+    waiting.insert(waiting.end(), leaving.begin(), leaving.end());
+    return waiting;
   }
 
   EjectionSearch::BundlePlacement HomeOf(int bundle) const {
@@ -204,12 +204,9 @@ class Repair {
     });
   }
 
-  bool Tried(const std::vector<int>& leaving, int ejections, std::int64_t& steps_left) {
-    if (steps_left <= 0 || stop_.ShouldStop()) return false;
-    Become(leaving);
-    std::vector<int> waiting = homeless_;
-    waiting.insert(waiting.end(), leaving.begin(), leaving.end());
-    return search_.PlaceByTrying(std::move(waiting), ejections, steps_left);
+  bool Tried(const std::vector<int>& leaving, int ejections) {
+    if (!search_.has_steps() || stop_.ShouldStop()) return false;
+    return search_.PlaceByTrying(WaitingAfter(leaving), ejections);
   }
 
   const PlanRequest& request_;

@@ -1,7 +1,5 @@
 #include "server/search/hugectr/hugectr_strategy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -214,7 +212,7 @@ std::optional<HugeCtrCandidate> HugeCtrPlanner::Next(const std::function<bool()>
   return std::nullopt;
 }
 
-Status HugeCtrStrategy::Search(SearchContext& context) const {
+Status RunHugeCtr(SearchContext& context) {
   const PlanRequest& request = context.request();
   if (request.search.hugectr.hierarchical &&
       (request.topology.hosts().size() < 2 || request.topology.ranks_per_host() == 0)) {

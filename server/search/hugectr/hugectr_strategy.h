@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/domain/plan_request.h"
-#include "server/search/core/strategy.h"
+#include "server/search/core/search_context.h"
 
 namespace neuroshard {
 
@@ -90,9 +90,6 @@ class HugeCtrPlanner {
 //
 // INVALID_ARGUMENT (violation at search.hugectr.hierarchical): hierarchical needs at least two
 // hosts, with equal numbers of ranks. FAILED_PRECONDITION, which proves nothing: no candidate fits.
-class HugeCtrStrategy final : public Strategy {
- public:
-  Status Search(SearchContext& context) const override;
-};
+Status RunHugeCtr(SearchContext& context);
 
 }  // namespace neuroshard

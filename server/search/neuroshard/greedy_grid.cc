@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 namespace {
@@ -20,6 +23,46 @@ constexpr std::size_t kRunBytes = std::size_t{32} << 20;
 constexpr std::size_t kMaxGridContents = 1U << 18;  // that the cost cache remembers
 
 }  // namespace
+
+SplitSequence MakeSequence(std::vector<Piece> pieces, ShardTable& shard_table) {
+  SplitSequence sequence;
+  sequence.pieces = std::move(pieces);
+  sequence.shards.reserve(sequence.pieces.size());
+  for (const Piece& piece : sequence.pieces) {
+    sequence.shards.push_back(shard_table.Whole(piece.table, piece.cols));
+  }
+  return sequence;
+}
+
+SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardTable& shard_table) {
+  SplitSequence child = sequence;
+  Piece& first = child.pieces[index];
+  first.cols /= 2;
+  const Piece second{first.table, first.col_offset + first.cols, first.cols};
+  const int shard = shard_table.Whole(first.table, first.cols);
+  child.shards[index] = shard;
+  child.pieces.push_back(second);
+  child.shards.push_back(shard);
+  return child;
+}
+
+std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_candidates,
+                                         const ShardTable& shard_table) {
+  const std::size_t num_pieces = sequence.pieces.size();
+  const std::size_t kept = std::min(num_pieces, static_cast<std::size_t>(num_candidates));
+  std::vector<std::size_t> candidates;
+  const auto add_largest = [&](const auto& key) {
+    const std::vector<std::size_t> order =
+        PositionsDescending(num_pieces, [&](std::size_t i) { return key(sequence.shards[i]); });
+    candidates.insert(candidates.end(), order.begin(),
+                      order.begin() + static_cast<std::ptrdiff_t>(kept));
+  };
+  add_largest([&](int shard) { return shard_table.bytes(shard); });
+  add_largest([&](int shard) { return shard_table.shard_cost_ms(shard); });
+  SortUnique(candidates);
+  std::erase_if(candidates, [&](std::size_t i) { return !CanHalve(sequence.pieces[i]); });
+  return candidates;
+}
 
 void BranchTable::Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces,
                         std::size_t max_branches) {
@@ -53,21 +96,16 @@ std::size_t BranchTable::Copy(std::size_t branch, int first_cap, int last_cap) {
 }
 
 void BranchTable::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard,
-                        const float* phi, const CommLoad& load, std::int64_t bytes,
-                        std::int64_t cols) {
+                        const ShardTable& shard_table) {
   RankState& state = ranks_[branch * num_ranks_ + rank];
-  state.used_bytes += bytes;
-  state.dims += cols;
-  state.load += load;
+  state.used_bytes += shard_table.bytes(shard);
+  state.dims += shard_table.cols(shard);
+  state.load += shard_table.load(shard);
   state.content = AddToContent(state.content, shard);
+  const float* const phi = shard_table.phi(shard);
   float* const sum = sums_.data() + (branch * num_ranks_ + rank) * width_;
   for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
   rank_of_piece_[branch * max_pieces_ + piece] = static_cast<int>(rank);
-}
-
-void BranchTable::SetCaps(std::size_t branch, int first_cap, int last_cap) {
-  heads_[branch].first_cap = first_cap;
-  heads_[branch].last_cap = last_cap;
 }
 
 std::vector<double> DimCapFactors(int steps) {
@@ -141,7 +179,7 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
   for (const std::size_t branch : live_) {
     // Of many branches over many ranks, a step takes longer than a cancel may.
     if (context_.ShouldStop()) return false;
-    const std::size_t s = static_cast<std::size_t>(branches_.sequence(branch));
+    const std::size_t s = static_cast<std::size_t>(branches_.head(branch).sequence);
     if (step >= orders_[s].size()) {
       next_live_.push_back(branch);
       continue;
@@ -158,7 +196,7 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
       if (c + 1 < choices_.size()) {
         target = branches_.Copy(branch, choice.first_cap, choice.last_cap);
       } else {
-        branches_.SetCaps(branch, choice.first_cap, choice.last_cap);
+        branches_.SetHead(branch, {static_cast<int>(s), choice.first_cap, choice.last_cap});
       }
       Place(target, piece, choice.rank, shard);
       next_live_.push_back(target);
@@ -174,8 +212,7 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
 }
 
 void GreedyGrid::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard) {
-  branches_.Place(branch, piece, rank, shard, shard_table_.phi(shard), shard_table_.load(shard),
-                  shard_table_.bytes(shard), shard_table_.cols(shard));
+  branches_.Place(branch, piece, rank, shard, shard_table_);
   const RankCostCache::Slot slot = cost_cache_.Find(
       branches_.rank(branch, rank).content, context_.model().kind(rank), [&](std::span<float> row) {
         std::copy_n(branches_.sum(branch, rank), row.size(), row.begin());
@@ -195,8 +232,8 @@ void GreedyGrid::SortPieces(const SplitSequence& sequence, std::vector<int>& ord
 void GreedyGrid::CollectCandidates(std::size_t branch, int shard) {
   const std::int64_t bytes = shard_table_.bytes(shard);
   const std::int64_t cols = shard_table_.cols(shard);
-  const int first_cap = branches_.first_cap(branch);
-  const double loosest = dim_limits_[static_cast<std::size_t>(branches_.last_cap(branch))];
+  const int first_cap = branches_.head(branch).first_cap;
+  const double loosest = dim_limits_[static_cast<std::size_t>(branches_.head(branch).last_cap)];
   candidates_.clear();
   for (std::size_t rank = 0; rank < available_bytes_.size(); ++rank) {
     const BranchTable::RankState& state = branches_.rank(branch, rank);
@@ -215,9 +252,9 @@ void GreedyGrid::Choose(std::size_t branch) {
     return std::make_tuple(state.cost_ms, state.used_bytes, rank);
   };
   choices_.clear();
-  const int last_cap = branches_.last_cap(branch);
+  const int last_cap = branches_.head(branch).last_cap;
   const Candidate* best = nullptr;
-  for (int cap = branches_.first_cap(branch); cap <= last_cap;) {
+  for (int cap = branches_.head(branch).first_cap; cap <= last_cap;) {
     const Candidate* const before = best;
     int next_cap = last_cap + 1;  // the next one that adds a rank
     for (const Candidate& candidate : candidates_) {
@@ -257,11 +294,11 @@ std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence>
   std::vector<GridResult> results(sequences.size());
   std::vector<std::size_t> best_branch(sequences.size());
   for (std::size_t i = 0; i < live_.size(); ++i) {
-    const std::size_t s = static_cast<std::size_t>(branches_.sequence(live_[i]));
+    const std::size_t s = static_cast<std::size_t>(branches_.head(live_[i]).sequence);
     GridResult& result = results[s];
     if (!result.found() || prices_.cost_ms[i] < result.cost_ms ||
         (prices_.cost_ms[i] == result.cost_ms &&
-         branches_.first_cap(live_[i]) < branches_.first_cap(best_branch[s]))) {
+         branches_.head(live_[i]).first_cap < branches_.head(best_branch[s]).first_cap)) {
       result.cost_ms = prices_.cost_ms[i];
       best_branch[s] = live_[i];
       const int* const ranks = branches_.rank_of_piece(live_[i]);

@@ -10,13 +10,30 @@
 
 #include "server/cost/cost_model.h"
 #include "server/evaluate/price_plan.h"
-#include "server/search/core/rank_content.h"
 #include "server/search/core/rank_cost_cache.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/neuroshard/split_sequence.h"
+#include "server/search/placement/placement.h"
 
 namespace neuroshard {
+
+// A state of the outer search: the tables after some column splits.
+struct SplitSequence {
+  std::vector<Piece> pieces;
+  std::vector<int> shards;  // shard_table ids of the pieces
+};
+
+SplitSequence MakeSequence(std::vector<Piece> pieces, ShardTable& shard_table);
+
+// Returns the sequence with piece `index` halved: the first half stays in its place, the second one
+// is appended (NeuroShard, section 3.3).
+SplitSequence Halve(const SplitSequence& sequence, std::size_t index, ShardTable& shard_table);
+
+// Returns the pieces to try for the next split, in ascending order: the `num_candidates` largest by
+// bytes and the `num_candidates` costliest by predicted single-table cost (ties: lower index),
+// without those that cannot be halved.
+std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_candidates,
+                                         const ShardTable& shard_table);
 
 // Partial placements, kept in arrays. A branch is a placement of the first pieces of one split
 // sequence, for the range of dim cap factors under which greedy has made the same decisions so far.
@@ -32,8 +49,8 @@ class BranchTable {
   std::size_t Add(int sequence, int first_cap, int last_cap);
   // Copies the state of `branch` for another range of caps. Invalidates pointers.
   std::size_t Copy(std::size_t branch, int first_cap, int last_cap);
-  void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard, const float* phi,
-             const CommLoad& load, std::int64_t bytes, std::int64_t cols);
+  void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard,
+             const ShardTable& shard_table);
 
   std::size_t size() const { return heads_.size(); }
   // Sets the predicted compute cost of the rank's content.
@@ -41,10 +58,13 @@ class BranchTable {
     ranks_[branch * num_ranks_ + rank].cost_ms = cost_ms;
   }
 
-  int sequence(std::size_t branch) const { return heads_[branch].sequence; }
-  int first_cap(std::size_t branch) const { return heads_[branch].first_cap; }
-  int last_cap(std::size_t branch) const { return heads_[branch].last_cap; }
-  void SetCaps(std::size_t branch, int first_cap, int last_cap);
+  struct Head {
+    int sequence;
+    int first_cap;  // indices into the cap factors, both included
+    int last_cap;
+  };
+  const Head& head(std::size_t branch) const { return heads_[branch]; }
+  void SetHead(std::size_t branch, const Head& head) { heads_[branch] = head; }
 
   struct RankState {
     std::int64_t used_bytes = 0;
@@ -71,12 +91,6 @@ class BranchTable {
   }
 
  private:
-  struct Head {
-    int sequence;
-    int first_cap;  // indices into the cap factors, both included
-    int last_cap;
-  };
-
   std::size_t num_ranks_ = 0;
   std::size_t width_ = 0;
   std::size_t max_pieces_ = 0;

@@ -12,7 +12,6 @@
 #include "server/search/core/merge_shards.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/neuroshard/greedy_grid.h"
-#include "server/search/neuroshard/split_sequence.h"
 #include "server/search/packing/find_packing.h"
 
 namespace neuroshard {
@@ -94,8 +93,13 @@ class NeuroShardSearch {
       NS_ASSIGN_OR_RETURN(first,
                           FindPacking(context_.request(), Cutting::kColumns, context_.stop()));
     }
+    return BeginWith(*first);
+  }
+
+  // A plan that was not found by the inner search.
+  Status BeginWith(const Placement& placement) {
     ++context_.statistics().plans_evaluated;
-    NS_RETURN_IF_ERROR(context_.Improve(*first));
+    NS_RETURN_IF_ERROR(context_.Improve(placement));
     best_cost_ms_ = context_.best_cost_ms();
     return absl::OkStatus();
   }
@@ -107,9 +111,7 @@ class NeuroShardSearch {
     if (found || context_.has_plan() || context_.stopped()) return std::vector{base_};
     NS_ASSIGN_OR_RETURN(const Placement packed,
                         FindPacking(context_.request(), Cutting::kColumns, context_.stop()));
-    ++context_.statistics().plans_evaluated;
-    NS_RETURN_IF_ERROR(context_.Improve(packed));
-    best_cost_ms_ = context_.best_cost_ms();
+    NS_RETURN_IF_ERROR(BeginWith(packed));
     if (packed.pieces.size() == base_.pieces.size()) return std::vector{base_};
     SplitSequence cut = MakeSequence(packed.pieces, shard_table_);
     NS_RETURN_IF_ERROR(Evaluate(cut, {kNoCap}, {}).status());
@@ -205,8 +207,6 @@ class NeuroShardSearch {
 
 }  // namespace
 
-Status NeuroShardStrategy::Search(SearchContext& context) const {
-  return NeuroShardSearch(context).Run();
-}
+Status RunNeuroShard(SearchContext& context) { return NeuroShardSearch(context).Run(); }
 
 }  // namespace neuroshard

@@ -1,7 +1,7 @@
 // NeuroShard's search (section 3.3): beam search over column splits outside, greedy grid inside.
 #pragma once
 
-#include "server/search/core/strategy.h"
+#include "server/search/core/search_context.h"
 
 namespace neuroshard {
 
@@ -9,9 +9,6 @@ namespace neuroshard {
 // tables, the first plan is one that only has to fit into memory: greedy without a dim cap, else
 // FindPacking with column cuts. It stays the answer if nothing cheaper is found. Where the paper's
 // search finds no plan at any level, it is repeated without dim cap.
-class NeuroShardStrategy final : public Strategy {
- public:
-  Status Search(SearchContext& context) const override;
-};
+Status RunNeuroShard(SearchContext& context);
 
 }  // namespace neuroshard

@@ -1,8 +1,7 @@
-#include "server/search/neuroshard/split_sequence.h"
-
 #include <gmock/gmock.h>
 
 #include "common/base/stop_signal.h"
+#include "server/search/neuroshard/greedy_grid.h"
 #include "tests/support/concave_cost_model.h"
 
 namespace neuroshard {

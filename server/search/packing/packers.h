@@ -3,23 +3,10 @@
 
 #include <optional>
 
-#include "common/base/status.h"
 #include "common/domain/plan_request.h"
-#include "server/search/packing/find_packing.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {
-
-// Returns FAILED_PRECONDITION when one of these holds, and OK, which proves nothing, when none
-// does:
-// - A table (where columns are cut: its smallest possible piece) is larger than the room of any
-//   rank.
-// - Where columns are cut: a table has more columns than all ranks could take if they were empty.
-// - All tables together need more than all ranks have (cutting columns only adds to what a table
-//   needs).
-// OUT_OF_MEMORY where the weights and their optimizer state exceed the devices' memory, which holds
-// for every plan without host memory; otherwise NO_PLAN_FOUND, of plans that cut so.
-Status CheckPackingBounds(const PlanRequest& request, Cutting cutting);
 
 // Places whole tables in descending bytes, each on the rank where it leaves the least room. A table
 // that fits nowhere gets room by moving one table to another rank, or by swapping two tables

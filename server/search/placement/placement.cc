@@ -41,6 +41,14 @@ std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols
   return ShardMemory(request, of, of.num_embeddings, cols).total_bytes();
 }
 
+std::vector<std::int64_t> WholeBytes(const PlanRequest& request) {
+  std::vector<std::int64_t> bytes;
+  for (const Piece& table : WholeTables(request)) {
+    bytes.push_back(PieceBytes(request, table.table, table.cols));
+  }
+  return bytes;
+}
+
 std::int64_t AlignedColumnsIn(const PlanRequest& request, int table, std::int64_t most_cols,
                               std::int64_t bytes) {
   std::int64_t fits = 0;

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "common/base/random.h"
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
@@ -23,13 +23,20 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kSources = 3;              // ranks whose shards move
-constexpr std::size_t kMovesPriced = 8;  // moves of a step that are priced, by estimate
-constexpr int kFruitlessRounds = 20;     // of random moves and descent
-constexpr int kRandomMoves = 3;          // at most, between two descents
-constexpr double kLeastGain = 1e-7;      // of the objective: less is rounding
+constexpr int kSources = 3;               // ranks whose shards move
+constexpr std::size_t kMovesPriced = 8;   // moves of a step that are priced, by estimate
+constexpr int kFruitlessRounds = 20;      // of random moves and descent
+constexpr int kRandomMoves = 3;           // at most, between two descents
+constexpr double kLeastBatchGain = 1e-7;  // of the objective: less is rounding
 // Of the objective: more than what sums in doubles here and in floats in PricePlan differ by.
 constexpr double kSureGain = 1e-4;
+
+// What a plan with this mean costs, price of what it moves included.
+double WithMigration(const PlanRequest& request, const Plan& plan, double mean_ms) {
+  PlanCost cost;
+  cost.embedding_cost_ms = mean_ms;
+  return CostWithMigration(request, plan, cost);
+}
 
 struct Descended {
   Plan plan;
@@ -74,7 +81,7 @@ class BatchDescent {
     for (int fruitless = 0; fruitless <= kFruitlessRounds; ++fruitless) {
       while (Step()) {
       }
-      if (const double ms = ObjectiveMs(); ms < best_ms * (1 - kLeastGain)) {
+      if (const double ms = ObjectiveMs(); ms < best_ms * (1 - kLeastBatchGain)) {
         best_ms = ms;
         best = plan_;
         best_ranks = Ranks();
@@ -101,21 +108,14 @@ class BatchDescent {
 
   bool Ended() { return steps_left_ <= 0 || context_.WorkSpent() || context_.ShouldStop(); }
 
-  double ObjectiveMs() const {
-    PlanCost cost;
-    cost.embedding_cost_ms = prices_.mean_ms();
-    return CostWithMigration(request_, plan_, cost);
-  }
+  double ObjectiveMs() const { return WithMigration(request_, plan_, prices_.mean_ms()); }
 
   // Ranks that are costliest in most batches, and so those from which a move can gain.
   std::vector<std::size_t> Sources() const {
     const std::vector<int>& led = prices_.batches_led();
-    std::vector<std::size_t> ranks(led.size());
-    std::iota(ranks.begin(), ranks.end(), std::size_t{0});
-    std::stable_sort(ranks.begin(), ranks.end(),
-                     [&](std::size_t a, std::size_t b) { return led[a] > led[b]; });
     std::vector<std::size_t> sources;
-    for (const std::size_t rank : ranks) {
+    for (const std::size_t rank :
+         PositionsDescending(led.size(), [&](std::size_t r) { return led[r]; })) {
       if (led[rank] > 0 && sources.size() < kSources) sources.push_back(rank);
     }
     return sources;
@@ -162,7 +162,7 @@ class BatchDescent {
     const double before_ms = ObjectiveMs();
     for (const Candidate& candidate : candidates_) {
       const BatchMove reverse = CarryOut(candidate.move);
-      if (ObjectiveMs() < before_ms * (1 - kLeastGain) && IsLegal()) return true;
+      if (ObjectiveMs() < before_ms * (1 - kLeastBatchGain) && IsLegal()) return true;
       CarryOut(reverse);
       if (context_.ShouldStop()) return false;
     }
@@ -243,10 +243,7 @@ Status DescendByBatches(SearchContext& context) {
   const auto objective_ms = [&](const Plan& plan) -> StatusOr<std::optional<double>> {
     NS_ASSIGN_OR_RETURN(const std::optional<double> mean_ms,
                         MeanOfMaxMs(context.request(), plan, context.model(), context.stop()));
-    if (!mean_ms) return std::nullopt;
-    PlanCost cost;
-    cost.embedding_cost_ms = *mean_ms;
-    return CostWithMigration(context.request(), plan, cost);
+    return mean_ms ? std::optional(WithMigration(context.request(), plan, *mean_ms)) : std::nullopt;
   };
   bool is_cheaper = found->surely_cheaper;
   if (!context.ShouldStop()) {

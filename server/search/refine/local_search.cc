@@ -2,9 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <numeric>
+#include <optional>
+#include <vector>
 
 #include "common/base/hash.h"
+#include "common/base/random.h"
+#include "server/search/refine/moves/rank_moves.h"
+#include "server/search/refine/moves/residency_moves.h"
+#include "server/search/refine/moves/table_moves.h"
+#include "server/search/refine/perturbation.h"
+#include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/plan_units.h"
 
 namespace neuroshard {
@@ -45,241 +55,275 @@ std::int64_t MaxFruitlessRounds(const SearchContext& context) {
          kFruitlessRoundsEach * std::ssize(request.tables) * std::ssize(request.topology.devices);
 }
 
-}  // namespace
-
-LocalSearch::LocalSearch(Workbench& bench, int start)
-    : context_(bench.context),
-      pricer_(bench.pricer),
-      initial_(bench.initial),
-      solution_(bench.solution),
-      rank_moves_(bench.context, bench.layouts, bench.shard_table, bench.rank_costs),
-      table_moves_(bench.context, bench.rules, bench.layouts, bench.shard_table),
-      perturbation_(bench, table_moves_),
-      list_(pricer_.batch_size()),
-      random_(context_.request().search.seed.value_or(0) +
-              kGoldenGamma * static_cast<std::uint64_t>(start)),
-      steps_left_(context_.request().search.refine_steps.value_or(
-          std::numeric_limits<std::int64_t>::max())),
-      max_fruitless_rounds_(MaxFruitlessRounds(context_)),
-      start_(start) {
-  if (bench.rules.has_off_device()) {
-    residency_moves_.emplace(context_, bench.rules, bench.layouts, bench.shard_table);
+class LocalSearch {
+ public:
+  LocalSearch(Workbench& bench, int start)
+      : context_(bench.context),
+        pricer_(bench.pricer),
+        initial_(bench.initial),
+        solution_(bench.solution),
+        rank_moves_(bench),
+        table_moves_(bench),
+        perturbation_(bench, table_moves_),
+        list_(pricer_.batch_size()),
+        random_(context_.request().search.seed.value_or(0) +
+                kGoldenGamma * static_cast<std::uint64_t>(start)),
+        steps_left_(context_.request().search.refine_steps.value_or(
+            std::numeric_limits<std::int64_t>::max())),
+        max_fruitless_rounds_(MaxFruitlessRounds(context_)),
+        start_(start) {
+    if (bench.rules.has_off_device()) residency_moves_.emplace(bench);
   }
-}
 
-Status LocalSearch::Run() {
-  UpdateIncumbent();
-  published_cost_ms_ = best_cost_ms_;  // by whoever made it
-  if (start_ > 0) {
-    Perturb();
-    pricer_.PriceSolution(solution_);
-  }
-  while (true) {
-    NS_RETURN_IF_ERROR(Iterate());
-    if (Ended() || !Restart()) break;
-  }
-  return absl::OkStatus();
-}
-
-bool LocalSearch::Restart() {
-  NoteElite();
-  const bool may_cross = elites_.size() >= 2 && random_.UniformReal() < kCrossoverShare;
-  if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_, solution_)) {
+  Status Run() {
     UpdateIncumbent();
-    return true;
-  }
-  // Where two memories are scarce, or hardly anything may move, no construction may fit.
-  if (!residency_moves_.has_value() && !solution_.migration_terms()) return false;
-  RestartFromIncumbent();
-  return true;
-}
-
-void LocalSearch::NoteElite() {
-  if (!std::isfinite(best_cost_ms_)) return;
-  const auto is_same = [&](const Elite& elite) {
-    return std::abs(elite.cost_ms - best_cost_ms_) < kMinGain * best_cost_ms_;
-  };
-  if (std::any_of(elites_.begin(), elites_.end(), is_same)) return;
-  const auto place =
-      std::upper_bound(elites_.begin(), elites_.end(), best_cost_ms_,
-                       [](double cost_ms, const Elite& elite) { return cost_ms < elite.cost_ms; });
-  elites_.insert(place, {best_cost_ms_, best_});
-  if (elites_.size() > kMaxElites) elites_.pop_back();
-}
-
-// Mostly of the best ones, with any other.
-bool LocalSearch::CrossElites() {
-  const std::uint64_t count = elites_.size();
-  const std::uint64_t first = std::min(random_.Below(count), random_.Below(count));
-  std::uint64_t second = random_.Below(count - 1);
-  if (second >= first) ++second;
-  if (!perturbation_.Cross(elites_[first].units, elites_[second].units, random_)) return false;
-  pricer_.PriceSolution(solution_);
-  return true;
-}
-
-Status LocalSearch::Iterate() {
-  NS_RETURN_IF_ERROR(Descend());
-  pricer_.WeighWork();
-  NS_RETURN_IF_ERROR(Descend());
-  if (best_cost_ms_ > (1 + kMaxGap) * published_cost_ms_) {
-    ++fruitless_rounds_;
-    context_.CountRound();
+    published_cost_ms_ = best_cost_ms_;  // by whoever made it
+    if (start_ > 0) {
+      Perturb();
+      pricer_.PriceSolution();
+    }
+    while (true) {
+      NS_RETURN_IF_ERROR(Iterate());
+      if (Ended() || !Restart()) break;
+    }
     return absl::OkStatus();
   }
-  for (int round = 0; round < kRoundsBeforeRestart && !Ended(); ++round) {
-    RestartFromIncumbent();
-    Perturb();
-    pricer_.PriceSolution(solution_);
-    const double before_ms = best_cost_ms_;
-    const double published_ms = published_cost_ms_;
-    NS_RETURN_IF_ERROR(Descend());
-    if (best_cost_ms_ < before_ms * (1 - kMinGain)) round = -1;
-    ++fruitless_rounds_;
-    context_.CountRound();
-    if (published_cost_ms_ < published_ms * (1 - kMinGain)) fruitless_rounds_ = 0;
+
+ private:
+  // The largest estimate at which a move is priced: what is estimated to be worse, by more than
+  // estimates have been wrong lately, is not.
+  double PricedUpToMs() const { return pricer_.objective().value_ms() + 2 * estimate_error_ms_; }
+
+  bool Ended() {
+    return steps_left_ <= 0 || fruitless_rounds_ >= max_fruitless_rounds_ || context_.WorkSpent() ||
+           context_.ShouldStop();
   }
-  return absl::OkStatus();
-}
 
-Status LocalSearch::Descend() {
-  for (int step = 1; !Ended(); ++step) {
-    if (!Step()) break;
-    if (pricer_.objective().cost_ms() < best_cost_ms_) UpdateIncumbent();
-    if (step % kPublishEvery == 0) NS_RETURN_IF_ERROR(Publish());
-  }
-  return Publish();
-}
-
-bool LocalSearch::Step() {
-  --steps_left_;
-  ChooseSources();
-  using enum ResidencyNeighbourhood;
-  return TryRanks() || TryResidencies(kPromotions) || TryTables() || TryResidencies(kPlaces);
-}
-
-bool LocalSearch::TryRanks() {
-  for (const int source : sources_) {
-    if (context_.ShouldStop()) return false;
-    list_.Clear();
-    rank_moves_.Collect(solution_, pricer_, source, list_);
-    if (TakeBest()) return true;
-  }
-  return false;
-}
-
-bool LocalSearch::TryTables() {
-  for (const int source : sources_) {
-    if (context_.ShouldStop()) return false;
-    list_.Clear();
-    table_moves_.Collect(solution_, pricer_, source, list_);
-    if (TakeBest()) return true;
-  }
-  return false;
-}
-
-bool LocalSearch::TryResidencies(ResidencyNeighbourhood neighbourhood) {
-  if (!residency_moves_.has_value()) return false;
-  for (const int source : sources_) {
-    if (context_.ShouldStop()) return false;
-    list_.Clear();
-    residency_moves_->Collect(solution_, pricer_, source, neighbourhood, PricedUpToMs(), list_);
-    if (TakeBest()) return true;
-  }
-  return false;
-}
-
-// Prices the most promising first and stops at the first batch that holds something better.
-bool LocalSearch::TakeBest() {
-  const std::span<const Move> moves = list_.Sorted();
-  const double now_ms = pricer_.objective().value_ms();
-  // Estimates differ less and less down the list, so it is sampled ever more thinly there: pricing
-  // all of it takes the time of other steps and ends nowhere better.
-  std::size_t stride = kPriced;
-  for (std::size_t begin = 0; begin < moves.size(); begin += stride, stride *= 2) {
-    if (moves[begin].estimate_ms > PricedUpToMs()) break;
-    if (context_.ShouldStop()) return false;
-    const auto batch = moves.subspan(begin, std::min(kPriced, moves.size() - begin));
-    const auto priced = pricer_.Price(solution_, list_, batch);
-    std::size_t best = priced.size();
-    double best_ms = now_ms - kMinGain * pricer_.objective().cost_ms();
-    for (std::size_t i = 0; i < priced.size(); ++i) {
-      if (!priced[i].allowed) continue;
-      const double error_ms = std::abs(priced[i].value_ms - batch[i].estimate_ms);
-      estimate_error_ms_ += kErrorWeight * (error_ms - estimate_error_ms_);
-      if (priced[i].value_ms < best_ms) {
-        best = i;
-        best_ms = priced[i].value_ms;
-      }
+  // Another solution to begin at, priced and the incumbent. False: there is none.
+  bool Restart() {
+    NoteElite();
+    const bool may_cross = elites_.size() >= 2 && random_.UniformReal() < kCrossoverShare;
+    if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_)) {
+      UpdateIncumbent();
+      return true;
     }
-    if (best == priced.size()) continue;
-    pricer_.Adopt(best);
-    for (const int id : list_.removed(batch[best])) solution_.Remove(id);
-    for (const Unit& unit : list_.added(batch[best])) solution_.Add(unit);
+    // Where two memories are scarce, or hardly anything may move, no construction may fit.
+    if (!residency_moves_.has_value() && !solution_.migration_terms()) return false;
+    RestartFromIncumbent();
     return true;
   }
-  return false;
-}
 
-void LocalSearch::ChooseSources() {
-  const Objective& objective = pricer_.objective();
-  sources_.clear();
-  const auto add_highest = [&](std::size_t count, const auto& value) {
-    order_.resize(static_cast<std::size_t>(objective.num_ranks()));
-    std::iota(order_.begin(), order_.end(), 0);
-    count = std::min(count, order_.size());
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(count),
-                      order_.end(), [&](int a, int b) {
-                        const double of_a = value(objective.rank(a));
-                        const double of_b = value(objective.rank(b));
-                        return of_a != of_b ? of_a > of_b : a < b;
-                      });
-    for (std::size_t i = 0; i < count; ++i) {
-      if (std::find(sources_.begin(), sources_.end(), order_[i]) == sources_.end()) {
-        sources_.push_back(order_[i]);
-      }
+  // Keeps the incumbent among the elites if it is one of the best.
+  void NoteElite() {
+    if (!std::isfinite(best_cost_ms_)) return;
+    const auto is_same = [&](const Elite& elite) {
+      return std::abs(elite.cost_ms - best_cost_ms_) < kMinGain * best_cost_ms_;
+    };
+    if (std::any_of(elites_.begin(), elites_.end(), is_same)) return;
+    const auto place = std::upper_bound(
+        elites_.begin(), elites_.end(), best_cost_ms_,
+        [](double cost_ms, const Elite& elite) { return cost_ms < elite.cost_ms; });
+    elites_.insert(place, {best_cost_ms_, best_});
+    if (elites_.size() > kMaxElites) elites_.pop_back();
+  }
+
+  // Mostly of the best ones, with any other.
+  bool CrossElites() {
+    const std::uint64_t count = elites_.size();
+    const std::uint64_t first = std::min(random_.Below(count), random_.Below(count));
+    std::uint64_t second = random_.Below(count - 1);
+    if (second >= first) ++second;
+    if (!perturbation_.Cross(elites_[first].units, elites_[second].units, random_)) return false;
+    pricer_.PriceSolution();
+    return true;
+  }
+
+  // Iterated local search around the best solution since the last restart; descent alone where that
+  // ends far above the best of all.
+  Status Iterate() {
+    NS_RETURN_IF_ERROR(Descend());
+    pricer_.WeighWork();
+    NS_RETURN_IF_ERROR(Descend());
+    if (best_cost_ms_ > (1 + kMaxGap) * published_cost_ms_) {
+      ++fruitless_rounds_;
+      context_.CountRound();
+      return absl::OkStatus();
     }
-  };
-  add_highest(1, [](const RankPrice& r) { return r.ready_ms(); });
-  add_highest(1, [](const RankPrice& r) { return r.total_ms(); });
-  add_highest(1, [](const RankPrice& r) { return r.forward_load; });
-  add_highest(kMaxSources, [](const RankPrice& r) { return r.ready_ms(); });
-}
+    for (int round = 0; round < kRoundsBeforeRestart && !Ended(); ++round) {
+      RestartFromIncumbent();
+      Perturb();
+      pricer_.PriceSolution();
+      const double before_ms = best_cost_ms_;
+      const double published_ms = published_cost_ms_;
+      NS_RETURN_IF_ERROR(Descend());
+      if (best_cost_ms_ < before_ms * (1 - kMinGain)) round = -1;
+      ++fruitless_rounds_;
+      context_.CountRound();
+      if (published_cost_ms_ < published_ms * (1 - kMinGain)) fruitless_rounds_ = 0;
+    }
+    return absl::OkStatus();
+  }
 
-void LocalSearch::UpdateIncumbent() {
-  best_cost_ms_ = pricer_.objective().cost_ms();
-  context_.NoteCost(best_cost_ms_);
-  solution_.Units(best_);
-  best_rank_prices_ = pricer_.rank_prices();
-}
+  // To a local optimum; keeps the best solution met and hands it out.
+  Status Descend() {
+    for (int step = 1; !Ended(); ++step) {
+      if (!Step()) break;
+      if (pricer_.objective().cost_ms() < best_cost_ms_) UpdateIncumbent();
+      if (step % kPublishEvery == 0) NS_RETURN_IF_ERROR(Publish());
+    }
+    return Publish();
+  }
 
-void LocalSearch::RestartFromIncumbent() {
-  solution_.Clear();
-  for (const Unit& unit : best_) solution_.Add(unit);
-  pricer_.SetRankPrices(best_rank_prices_, solution_.MovesMs());
-}
+  // Of the neighbourhood that collect(source) lists, rank by rank of the sources.
+  template <typename Collect>
+  bool Try(const Collect& collect) {
+    for (const int source : sources_) {
+      if (context_.ShouldStop()) return false;
+      list_.Clear();
+      collect(source);
+      if (TakeBest()) return true;
+    }
+    return false;
+  }
 
-void LocalSearch::Perturb() {
-  if (random_.UniformReal() < kRuinShare) {
+  // Where tables may be in host memory.
+  bool TryResidencies(ResidencyNeighbourhood neighbourhood) {
+    return residency_moves_.has_value() && Try([&](int source) {
+             residency_moves_->Collect(source, neighbourhood, PricedUpToMs(), list_);
+           });
+  }
+
+  // Carries out the best move found, if any is better than nothing.
+  bool Step() {
+    --steps_left_;
     ChooseSources();
-    if (perturbation_.RuinRanks(sources_.front(), random_)) return;
-    RestartFromIncumbent();
+    using enum ResidencyNeighbourhood;
+    return Try([&](int source) { rank_moves_.Collect(source, list_); }) ||
+           TryResidencies(kPromotions) ||
+           Try([&](int source) { table_moves_.Collect(source, list_); }) || TryResidencies(kPlaces);
   }
-  perturbation_.MoveAtRandom(random_);
-}
 
-Status LocalSearch::Publish() {
-  if (best_cost_ms_ >= published_cost_ms_) return absl::OkStatus();
-  if (context_.stopped() && CountShards(best_) > kMaxShardsAtStop) return absl::OkStatus();
-  NS_ASSIGN_OR_RETURN(const bool is_taken,
-                      context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)));
-  if (is_taken || !solution_.migration_terms()) {
-    published_cost_ms_ = best_cost_ms_;
-  } else {
-    // It moves more than was counted: whatever comes next is the incumbent.
-    best_cost_ms_ = std::numeric_limits<double>::infinity();
+  // Prices the most promising first and stops at the first batch that holds something better.
+  bool TakeBest() {
+    const std::span<const Move> moves = list_.Sorted();
+    const double now_ms = pricer_.objective().value_ms();
+    // Estimates differ less and less down the list, so it is sampled ever more thinly there:
+    // pricing all of it takes the time of other steps and ends nowhere better.
+    std::size_t stride = kPriced;
+    for (std::size_t begin = 0; begin < moves.size(); begin += stride, stride *= 2) {
+      if (moves[begin].estimate_ms > PricedUpToMs()) break;
+      if (context_.ShouldStop()) return false;
+      const auto batch = moves.subspan(begin, std::min(kPriced, moves.size() - begin));
+      const auto priced = pricer_.Price(list_, batch);
+      std::size_t best = priced.size();
+      double best_ms = now_ms - kMinGain * pricer_.objective().cost_ms();
+      for (std::size_t i = 0; i < priced.size(); ++i) {
+        if (!priced[i].allowed) continue;
+        const double error_ms = std::abs(priced[i].value_ms - batch[i].estimate_ms);
+        estimate_error_ms_ += kErrorWeight * (error_ms - estimate_error_ms_);
+        if (priced[i].value_ms < best_ms) {
+          best = i;
+          best_ms = priced[i].value_ms;
+        }
+      }
+      if (best == priced.size()) continue;
+      pricer_.Adopt(best);
+      for (const int id : list_.removed(batch[best])) solution_.Remove(id);
+      for (const Unit& unit : list_.added(batch[best])) solution_.Add(unit);
+      return true;
+    }
+    return false;
   }
-  return absl::OkStatus();
-}
+
+  void ChooseSources() {
+    const Objective& objective = pricer_.objective();
+    sources_.clear();
+    const auto add_highest = [&](std::size_t count, const auto& value) {
+      order_.resize(static_cast<std::size_t>(objective.num_ranks()));
+      std::iota(order_.begin(), order_.end(), 0);
+      objective.BringLargest(order_, count, value);
+      for (std::size_t i = 0; i < std::min(count, order_.size()); ++i) {
+        if (std::find(sources_.begin(), sources_.end(), order_[i]) == sources_.end()) {
+          sources_.push_back(order_[i]);
+        }
+      }
+    };
+    add_highest(1, [](const RankPrice& r) { return r.ready_ms(); });
+    add_highest(1, [](const RankPrice& r) { return r.total_ms(); });
+    add_highest(1, [](const RankPrice& r) { return r.forward_load; });
+    add_highest(kMaxSources, [](const RankPrice& r) { return r.ready_ms(); });
+  }
+
+  void UpdateIncumbent() {
+    best_cost_ms_ = pricer_.objective().cost_ms();
+    context_.NoteCost(best_cost_ms_);
+    solution_.Units(best_);
+    best_rank_prices_ = pricer_.rank_prices();
+  }
+
+  void RestartFromIncumbent() {
+    solution_.Clear();
+    for (const Unit& unit : best_) solution_.Add(unit);
+    pricer_.SetRankPrices(best_rank_prices_, solution_.MovesMs());
+  }
+
+  void Perturb() {
+    if (random_.UniformReal() < kRuinShare) {
+      ChooseSources();
+      if (perturbation_.RuinRanks(sources_.front(), random_)) return;
+      RestartFromIncumbent();
+    }
+    perturbation_.MoveAtRandom(random_);
+  }
+
+  Status Publish() {
+    if (best_cost_ms_ >= published_cost_ms_) return absl::OkStatus();
+    if (context_.stopped() && CountShards(best_) > kMaxShardsAtStop) return absl::OkStatus();
+    NS_ASSIGN_OR_RETURN(const bool is_taken,
+                        context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best_)));
+    if (is_taken || !solution_.migration_terms()) {
+      published_cost_ms_ = best_cost_ms_;
+    } else {
+      // It moves more than was counted: whatever comes next is the incumbent.
+      best_cost_ms_ = std::numeric_limits<double>::infinity();
+    }
+    return absl::OkStatus();
+  }
+
+  SearchContext& context_;
+  MovePricer& pricer_;
+  InitialSolutions& initial_;
+  Solution& solution_;
+  RankMoves rank_moves_;
+  TableMoves table_moves_;
+  Perturbation perturbation_;
+  std::optional<ResidencyMoves> residency_moves_;
+  MoveList list_;
+  Random random_;
+  std::int64_t steps_left_;
+  // Rounds of perturbation and descent since one found a better plan than all before.
+  std::int64_t fruitless_rounds_ = 0;
+  const std::int64_t max_fruitless_rounds_;
+  const int start_;
+
+  std::vector<int> sources_;
+  std::vector<int> order_;
+  double estimate_error_ms_ = 0;  // mean over those priced lately
+  // The incumbent: the best solution since the last restart.
+  double best_cost_ms_ = std::numeric_limits<double>::infinity();
+  std::vector<Unit> best_;
+  std::vector<RankPrice> best_rank_prices_;
+  // The incumbents of past restarts, the cheapest first, all of different costs.
+  struct Elite {
+    double cost_ms = 0;
+    std::vector<Unit> units;
+  };
+  std::vector<Elite> elites_;
+  double published_cost_ms_ = std::numeric_limits<double>::infinity();  // of all handed out
+};
+
+}  // namespace
+
+Status SearchLocally(Workbench& bench, int start) { return LocalSearch(bench, start).Run(); }
 
 }  // namespace neuroshard

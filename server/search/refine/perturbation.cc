@@ -22,7 +22,6 @@ Perturbation::Perturbation(Workbench& bench, TableMoves& table_moves)
       solution_(bench.solution),
       pricer_(bench.pricer),
       table_moves_(table_moves),
-      estimator_(bench.shard_table),
       total_ms_(static_cast<std::size_t>(bench.solution.num_ranks())),
       from_second_(bench.context.request().tables.size()) {}
 
@@ -31,7 +30,7 @@ void Perturbation::MoveAtRandom(Random& random) {
   const int moves = static_cast<int>(random.Between(2, 6));
   for (int i = 0; i < moves; ++i) {
     if (random.Below(2) == 0) {
-      table_moves_.RandomRelayout(solution_, pricer_, random);
+      table_moves_.RandomRelayout(random);
       continue;
     }
     const int from = static_cast<int>(random.Below(ranks));
@@ -90,7 +89,7 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
     if (!solution_.Allows({}, std::span(&unit, 1))) return false;
     solution_.Add(unit);
   }
-  pricer_.PriceSolution(solution_);
+  pricer_.PriceSolution();
   unplaced_.clear();
   for (const Unit& unit : second) {
     if (is_from_second(unit) && unit.spread() == Spread::kRank) AddUnplaced(unit, 0);
@@ -104,7 +103,7 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
 }
 
 void Perturbation::AddUnplaced(const Unit& unit, double noise) {
-  const double share_ms = estimator_.ShareOf(pricer_, unit.place, unit.shards.full);
+  const double share_ms = pricer_.ShareOf(unit.place, unit.shards.full);
   unplaced_.push_back({unit, share_ms, (1 + noise) * share_ms});
 }
 

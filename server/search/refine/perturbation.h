@@ -7,7 +7,6 @@
 #include "common/base/random.h"
 #include "server/search/core/search_context.h"
 #include "server/search/refine/moves/table_moves.h"
-#include "server/search/refine/objective/move_estimator.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/solution/solution.h"
 #include "server/search/refine/workbench.h"
@@ -51,7 +50,6 @@ class Perturbation {
   Solution& solution_;
   MovePricer& pricer_;
   TableMoves& table_moves_;
-  MoveEstimator estimator_;
 
   // Of one call, kept for their memory.
   std::vector<Unplaced> unplaced_;

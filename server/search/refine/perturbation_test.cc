@@ -17,14 +17,12 @@ using ::neuroshard::testing::RefineBed;
 // A bed, and what changes its solution at random.
 struct Bed : RefineBed {
   explicit Bed(std::uint64_t seed)
-      : RefineBed(seed),
-        table_moves(context, rules, layouts, bench.shard_table),
-        perturbation(bench, table_moves) {}
+      : RefineBed(seed), table_moves(bench), perturbation(bench, table_moves) {}
 
   void Load(const std::vector<Unit>& units) {
     bench.solution.Clear();
     for (const Unit& unit : units) bench.solution.Add(unit);
-    bench.pricer.PriceSolution(bench.solution);
+    bench.pricer.PriceSolution();
   }
   int RandomRank() {
     return static_cast<int>(random().Below(static_cast<std::uint64_t>(num_ranks())));
@@ -72,7 +70,7 @@ TEST(PerturbationTest, LeavesALegalSolution) {
       complete += ruined + crossed;
       if (!crossed) bed.Load(other);
       changed += bed.PlanOf(bed.bench.solution.Units()) != bed.PlanOf(before);
-      bed.bench.pricer.PriceSolution(bed.bench.solution);
+      bed.bench.pricer.PriceSolution();
     }
   }
   EXPECT_GT(complete, 500);

@@ -11,7 +11,6 @@
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/conflict/find_any_plan.h"
-#include "server/search/conflict/kept_tables.h"
 #include "server/search/core/fixed_tables.h"
 #include "server/search/core/merge_shards.h"
 #include "server/search/feasibility/migration_repair.h"
@@ -39,7 +38,7 @@ constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColu
 // Of the device memory, what all tables take there at most where host memory and SSDs are left alone.
 constexpr double kPlentyOfDeviceMemory = 0.5;
 
-// Passes on what a strategy inside this one finds, where it is cheaper.
+// Passes on what `neuroshard` inside this one finds, where it is cheaper.
 class Relay final : public SearchObserver {
  public:
   explicit Relay(SearchContext& context) : context_(context) {}
@@ -59,20 +58,20 @@ class Relay final : public SearchObserver {
   Status status_;
 };
 
-Status RunInside(const Strategy& strategy, SearchContext& context) {
+Status RunNeuroShardInside(SearchContext& context) {
   Relay relay(context);
   SearchContext inner(context.request(), context.model(), context.stop(), &relay);
-  const Status status = strategy.Search(inner);
+  const Status status = RunNeuroShard(inner);
   context.CountInside(inner);
   NS_RETURN_IF_ERROR(relay.status());
   // It may know of no plan where others are legal than it makes.
   return context.has_plan() && absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
 }
 
-// `start`: LocalSearch's.
+// `start`: SearchLocally's.
 Status SearchFromPlan(Workbench& bench, const Plan& plan, int start) {
   bench.Load(plan);
-  return LocalSearch(bench, start).Run();
+  return SearchLocally(bench, start);
 }
 
 // A search beside the first one.
@@ -147,18 +146,18 @@ class RefineSearch {
     const bool neuroshard_first =
         IsForNeuroShard() &&
         size <= (few_columns ? kMaxForNeuroShardFirstOfColumns : kMaxForNeuroShardFirst);
-    if (neuroshard_first) NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
+    if (neuroshard_first) NS_RETURN_IF_ERROR(RunNeuroShardInside(context_));
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_RETURN_IF_ERROR(SearchFromCheap());
     // Local search moves table by table, and does not get from few cut tables to all.
-    if (bench_.initial.CutAll(bench_.solution)) NS_RETURN_IF_ERROR(PublishSolution());
+    if (bench_.initial.CutAll()) NS_RETURN_IF_ERROR(PublishSolution());
     if (neuroshard_first || !IsForNeuroShard() ||
         size > (columns_alone ? kMaxForNeuroShardOfColumns : kMaxForNeuroShard) ||
         context_.ShouldStop()) {
       return absl::OkStatus();
     }
     const double before_ms = context_.best_cost_ms();
-    NS_RETURN_IF_ERROR(RunInside(NeuroShardStrategy(), context_));
+    NS_RETURN_IF_ERROR(RunNeuroShardInside(context_));
     if (context_.best_cost_ms() >= before_ms) return absl::OkStatus();
     return SearchFrom(context_.best_plan());
   }
@@ -275,8 +274,8 @@ class RefineSearch {
     // It does not know of tables that stay in place.
     const bool all_may_move =
         !request_.migration.has_value() || request_.migration->only_types.empty();
-    const Status status = all_may_move ? bench_.initial.FindLegal(bench_.solution)
-                                       : FailedPrecondition("tables stay in place");
+    const Status status =
+        all_may_move ? bench_.initial.FindLegal() : FailedPrecondition("tables stay in place");
     if (context_.ShouldStop()) return absl::OkStatus();
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
@@ -293,8 +292,7 @@ class RefineSearch {
 
   // Local search from the construction that promises most, or else from the best plan so far.
   Status SearchFromCheap() {
-    NS_ASSIGN_OR_RETURN(const InitialSolutions::Found found,
-                        bench_.initial.FindCheap(bench_.solution));
+    NS_ASSIGN_OR_RETURN(const InitialSolutions::Found found, bench_.initial.FindCheap());
     const double start_ms = context_.best_cost_ms();
     if (found == InitialSolutions::Found::kPromising) {
       const std::vector<Unit> units = bench_.solution.Units();
@@ -488,7 +486,7 @@ Status SearchByStages(SearchContext& context, bool is_last) {
 
 }  // namespace
 
-Status RefineStrategy::Search(SearchContext& context) const {
+Status RunRefine(SearchContext& context) {
   if (context.request().search.objective != PlanObjective::kMeanOfMax) {
     NS_RETURN_IF_ERROR(SearchByStages(context, true));
     return MergeShards(context);

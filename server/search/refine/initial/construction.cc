@@ -1,7 +1,6 @@
 #include "server/search/refine/initial/construction.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -26,21 +25,22 @@ void Enlarge(TierBytes& largest, const TierBytes& bytes) {
 
 }  // namespace
 
-Construction::Construction(SearchContext& context, const CompiledRules& rules,
-                           const TableLayouts& layouts, ShardTable& shard_table)
-    : context_(context),
-      rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))) {
-  const MemoryPools pools(context.request());
-  for (int r = 0; r < rules.num_ranks(); ++r) {
+Construction::Construction(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      surrogate_(bench.pricer.surrogate()),
+      solution_(bench.solution),
+      numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {
+  const MemoryPools pools(context_.request());
+  for (int r = 0; r < rules_.num_ranks(); ++r) {
     room_bytes_[MemoryTier::kDevice] +=
         static_cast<double>(std::max<std::int64_t>(0, pools.LeftOnDevice(r)));
     Enlarge(largest_room_, pools.Left(r));
   }
   for (const SharedMemory& memory : kSharedMemories) {
-    for (const std::int64_t bytes : context.request().topology.*memory.of_hosts) {
+    for (const std::int64_t bytes : context_.request().topology.*memory.of_hosts) {
       room_bytes_[memory.tier] += static_cast<double>(bytes);
     }
   }
@@ -86,32 +86,22 @@ bool Construction::IsTooLarge(int table, const TableLayout& layout) {
   return is_too_large;
 }
 
-double Construction::PriceOf(int shard, const CommSurrogate& surrogate) const {
+double Construction::PriceOf(int shard) const {
   const CommLoad& load = shard_table_.load(shard);
   return static_cast<double>(shard_table_.shard_cost_ms(shard)) +
-         static_cast<double>(load.forward) * (surrogate.forward_own + surrogate.forward_largest) +
-         static_cast<double>(load.backward) * (surrogate.backward_own + surrogate.backward_largest);
+         static_cast<double>(load.forward) * (surrogate_.forward_own + surrogate_.forward_largest) +
+         static_cast<double>(load.backward) *
+             (surrogate_.backward_own + surrogate_.backward_largest);
 }
 
-double Construction::PriceOn(int rank, int shard, const CommSurrogate& surrogate) const {
+double Construction::PriceOn(int rank, int shard) const {
   const double scale = context_.model().compute_scale(static_cast<std::size_t>(rank));
   const double mean_ms = static_cast<double>(shard_table_.shard_cost_ms(shard));
   const double here_ms = static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
-  return PriceOf(shard, surrogate) + (scale - 1) * here_ms + (here_ms - mean_ms);
+  return PriceOf(shard) + (scale - 1) * here_ms + (here_ms - mean_ms);
 }
 
-PricedLayouts Construction::FirstLayouts(const Residencies& residencies,
-                                         const CommSurrogate& surrogate) {
-  return Price(1, residencies, surrogate);
-}
-
-PricedLayouts Construction::AllLayouts(const Residencies& residencies,
-                                       const CommSurrogate& surrogate) {
-  return Price(std::numeric_limits<std::size_t>::max(), residencies, surrogate);
-}
-
-PricedLayouts Construction::Price(std::size_t most, const Residencies& residencies,
-                                  const CommSurrogate& surrogate) {
+PricedLayouts Construction::Price(std::size_t most, const Residencies& residencies) {
   const std::size_t tables = context_.request().tables.size();
   std::vector<std::vector<TableLayout>> layouts(tables);
   std::vector<std::vector<PricedLayout>> priced(tables);
@@ -164,14 +154,13 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
       ForEachWidth(table, layout, [&](std::int64_t cols, int blocks) {
         const UnitShards shards = layouts_.Shards(shard_table_, table, layout, cols);
         if (shards.ragged == nullptr) {
-          shards.ForEachKind([&](int shard, int count) {
-            count_shards(shard, PriceOf(shard, surrogate), count * blocks);
-          });
+          shards.ForEachKind(
+              [&](int shard, int count) { count_shards(shard, PriceOf(shard), count * blocks); });
           return;
         }
         // Blocks are in proportion to what their ranks are.
         for (int i = 0; i < shards.count; ++i) {
-          count_shards(shards.at(i), PriceOn(i, shards.at(i), surrogate), blocks);
+          count_shards(shards.at(i), PriceOn(i, shards.at(i)), blocks);
         }
       });
       priced[t].push_back(p);
@@ -247,11 +236,9 @@ void Construction::Reset(double price_ms) {
 }
 
 int Construction::Build(const Choice& choice, Order order, const std::vector<int>& urgency,
-                        const CommSurrogate& surrogate, Solution& solution,
                         ConstructionFallback fallback) {
-  surrogate_ = surrogate;
   fallback_ = fallback;
-  solution.Clear();
+  solution_.Clear();
   added_.clear();
   placed_otherwise_.assign(choice.size(), false);
   leaves_device_ = std::any_of(choice.begin(), choice.end(),
@@ -259,33 +246,33 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   double price_ms = 0;
   for (const PricedLayout& p : choice) price_ms += p.price_ms;
   Reset(price_ms);
-  for (const Unit& unit : solution.fixed_units()) {
+  for (const Unit& unit : solution_.fixed_units()) {
     if (context_.ShouldStop()) return unit.table;
-    Add(unit, solution);
+    Add(unit);
   }
   for (const Item& item : ItemsOf(choice, order, urgency)) {
-    if (item.tables.size() == 1 && solution.fixed(item.tables.front()) != nullptr) continue;
+    if (item.tables.size() == 1 && solution_.fixed(item.tables.front()) != nullptr) continue;
     if (placed_otherwise_[static_cast<std::size_t>(item.tables.front())]) continue;
-    if (context_.ShouldStop() || !Place(item, choice, solution)) return item.tables.front();
+    if (context_.ShouldStop() || !Place(item, choice)) return item.tables.front();
   }
   return -1;
 }
 
-bool Construction::Place(const Item& item, const Choice& choice, Solution& solution) {
-  if (item.tables.size() > 1) return PlaceGroup(item, choice, solution);
+bool Construction::Place(const Item& item, const Choice& choice) {
+  if (item.tables.size() > 1) return PlaceGroup(item, choice);
   const int table = item.tables.front();
   const TableLayout& layout = choice[static_cast<std::size_t>(table)].layout;
   const Unit block{
       .table = table, .type = layout.type, .cols = item.cols, .residency = layout.residency};
-  const bool placed = item.cols == 0 ? PlaceTable(table, layout, -1, -1, solution)
-                                     : PlaceBlock(block, 1, -1, -1, solution);
-  return placed || PlaceOtherwise(table, solution);
+  const bool placed =
+      item.cols == 0 ? PlaceTable(table, layout, -1, -1) : PlaceBlock(block, 1, -1, -1);
+  return placed || PlaceOtherwise(table);
 }
 
-bool Construction::PlaceOtherwise(int table, Solution& solution) {
+bool Construction::PlaceOtherwise(int table) {
   if (fallback_.layouts == nullptr) return false;
   const std::vector<PricedLayout>& layouts = (*fallback_.layouts)[static_cast<std::size_t>(table)];
-  RemoveUnitsOf(table, solution);
+  RemoveUnitsOf(table);
   std::vector<std::pair<double, std::size_t>> by_price;
   for (std::size_t l = 0; l < layouts.size(); ++l) {
     const PricedLayout& p = layouts[l];
@@ -295,7 +282,7 @@ bool Construction::PlaceOtherwise(int table, Solution& solution) {
   }
   std::sort(by_price.begin(), by_price.end());
   for (const auto& [price_ms, l] : by_price) {
-    if (!PlaceTable(table, layouts[l].layout, -1, -1, solution)) continue;
+    if (!PlaceTable(table, layouts[l].layout, -1, -1)) continue;
     placed_otherwise_[static_cast<std::size_t>(table)] = true;
     return true;
   }
@@ -303,15 +290,14 @@ bool Construction::PlaceOtherwise(int table, Solution& solution) {
 }
 
 // host, rank: the only one that will do; -1: any.
-bool Construction::PlaceTable(int table, const TableLayout& layout, int host, int rank,
-                              Solution& solution) {
+bool Construction::PlaceTable(int table, const TableLayout& layout, int host, int rank) {
   const std::size_t before = added_.size();
   const auto place_blocks = [&](int on_host) {
     for (const std::int64_t cols : layouts_.Widths(table, layout.blocks)) {
       const Unit unit{
           .table = table, .type = layout.type, .cols = cols, .residency = layout.residency};
-      if (!PlaceBlock(unit, layout.holders, on_host, rank, solution)) {
-        Undo(before, solution);
+      if (!PlaceBlock(unit, layout.holders, on_host, rank)) {
+        Undo(before);
         return false;
       }
     }
@@ -327,9 +313,9 @@ bool Construction::PlaceTable(int table, const TableLayout& layout, int host, in
   return std::any_of(hosts.begin(), hosts.end(), place_blocks);
 }
 
-bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Solution& solution) {
+bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank) {
   const HostRanks all{0, rules_.num_ranks()};
-  const HostRanks within = rank >= 0 ? HostRanks{rank, 1} : host >= 0 ? solution.host(host) : all;
+  const HostRanks within = rank >= 0 ? HostRanks{rank, 1} : host >= 0 ? solution_.host(host) : all;
   context_.AddWork(Work::kConstruction, static_cast<std::size_t>(within.count));
   if (TakesEveryRank(unit.type) && within.count != all.count) return false;
   const auto is_within = [&](const HostRanks& ranks) {
@@ -340,24 +326,24 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank, Soluti
       unit,
       {numbers.subspan(static_cast<std::size_t>(within.first),
                        static_cast<std::size_t>(within.count)),
-       numbers.first(static_cast<std::size_t>(solution.num_hosts())), holders},
-      value_ms_, solution, shard_table_,
+       numbers.first(static_cast<std::size_t>(solution_.num_hosts())), holders},
+      value_ms_, solution_, shard_table_,
       [&](int r, int shard) {
-        return rules_.of(unit.table).ranks->contains(r) && solution.RuleAllows(unit.table, r) &&
-               solution.Fits(r, shard_table_.bytes(shard));
+        return rules_.of(unit.table).ranks->contains(r) && solution_.RuleAllows(unit.table, r) &&
+               solution_.Fits(r, shard_table_.bytes(shard));
       },
       [&](const Unit& at) {
         // Many ranks may be low and full, so that is asked first.
-        return (at.spread() != Spread::kRank || solution.HasRoomFor(at.place, at.shards.full)) &&
-               (at.spread() != Spread::kOneHost || is_within(solution.host(at.place))) &&
-               solution.Allows({}, std::span(&at, 1));
+        return (at.spread() != Spread::kRank || solution_.HasRoomFor(at.place, at.shards.full)) &&
+               (at.spread() != Spread::kOneHost || is_within(solution_.host(at.place))) &&
+               solution_.Allows({}, std::span(&at, 1));
       });
   if (!placed) return false;
-  Add(*placed, solution);
+  Add(*placed);
   return true;
 }
 
-bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& solution) {
+bool Construction::PlaceGroup(const Item& item, const Choice& choice) {
   const std::size_t before = added_.size();
   const auto layout_of = [&](int table) -> const TableLayout& {
     return choice[static_cast<std::size_t>(table)].layout;
@@ -365,10 +351,10 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
   const auto on_rank = [&](const std::vector<int>& tables, int rank) {
     const std::size_t start = added_.size();
     for (const int table : tables) {
-      if (solution.fixed(table) != nullptr) continue;
+      if (solution_.fixed(table) != nullptr) continue;
       if (!rules_.of(table).ranks->contains(rank) ||
-          !PlaceTable(table, layout_of(table), -1, rank, solution)) {
-        Undo(start, solution);
+          !PlaceTable(table, layout_of(table), -1, rank)) {
+        Undo(start);
         return false;
       }
     }
@@ -387,13 +373,13 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
     for (const int table : item.tables) {
       const int group = rules_.of(table).rank_group;
       if (group < 0) {
-        if (solution.fixed(table) != nullptr) continue;
-        if (PlaceTable(table, layout_of(table), host, -1, solution)) continue;
+        if (solution_.fixed(table) != nullptr) continue;
+        if (PlaceTable(table, layout_of(table), host, -1)) continue;
       } else {
         const std::vector<int>& together = rules_.rank_groups()[static_cast<std::size_t>(group)];
-        if (together.front() != table || on_some_rank(together, solution.host(host))) continue;
+        if (together.front() != table || on_some_rank(together, solution_.host(host))) continue;
       }
-      Undo(before, solution);
+      Undo(before);
       return false;
     }
     return true;
@@ -407,7 +393,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice, Solution& 
 
 void Construction::Count(int rank, int shard, int sign) {
   const std::size_t r = static_cast<std::size_t>(rank);
-  price_ms_[r] += sign * PriceOn(rank, shard, surrogate_);
+  price_ms_[r] += sign * PriceOn(rank, shard);
   value_ms_[r] = price_ms_[r];
   for (const auto& [tier, name] : kWords<MemoryTier>) {
     bytes_[r][tier] += sign * static_cast<double>(shard_table_.tier_bytes(shard)[tier]);
@@ -415,31 +401,29 @@ void Construction::Count(int rank, int shard, int sign) {
   }
 }
 
-void Construction::Count(const Unit& unit, const Solution& solution, int sign) {
-  for (int i = 0; i < unit.shards.count; ++i) {
-    Count(solution.RankOf(unit, i), unit.shards.at(i), sign);
-  }
+void Construction::Count(const Unit& unit, int sign) {
+  solution_.ForEachShard(unit, [&](int rank, int shard) { Count(rank, shard, sign); });
 }
 
-void Construction::Add(const Unit& unit, Solution& solution) {
-  added_.push_back(solution.Add(unit));
-  Count(unit, solution, 1);
+void Construction::Add(const Unit& unit) {
+  added_.push_back(solution_.Add(unit));
+  Count(unit, 1);
 }
 
-void Construction::RemoveUnitsOf(int table, Solution& solution) {
-  const std::span<const int> units = solution.units_of_table(table);
+void Construction::RemoveUnitsOf(int table) {
+  const std::span<const int> units = solution_.units_of_table(table);
   const std::vector<int> ids(units.begin(), units.end());
   for (const int id : ids) {
-    Count(solution.unit(id), solution, -1);
+    Count(solution_.unit(id), -1);
     std::erase(added_, id);
-    solution.Remove(id);
+    solution_.Remove(id);
   }
 }
 
-void Construction::Undo(std::size_t count, Solution& solution) {
+void Construction::Undo(std::size_t count) {
   while (added_.size() > count) {
-    Count(solution.unit(added_.back()), solution, -1);
-    solution.Remove(added_.back());
+    Count(solution_.unit(added_.back()), -1);
+    solution_.Remove(added_.back());
     added_.pop_back();
   }
 }

@@ -3,13 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/objective/comm_surrogate.h"
+#include "server/search/refine/objective/move_bench.h"
+#include "server/search/refine/objective/objective.h"
 #include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
@@ -38,9 +40,8 @@ struct ConstructionFallback {
 // thread.
 class Construction {
  public:
-  // All must outlive the construction.
-  Construction(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-               ShardTable& shard_table);
+  // `bench` must outlive it.
+  explicit Construction(MoveBench& bench);
 
   // By table: the positions in CompiledRules::residencies() that it may have, in any order.
   using Residencies = std::vector<std::vector<int>>;
@@ -49,10 +50,12 @@ class Construction {
   // too large, and in device memory all of a table that takes half a rank), and all of them. With
   // host memory in ascending order of device bytes; data_parallel is among all layouts of a table
   // that may have it, also where the table may otherwise be in host memory only. What a shard costs
-  // is taken to be its shard_cost_ms plus its load times what `surrogate` says. Empty for a table
+  // is taken to be its shard_cost_ms plus its load times what the surrogate says. Empty for a table
   // that has no layout; no tables at all when the context says stop.
-  PricedLayouts FirstLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
-  PricedLayouts AllLayouts(const Residencies& residencies, const CommSurrogate& surrogate);
+  PricedLayouts FirstLayouts(const Residencies& residencies) { return Price(1, residencies); }
+  PricedLayouts AllLayouts(const Residencies& residencies) {
+    return Price(std::numeric_limits<std::size_t>::max(), residencies);
+  }
 
   // Memory for tables, of all ranks and hosts.
   const ByTier<double>& room_bytes() const { return room_bytes_; }
@@ -67,11 +70,11 @@ class Construction {
   // somewhere together, or the largest price of a single shard.
   enum class Order { kByPrice, kByPeak, kByBytes };
 
-  // Replaces what `solution` holds. Tables in descending `urgency`, then in the given order, each
+  // Replaces what the solution holds. Tables in descending `urgency`, then in the given order, each
   // to the ranks (hosts) with the lowest sum of prices where memory and rules allow it. Returns the
   // table that found no place, and leaves the solution incomplete then; -1: all did.
   int Build(const Choice& choice, Order order, const std::vector<int>& urgency,
-            const CommSurrogate& surrogate, Solution& solution, ConstructionFallback fallback = {});
+            ConstructionFallback fallback = {});
 
  private:
   struct Item {
@@ -82,8 +85,7 @@ class Construction {
   };
 
   // The first `most` layouts of each table in each residency.
-  PricedLayouts Price(std::size_t most, const Residencies& residencies,
-                      const CommSurrogate& surrogate);
+  PricedLayouts Price(std::size_t most, const Residencies& residencies);
   // Whether the table, whole, takes more than half of a rank's device memory.
   bool IsLarge(int table);
   // Calls visit(cols, blocks) for the widths of a layout and how many blocks have them.
@@ -91,36 +93,37 @@ class Construction {
   void ForEachWidth(int table, const TableLayout& layout, const Visit& visit);
   // Whether a shard of it is; makes all of them known to the table of shards.
   bool IsTooLarge(int table, const TableLayout& layout);
-  double PriceOf(int shard, const CommSurrogate& surrogate) const;
-  double PriceOn(int rank, int shard, const CommSurrogate& surrogate) const;
+  double PriceOf(int shard) const;
+  double PriceOn(int rank, int shard) const;
   std::vector<Item> ItemsOf(const Choice& choice, Order order,
                             const std::vector<int>& urgency) const;
-  bool Place(const Item& item, const Choice& choice, Solution& solution);
+  bool Place(const Item& item, const Choice& choice);
   // Lays all of the table out as the fallback says.
-  bool PlaceOtherwise(int table, Solution& solution);
-  bool PlaceTable(int table, const TableLayout& layout, int host, int rank, Solution& solution);
-  bool PlaceBlock(Unit unit, int ranks_of, int host, int rank, Solution& solution);
-  bool PlaceGroup(const Item& item, const Choice& choice, Solution& solution);
+  bool PlaceOtherwise(int table);
+  bool PlaceTable(int table, const TableLayout& layout, int host, int rank);
+  bool PlaceBlock(Unit unit, int ranks_of, int host, int rank);
+  bool PlaceGroup(const Item& item, const Choice& choice);
   // Empties ranks, and sets the prices of memory for tables that have this price together.
   void Reset(double price_ms);
   // What the layout takes of memory, at these prices.
   double MemoryMs(const TierBytes& bytes) const;
   // Adds a shard to what its rank holds, or takes it away.
   void Count(int rank, int shard, int sign);
-  void Count(const Unit& unit, const Solution& solution, int sign);
-  void Add(const Unit& unit, Solution& solution);
-  void RemoveUnitsOf(int table, Solution& solution);
+  void Count(const Unit& unit, int sign);
+  void Add(const Unit& unit);
+  void RemoveUnitsOf(int table);
   // Takes units off again until `count` are left.
-  void Undo(std::size_t count, Solution& solution);
+  void Undo(std::size_t count);
 
   SearchContext& context_;
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
+  const CommSurrogate& surrogate_;
+  Solution& solution_;
   const std::vector<int> numbers_;  // of all ranks, and of hosts
   ByTier<double> room_bytes_ = {};
   TierBytes largest_room_ = {};  // of the rank with the most
-  CommSurrogate surrogate_;
   ConstructionFallback fallback_;
   // By rank: what is placed there, and how full that makes it: the largest of its price and its
   // memories, each at a price at which the memory of all costs as much as all tables. Where all is

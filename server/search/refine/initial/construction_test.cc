@@ -19,9 +19,9 @@ TEST(ConstructionTest, BuildsLegalSolutionsOrNamesTheTableWithoutAPlace) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     RefineBed bed(seed);
     Solution& solution = bed.bench.solution;
-    Construction construction(bed.context, bed.rules, bed.layouts, bed.bench.shard_table);
-    const auto all = construction.AllLayouts(
-        Construction::Residencies(bed.request.tables.size(), {0}), bed.bench.pricer.surrogate());
+    Construction construction(bed.bench);
+    const auto all =
+        construction.AllLayouts(Construction::Residencies(bed.request.tables.size(), {0}));
     Construction::Choice choice;
     for (const auto& of_table : all) {
       if (of_table.empty()) break;
@@ -30,8 +30,7 @@ TEST(ConstructionTest, BuildsLegalSolutionsOrNamesTheTableWithoutAPlace) {
     if (choice.size() < all.size()) continue;
     const auto order = std::array{Construction::Order::kByPrice, Construction::Order::kByPeak,
                                   Construction::Order::kByBytes}[bed.random().Below(3)];
-    const int table = construction.Build(choice, order, std::vector<int>(all.size(), 0),
-                                         bed.bench.pricer.surrogate(), solution);
+    const int table = construction.Build(choice, order, std::vector<int>(all.size(), 0));
     if (table >= 0) {
       ++failed;
       ASSERT_LT(table, static_cast<int>(all.size()));
@@ -52,12 +51,11 @@ TEST(ConstructionTest, BuildsLegalSolutionsOrNamesTheTableWithoutAPlace) {
 TEST(ConstructionTest, LayoutsArePricedAsTheirShards) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     RefineBed bed(seed);
-    Construction construction(bed.context, bed.rules, bed.layouts, bed.bench.shard_table);
-    const CommSurrogate& surrogate = bed.bench.pricer.surrogate();
-    const auto all = construction.AllLayouts(
-        Construction::Residencies(bed.request.tables.size(), {0}), surrogate);
-    const auto first = construction.FirstLayouts(
-        Construction::Residencies(bed.request.tables.size(), {0}), surrogate);
+    Construction construction(bed.bench);
+    const auto all =
+        construction.AllLayouts(Construction::Residencies(bed.request.tables.size(), {0}));
+    const auto first =
+        construction.FirstLayouts(Construction::Residencies(bed.request.tables.size(), {0}));
     ASSERT_EQ(all.size(), bed.request.tables.size());
     for (std::size_t t = 0; t < all.size(); ++t) {
       const auto layouts = bed.layouts.Of(static_cast<int>(t));

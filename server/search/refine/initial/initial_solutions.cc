@@ -100,17 +100,16 @@ bool OneShardAUnit(const Construction::Choice& choice) {
 
 }  // namespace
 
-InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& rules,
-                                   const TableLayouts& layouts, ShardTable& shard_table,
-                                   MovePricer& pricer)
-    : context_(context),
-      rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      pricer_(pricer),
-      construction_(context, rules, layouts, shard_table),
-      residencies_(context.request().tables.size(), {0}),
-      urgency_(context.request().tables.size(), 0) {
+InitialSolutions::InitialSolutions(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      construction_(bench),
+      residencies_(context_.request().tables.size(), {0}),
+      urgency_(context_.request().tables.size(), 0) {
   for (std::size_t t = 0; t < urgency_.size(); ++t) {
     // Who may only be on few ranks goes first.
     const RankSet& ranks = *rules_.of(static_cast<int>(t)).ranks;
@@ -121,30 +120,30 @@ InitialSolutions::InitialSolutions(SearchContext& context, const CompiledRules& 
 }
 
 bool InitialSolutions::Build(const Construction::Choice& choice, Construction::Order order,
-                             const PricedLayouts& layouts, double limit_ms, Solution& solution) {
+                             const PricedLayouts& layouts, double limit_ms) {
   for (std::size_t t = 0; t < layouts.size(); ++t) {
-    if (layouts[t].empty() && solution.fixed(static_cast<int>(t)) == nullptr) return false;
+    if (layouts[t].empty() && solution_.fixed(static_cast<int>(t)) == nullptr) return false;
   }
   const ConstructionFallback fallback{rules_.has_off_device() ? &layouts : nullptr, limit_ms};
-  return construction_.Build(choice, order, urgency_, pricer_.surrogate(), solution, fallback) < 0;
+  return construction_.Build(choice, order, urgency_, fallback) < 0;
 }
 
-bool InitialSolutions::BuildFirst(const Construction::Choice& choice, const PricedLayouts& layouts,
-                                  Solution& solution) {
+bool InitialSolutions::BuildFirst(const Construction::Choice& choice,
+                                  const PricedLayouts& layouts) {
   for (const Construction::Order order :
        {Construction::Order::kByPrice, Construction::Order::kByBytes}) {
-    if (Build(choice, order, layouts, kNoLimit, solution) || context_.ShouldStop()) return true;
+    if (Build(choice, order, layouts, kNoLimit) || context_.ShouldStop()) return true;
   }
   return false;
 }
 
-Status InitialSolutions::FindLegal(Solution& solution) {
+Status InitialSolutions::FindLegal() {
   const PlanRequest& request = context_.request();
   const bool off_device = rules_.has_off_device();
   const std::span<const double> fills(kFills.data(), off_device ? kFills.size() : 1);
   for (const double fill : fills) {
     if (off_device) SetResidencies(std::span(&fill, 1), true);
-    const PricedLayouts first = construction_.FirstLayouts(residencies_, pricer_.surrogate());
+    const PricedLayouts first = construction_.FirstLayouts(residencies_);
     if (context_.stopped()) return absl::OkStatus();
     for (std::size_t t = 0; t < first.size(); ++t) {
       if (!first[t].empty()) continue;
@@ -154,17 +153,17 @@ Status InitialSolutions::FindLegal(Solution& solution) {
                         FailureReason::kConstraintsConflict);
     }
     const Construction::Choice choice = Choose(first, {}, fill, nullptr);
-    if (BuildFirst(choice, first, solution)) return absl::OkStatus();
+    if (BuildFirst(choice, first)) return absl::OkStatus();
   }
   if (off_device) {
     SetResidencies(kCheapFills, true);
     for (const double fill : fills) {
       const Construction::Choice choice = Choose(AllLayouts(), {}, fill, nullptr);
-      if (context_.stopped() || BuildFirst(choice, AllLayouts(), solution)) return absl::OkStatus();
+      if (context_.stopped() || BuildFirst(choice, AllLayouts())) return absl::OkStatus();
     }
   }
   const PricedLayouts& all = AllLayouts();
-  if (context_.stopped() || Repair(all, solution) || context_.stopped()) return absl::OkStatus();
+  if (context_.stopped() || Repair(all) || context_.stopped()) return absl::OkStatus();
   if (!CutsColumnsOnly(request, rules_)) {
     return WithReason(
         FailedPrecondition(
@@ -177,13 +176,12 @@ Status InitialSolutions::FindLegal(Solution& solution) {
   return absl::OkStatus();
 }
 
-bool InitialSolutions::Repair(const PricedLayouts& layouts, Solution& solution) {
-  const auto& surrogate = pricer_.surrogate();
+bool InitialSolutions::Repair(const PricedLayouts& layouts) {
   Construction::Choice choice = Choose(layouts, {}, kFills.front(), nullptr);
   for (int round = 0; round < kRepairRounds; ++round) {
     const auto order =
         round % 2 == 0 ? Construction::Order::kByBytes : Construction::Order::kByPrice;
-    const int failed = construction_.Build(choice, order, urgency_, surrogate, solution);
+    const int failed = construction_.Build(choice, order, urgency_);
     if (failed < 0) return true;
     if (context_.ShouldStop()) return false;
     const std::size_t t = static_cast<std::size_t>(failed);
@@ -261,7 +259,7 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
 
 const PricedLayouts& InitialSolutions::AllLayouts() {
   if (!all_layouts_.empty()) return all_layouts_;
-  all_layouts_ = construction_.AllLayouts(residencies_, pricer_.surrogate());
+  all_layouts_ = construction_.AllLayouts(residencies_);
   if (!rules_.has_off_device()) return all_layouts_;
   for (std::vector<PricedLayout>& of_table : all_layouts_) {
     const auto is_too_large = [&](const PricedLayout& p) {
@@ -278,18 +276,14 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
                                               double fill, Random* noise) {
   const bool off_device = rules_.has_off_device();
   holdings_.resize(off_device ? layouts.size() : 0);
-  positions_.resize(holdings_.size());
   Construction::Choice choice(layouts.size());
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (off_device) {
       holdings_[t].clear();
       holdings_[t].reserve(layouts[t].size());
-      positions_[t].clear();
-      positions_[t].reserve(layouts[t].size());
     }
     auto best_key = std::make_pair(kNoLimit, kNoLimit);
-    for (std::size_t l = 0; l < layouts[t].size(); ++l) {
-      const PricedLayout& p = layouts[t][l];
+    for (const PricedLayout& p : layouts[t]) {
       const double factor = noise != nullptr ? 1 + kPriceNoise * noise->UniformReal() : 1;
       const double price_ms = factor * p.price_ms;
       const bool is_spared = limit.spares_every_rank && TakesEveryRank(p.layout.type);
@@ -297,7 +291,6 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
       if (off_device) {
         const double cost_ms = TieBroken(price_ms, p.layout.residency);
         holdings_[t].push_back({cost_ms + rules_.num_ranks() * excess_ms, p.bytes});
-        positions_[t].push_back(static_cast<int>(l));
         continue;
       }
       const auto key = std::make_pair(excess_ms, price_ms);
@@ -312,9 +305,7 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
   if (!off_device) return choice;
   const std::vector<int> chosen = FillMemories(holdings_, construction_.room_bytes(), fill);
   for (std::size_t t = 0; t < layouts.size(); ++t) {
-    if (chosen[t] < 0) continue;
-    const int position = positions_[t][static_cast<std::size_t>(chosen[t])];
-    choice[t] = layouts[t][static_cast<std::size_t>(position)];
+    if (chosen[t] >= 0) choice[t] = layouts[t][static_cast<std::size_t>(chosen[t])];
   }
   return choice;
 }
@@ -374,13 +365,13 @@ void InitialSolutions::KeepPromising(std::vector<LimitedChoice>& choices) const 
   if (choices.size() > kBuiltWithHostMemory) choices.resize(kBuiltWithHostMemory);
 }
 
-bool InitialSolutions::CutAll(Solution& solution) {
+bool InitialSolutions::CutAll() {
   const Construction::Choice choice = Choose(AllLayouts(), {.ms = 0}, kFills.front(), nullptr);
   return !context_.ShouldStop() &&
-         Build(choice, Construction::Order::kByPeak, AllLayouts(), kNoLimit, solution);
+         Build(choice, Construction::Order::kByPeak, AllLayouts(), kNoLimit);
 }
 
-StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution) {
+StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap() {
   std::vector<LimitedChoice> choices;
   const bool few = context_.request().tables.size() * context_.request().topology.devices.size() <=
                    kMaxForEveryFill;
@@ -402,19 +393,19 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
   if (context_.stopped()) return Found::kNone;
   const auto consider = [&](const LimitedChoice& limited, Construction::Order order) {
     const Construction::Choice& choice = limited.choice;
-    if (!Build(choice, order, AllLayouts(), limited.limit_ms, solution)) return;
-    pricer_.PriceSolution(solution);
+    if (!Build(choice, order, AllLayouts(), limited.limit_ms)) return;
+    pricer_.PriceSolution();
     const double cost_ms = pricer_.objective().cost_ms();
     const bool is_best = cost_ms < best_ms;
     if (is_best) {
       best_ms = cost_ms;
-      best = solution.Units();
+      best = solution_.Units();
     }
     if (columns_only) return;
     const double promise_ms = PromiseMs(pricer_.objective());
     if (promise_ms < promising_ms) {
       promising_ms = promise_ms;
-      promising = solution.Units();
+      promising = solution_.Units();
       same = is_best;
     } else if (is_best) {
       same = false;
@@ -430,15 +421,15 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap(Solution& solution
         consider(choice, order);
     }
   }
-  if (columns_only) GridStart(choices, solution, best_ms, best);
-  if (best.empty() || !Load(best, solution)) return Found::kNone;
+  if (columns_only) GridStart(choices, best_ms, best);
+  if (best.empty() || !Load(best)) return Found::kNone;
   NS_RETURN_IF_ERROR(
-      context_.ImproveIfCheaper(MakePlan(context_.request(), solution, best)).status());
+      context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best)).status());
   if (same) return Found::kCheapest;
-  return Load(promising, solution) ? Found::kPromising : Found::kNone;
+  return Load(promising) ? Found::kPromising : Found::kNone;
 }
 
-bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& solution) {
+bool InitialSolutions::Restart(double best_cost_ms, Random& random) {
   // A search beside the first one, or from a plan in place, has looked at none yet.
   if (rules_.has_off_device() && whole_tables_.empty()) SetResidencies(kCheapFills, true);
   const PricedLayouts& layouts = AllLayouts();
@@ -460,29 +451,29 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random, Solution& so
     room_ms = std::max(0.0, best_cost_ms - TablesOnEveryRank(choice).sum_ms);
     const auto order =
         random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
-    if (!Build(choice, order, layouts, limit_ms, solution)) continue;
-    pricer_.PriceSolution(solution);
+    if (!Build(choice, order, layouts, limit_ms)) continue;
+    pricer_.PriceSolution();
     const double promise_ms = PromiseMs(pricer_.objective());
     if (promise_ms >= promising_ms) continue;
     promising_ms = promise_ms;
-    solution.Units(promising);
+    solution_.Units(promising);
   }
-  return !promising.empty() && Load(promising, solution);
+  return !promising.empty() && Load(promising);
 }
 
-bool InitialSolutions::Load(const std::vector<Unit>& units, Solution& solution) {
+bool InitialSolutions::Load(const std::vector<Unit>& units) {
   const bool large = CountShards(units) > kMaxShardsAtStop;
-  solution.Clear();
+  solution_.Clear();
   for (const Unit& unit : units) {
     if (large && context_.ShouldStop()) return false;
-    solution.Add(unit);
+    solution_.Add(unit);
   }
-  pricer_.PriceSolution(solution);
+  pricer_.PriceSolution();
   return true;
 }
 
-void InitialSolutions::GridStart(const std::vector<LimitedChoice>& choices, Solution& solution,
-                                 double& best_ms, std::vector<Unit>& best) {
+void InitialSolutions::GridStart(const std::vector<LimitedChoice>& choices, double& best_ms,
+                                 std::vector<Unit>& best) {
   GreedyGrid grid(context_, shard_table_);
   std::vector<SplitSequence> sequences;
   std::size_t effort = 0;
@@ -506,10 +497,9 @@ void InitialSolutions::GridStart(const std::vector<LimitedChoice>& choices, Solu
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     if (!results[s].found() || results[s].cost_ms >= best_ms) continue;
     best_ms = results[s].cost_ms;
-    LoadPlan(context_.request(), layouts_,
-             BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece}),
-             shard_table_, solution);
-    best = solution.Units();
+    best = UnitsOf(context_.request(), layouts_,
+                   BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece}),
+                   shard_table_, solution_);
   }
 }
 

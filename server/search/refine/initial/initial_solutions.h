@@ -2,7 +2,6 @@
 // for evenness.
 #pragma once
 
-#include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
@@ -11,7 +10,7 @@
 #include "server/search/core/search_context.h"
 #include "server/search/refine/initial/construction.h"
 #include "server/search/refine/initial/memory_knapsack.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
@@ -21,40 +20,38 @@ namespace neuroshard {
 // construction where nothing is scarce, FindCheap up to 40, Restart 30. For one thread.
 class InitialSolutions {
  public:
-  // All must outlive it.
-  InitialSolutions(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-                   ShardTable& shard_table, MovePricer& pricer);
+  // `bench` must outlive it.
+  explicit InitialSolutions(MoveBench& bench);
 
   // Any legal solution, as quickly as it can be had. FAILED_PRECONDITION when there is none ("no
   // plan can exist") or none was found; OK without one when the context said stop.
-  Status FindLegal(Solution& solution);
+  Status FindLegal();
 
   // Of several constructions the one to begin at: in each, no shard may cost more than a limit, and
   // every table has the layout that takes the least work within it; limits from the costliest shard
   // down to a fraction of an even share. The cheapest of them is handed to the context; where it is
   // also where to begin, kCheapest. kNone: none is legal.
   enum class Found { kNone, kCheapest, kPromising };
-  StatusOr<Found> FindCheap(Solution& solution);
+  StatusOr<Found> FindCheap();
 
   // Every table in the smallest shards that it may have, which no limit of FindCheap gets to where
   // tables are of very different sizes. False: it is not legal, or the context says stop; the
   // solution is void then.
-  bool CutAll(Solution& solution);
+  bool CutAll();
 
   // Another solution to begin at: of some constructions with limits around the best cost known and
   // with prices that are off at random, the one that promises most. False: none is legal, or the
   // context says stop; the solution is void then.
-  bool Restart(double best_cost_ms, Random& random, Solution& solution);
+  bool Restart(double best_cost_ms, Random& random);
 
  private:
   // Builds the choice. With host memory a table that finds no place may have any of the layouts;
   // otherwise other cuts come first.
   bool Build(const Construction::Choice& choice, Construction::Order order,
-             const PricedLayouts& layouts, double limit_ms, Solution& solution);
+             const PricedLayouts& layouts, double limit_ms);
 
   // In the order by price, then by bytes. True: also where the context says stop meanwhile.
-  bool BuildFirst(const Construction::Choice& choice, const PricedLayouts& layouts,
-                  Solution& solution);
+  bool BuildFirst(const Construction::Choice& choice, const PricedLayouts& layouts);
 
   // False: the context says stop.
   bool PredictWholeTables();
@@ -85,16 +82,17 @@ class InitialSolutions {
   // Leaves those that promise the lowest cost: the longer of the largest shard's time and an even
   // share of all.
   void KeepPromising(std::vector<LimitedChoice>& choices) const;
-  void GridStart(const std::vector<LimitedChoice>& choices, Solution& solution, double& best_ms,
+  void GridStart(const std::vector<LimitedChoice>& choices, double& best_ms,
                  std::vector<Unit>& best);
   // False: the context said stop.
-  bool Load(const std::vector<Unit>& units, Solution& solution);
-  bool Repair(const PricedLayouts& layouts, Solution& solution);
+  bool Load(const std::vector<Unit>& units);
+  bool Repair(const PricedLayouts& layouts);
 
   SearchContext& context_;
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
+  Solution& solution_;
   MovePricer& pricer_;
   Construction construction_;
   // By table: its residencies with more and more bytes of device memory, and what it is in each, on
@@ -103,10 +101,8 @@ class InitialSolutions {
   std::vector<std::vector<TableHolding>> whole_tables_;
   Construction::Residencies residencies_;  // that all_layouts_ are in
   PricedLayouts all_layouts_;
-  std::vector<int> urgency_;  // by table
-  // Of one Choose, kept for their memory: by table its holdings, and their positions in its layouts.
-  std::vector<std::vector<TableHolding>> holdings_;
-  std::vector<std::vector<int>> positions_;
+  std::vector<int> urgency_;                         // by table
+  std::vector<std::vector<TableHolding>> holdings_;  // by table, of one Choose, kept for its memory
 };
 
 }  // namespace neuroshard

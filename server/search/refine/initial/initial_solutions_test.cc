@@ -28,7 +28,7 @@ TEST(InitialSolutionsTest, AllAreLegalAndTheCheapestIsHandedOut) {
     ++legal;
     ExpectLegal(bed);
     const double first_ms = bed.bench.pricer.objective().cost_ms();
-    NS_ASSERT_OK_AND_ASSIGN(const auto found, bed.bench.initial.FindCheap(bed.bench.solution));
+    NS_ASSERT_OK_AND_ASSIGN(const auto found, bed.bench.initial.FindCheap());
     if (found == InitialSolutions::Found::kNone) continue;
     ExpectLegal(bed);
     ASSERT_TRUE(bed.context.has_plan());
@@ -40,12 +40,12 @@ TEST(InitialSolutionsTest, AllAreLegalAndTheCheapestIsHandedOut) {
     }
     const double best_ms = std::min(first_ms, bed.context.best_cost_ms());
     Random once(seed);
-    if (!bed.bench.initial.Restart(best_ms, once, bed.bench.solution)) continue;
+    if (!bed.bench.initial.Restart(best_ms, once)) continue;
     ++restarts;
     ExpectLegal(bed);
     const double restart_ms = bed.bench.pricer.objective().cost_ms();
     Random again(seed);
-    ASSERT_TRUE(bed.bench.initial.Restart(best_ms, again, bed.bench.solution));
+    ASSERT_TRUE(bed.bench.initial.Restart(best_ms, again));
     EXPECT_EQ(bed.bench.pricer.objective().cost_ms(), restart_ms);
   }
   EXPECT_GT(legal, 40);

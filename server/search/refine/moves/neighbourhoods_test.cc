@@ -70,7 +70,7 @@ void CheckMoves(RefineBed& bed, MoveList& list, Seen& seen) {
         << (violations.empty() ? "" : violations[0].field + violations[0].description);
     if (!violations.empty() || MixesHostSizes(units)) continue;
     ++seen.allowed;
-    const auto priced = bed.bench.pricer.Price(solution, list, {&move, 1});
+    const auto priced = bed.bench.pricer.Price(list, {&move, 1});
     NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(bed.request, plan, bed.model));
     ASSERT_NEAR(priced[0].cost_ms, cost.embedding_cost_ms, 1e-4);
     // To first order: far above the present objective an estimate says no more than "dear".
@@ -85,10 +85,10 @@ TEST(RankMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
-    RankMoves moves(bed.context, bed.layouts, bed.bench.shard_table, bed.bench.rank_costs);
+    RankMoves moves(bed.bench);
     for (int source = 0; source < bed.num_ranks(); ++source) {
       MoveList list(20);
-      moves.Collect(bed.bench.solution, bed.bench.pricer, source, list);
+      moves.Collect(source, list);
       CheckMoves(bed, list, seen);
       if (HasFatalFailure()) return;
     }
@@ -104,18 +104,18 @@ TEST(TableMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
-    TableMoves moves(bed.context, bed.rules, bed.layouts, bed.bench.shard_table);
+    TableMoves moves(bed.bench);
     for (int source = 0; source < bed.num_ranks(); ++source) {
       MoveList list(20);
-      moves.Collect(bed.bench.solution, bed.bench.pricer, source, list);
+      moves.Collect(source, list);
       CheckMoves(bed, list, seen);
       if (HasFatalFailure()) return;
     }
     for (int i = 0; i < 5; ++i) {
-      relayouts += moves.RandomRelayout(bed.bench.solution, bed.bench.pricer, bed.random());
+      relayouts += moves.RandomRelayout(bed.random());
       const auto violations = CheckPlan(bed.request, bed.PlanOf(bed.bench.solution.Units()));
       ASSERT_TRUE(violations.empty()) << violations[0].field << violations[0].description;
-      bed.bench.pricer.PriceSolution(bed.bench.solution);
+      bed.bench.pricer.PriceSolution();
     }
   }
   EXPECT_GT(seen.moves, 1000);

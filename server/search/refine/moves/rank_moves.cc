@@ -2,9 +2,30 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
 
 namespace neuroshard {
 namespace {
+
+// Ranks that something may go to: the lowest ones, three in four by time, the others by load.
+constexpr std::size_t kTargets = 16;
+// Different numbers of columns of a shard that are tried.
+constexpr std::int64_t kWidths = 8;
+
+// Calls `add` with the columns that may leave a shard of `cols`: all, or a multiple of the
+// alignment.
+template <typename Add>
+void ForWidths(std::int64_t cols, const Add& add) {
+  const std::int64_t granules = (cols - 1) / kColumnAlignment;  // at most so many leave something
+  const std::int64_t widths = std::min(granules, kWidths);
+  for (std::int64_t i = 1; i <= widths; ++i) {
+    const std::int64_t g =
+        granules <= kWidths || i <= 2 ? i : 2 + (granules - 2) * (i - 2) / (kWidths - 2);
+    add(g * kColumnAlignment);
+  }
+  add(cols);
+}
 
 // Moves that are found not to fit into device memory in the time of an estimate.
 constexpr std::size_t kTriesAnEstimate = 16;
@@ -17,41 +38,190 @@ void ChangeLoads(RankChange& change, const CommLoad& before, const CommLoad& aft
 
 }  // namespace
 
-RankMoves::RankMoves(SearchContext& context, const TableLayouts& layouts, ShardTable& shard_table,
-                     RankCosts& rank_costs)
-    : context_(context),
-      shard_table_(shard_table),
-      rank_costs_(rank_costs),
-      transfers_(layouts, shard_table, rank_costs) {}
-
-void RankMoves::Collect(const Solution& solution, const MovePricer& pricer, int source,
-                        MoveList& list) {
-  rank_costs_.TrimIfLarge();
-  transfers_.List(solution, pricer.objective(), source);
-  context_.AddWork(Work::kEstimate, transfers_.transfers().size());
-  AddShifts(solution, pricer, source, list);
-  AddSwaps(solution, pricer, source, list);
+void RankTransfers::List(int source) {
+  ChooseTargets(source);
+  ListDepartures(source);
+  ListTransfers();
+  ListReturns(source);
+  shard_table_.PredictNew();
+  FindSlots(source);
 }
 
-void RankMoves::AddShifts(const Solution& solution, const MovePricer& pricer, int source,
-                          MoveList& list) {
-  const Objective& objective = pricer.objective();
+void RankTransfers::ChooseTargets(int source) {
+  targets_.clear();
+  for (int r = 0; r < solution_.num_ranks(); ++r) {
+    if (r != source) targets_.push_back(r);
+  }
+  if (targets_.size() <= kTargets) return;
+  constexpr std::size_t kByTime = kTargets * 3 / 4;
+  objective_.BringLargest(targets_, kByTime, [](const RankPrice& r) { return -r.ready_ms(); });
+  objective_.BringLargest(std::span(targets_).subspan(kByTime), kTargets - kByTime,
+                          [](const RankPrice& r) { return -r.forward_load; });
+  targets_.resize(kTargets);
+}
+
+void RankTransfers::ListDepartures(int source) {
+  departures_.clear();
+  for (const int id : solution_.units_on_rank(source)) {
+    const Unit& unit = solution_.unit(id);
+    const int blocks = static_cast<int>(solution_.units_of_table(unit.table).size());
+    const bool cuts = layouts_.CutsAnywhere(unit.table);
+    // With joined columns there are as many blocks as before, otherwise one more.
+    const auto same = layouts_.OnRanks(unit.table, blocks);
+    const auto more = layouts_.OnRanks(unit.table, blocks + 1);
+    const auto fewer = cuts && blocks > 1 ? layouts_.OnRanks(unit.table, blocks - 1) : std::nullopt;
+    const auto rest_type = layouts_.OnRanks(unit.table, std::max(2, blocks));
+    ForWidths(unit.cols, [&](std::int64_t cols) {
+      Departure departure{.unit = id, .cols = cols, .rest = unit};
+      departure.rest.cols = unit.cols - cols;
+      const bool whole = departure.rest.cols == 0;
+      if (!whole) {
+        if (!cuts || !rest_type || !layouts_.AllowsWidth(unit.table, departure.rest.cols)) return;
+        departure.rest.type = *rest_type;
+        departure.rest.shards =
+            shard_table_.Shards(unit.table, *rest_type, departure.rest.cols, 1, unit.residency);
+      }
+      const auto alone_type = whole ? same : more;
+      if (alone_type && layouts_.AllowsWidth(unit.table, cols)) {
+        Unit& arriving = departure.arriving.emplace(unit);
+        arriving.type = *alone_type;
+        arriving.cols = cols;
+        arriving.shards = shard_table_.Shards(unit.table, *alone_type, cols, 1, unit.residency);
+      }
+      if (cuts) departure.joined_type = whole ? fewer : same;
+      departures_.push_back(departure);
+    });
+  }
+}
+
+void RankTransfers::FindJoined(const Unit& unit) {
+  joined_.assign(targets_.size(), -1);
+  for (const int id : solution_.units_of_table(unit.table)) {
+    const int target = target_of_rank_[static_cast<std::size_t>(solution_.unit(id).place)];
+    if (target >= 0) joined_[static_cast<std::size_t>(target)] = id;
+  }
+}
+
+void RankTransfers::ListTransfers() {
+  transfers_.clear();
+  target_of_rank_.assign(static_cast<std::size_t>(solution_.num_ranks()), -1);
+  for (std::size_t t = 0; t < targets_.size(); ++t) {
+    target_of_rank_[static_cast<std::size_t>(targets_[t])] = static_cast<int>(t);
+  }
+  int listed = -1;
+  for (std::size_t d = 0; d < departures_.size(); ++d) {
+    const Departure& departure = departures_[d];
+    const Unit& unit = solution_.unit(departure.unit);
+    if (departure.unit != listed) FindJoined(unit);
+    listed = departure.unit;
+    for (std::size_t t = 0; t < targets_.size(); ++t) {
+      Transfer transfer;
+      transfer.departure = static_cast<int>(d);
+      transfer.target = static_cast<int>(t);
+      transfer.joined = joined_[t];
+      if (transfer.joined < 0) {
+        if (!departure.arriving) continue;
+        transfer.arriving = *departure.arriving;
+      } else {
+        if (!departure.joined_type) continue;
+        transfer.arriving = unit;
+        transfer.arriving.type = *departure.joined_type;
+        transfer.arriving.cols = departure.cols + solution_.unit(transfer.joined).cols;
+        if (!layouts_.AllowsWidth(unit.table, transfer.arriving.cols)) continue;
+        transfer.arriving.shards = shard_table_.Shards(unit.table, *departure.joined_type,
+                                                       transfer.arriving.cols, 1, unit.residency);
+      }
+      transfer.arriving.place = targets_[t];
+      transfers_.push_back(transfer);
+    }
+  }
+}
+
+void RankTransfers::ListReturns(int source) {
+  returns_.clear();
+  returns_begin_.assign(1, 0);
+  for (const int target : targets_) {
+    for (const int id : solution_.units_on_rank(target)) {
+      const Unit& unit = solution_.unit(id);
+      const std::span<const int> siblings = solution_.units_of_table(unit.table);
+      Return back{.unit = id, .arriving = unit};
+      for (const int sibling : siblings) {
+        if (solution_.unit(sibling).place == source) back.joined = sibling;
+      }
+      int blocks = static_cast<int>(siblings.size());
+      if (back.joined >= 0) {
+        if (!layouts_.CutsAnywhere(unit.table)) continue;
+        back.arriving.cols += solution_.unit(back.joined).cols;
+        --blocks;
+      }
+      const auto type = layouts_.OnRanks(unit.table, blocks);
+      if (!type || !layouts_.AllowsWidth(unit.table, back.arriving.cols)) continue;
+      back.arriving.type = *type;
+      back.arriving.place = source;
+      back.arriving.shards =
+          shard_table_.Shards(unit.table, *type, back.arriving.cols, 1, unit.residency);
+      returns_.push_back(back);
+    }
+    returns_begin_.push_back(returns_.size());
+  }
+}
+
+void RankTransfers::FindSlots(int source) {
+  const auto find = [&](int rank, int without, int with) {
+    return rank_costs_.Find(rank, without, with);
+  };
+  for (Departure& departure : departures_) {
+    const int before = solution_.unit(departure.unit).shards.full;
+    departure.source_slot =
+        find(source, before, departure.rest.cols > 0 ? departure.rest.shards.full : -1);
+  }
+  for (Transfer& transfer : transfers_) {
+    const int before = transfer.joined >= 0 ? solution_.unit(transfer.joined).shards.full : -1;
+    transfer.target_slot = find(transfer.arriving.place, before, transfer.arriving.shards.full);
+  }
+  for (Return& back : returns_) {
+    const Unit& unit = solution_.unit(back.unit);
+    back.target_slot = find(unit.place, unit.shards.full, -1);
+    back.source_slot = find(source, back.joined >= 0 ? solution_.unit(back.joined).shards.full : -1,
+                            back.arriving.shards.full);
+  }
+  rank_costs_.EvaluateQueued();
+}
+
+RankMoves::RankMoves(MoveBench& bench)
+    : context_(bench.context),
+      shard_table_(bench.shard_table),
+      rank_costs_(bench.rank_costs),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      transfers_(bench) {}
+
+void RankMoves::Collect(int source, MoveList& list) {
+  rank_costs_.TrimIfLarge();
+  transfers_.List(source);
+  context_.AddWork(Work::kEstimate, transfers_.transfers().size());
+  AddShifts(source, list);
+  AddSwaps(source, list);
+}
+
+void RankMoves::AddShifts(int source, MoveList& list) {
+  const Objective& objective = pricer_.objective();
   const RankPrice& now = objective.rank(source);
   others_.clear();
   for (const int target : transfers_.targets())
     others_.push_back(objective.OthersThan(std::array{source, target}));
   for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
     const RankTransfers::Departure& departure = DepartureOf(transfer);
-    const Unit& unit = solution.unit(departure.unit);
+    const Unit& unit = solution_.unit(departure.unit);
     const int target = transfer.arriving.place;
     CommLoad replaced;
     std::int64_t more_bytes = BytesOf(transfer.arriving);
     if (transfer.joined >= 0) {
-      const Unit& joined = solution.unit(transfer.joined);
+      const Unit& joined = solution_.unit(transfer.joined);
       replaced = LoadOf(joined);
       more_bytes -= BytesOf(joined);
     }
-    if (!solution.Fits(target, more_bytes)) continue;
+    if (!solution_.Fits(target, more_bytes)) continue;
     const CommLoad before = LoadOf(unit);
     const CommLoad left = LoadOf(departure.rest);
     const CommLoad arriving = LoadOf(transfer.arriving);
@@ -65,7 +235,7 @@ void RankMoves::AddShifts(const Solution& solution, const MovePricer& pricer, in
                    there.backward_load + arriving.backward - replaced.backward}};
     const double estimate =
         objective.Estimate(changes, others_[static_cast<std::size_t>(transfer.target)],
-                           pricer.surrogate(), list.limit_ms());
+                           pricer_.surrogate(), list.limit_ms());
     if (!list.Wants(estimate)) continue;
     const std::array removed = {departure.unit, transfer.joined};
     const std::array added = {transfer.arriving, departure.rest};
@@ -74,26 +244,25 @@ void RankMoves::AddShifts(const Solution& solution, const MovePricer& pricer, in
   }
 }
 
-void RankMoves::CountWork(const Solution& solution, std::size_t tried, std::size_t estimated) {
-  const bool is_scarce = solution.rules().has_off_device();
+void RankMoves::CountWork(std::size_t tried, std::size_t estimated) {
+  const bool is_scarce = solution_.rules().has_off_device();
   context_.AddWork(Work::kEstimate, is_scarce ? estimated + tried / kTriesAnEstimate : tried);
 }
 
 // Costs of two changes of one rank together are taken to add up.
-void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int source,
-                         MoveList& list) {
-  const Objective& objective = pricer.objective();
+void RankMoves::AddSwaps(int source, MoveList& list) {
+  const Objective& objective = pricer_.objective();
   const RankPrice& now = objective.rank(source);
   return_bytes_.clear();
   for (const RankTransfers::Return& back : transfers_.returns()) {
-    const std::int64_t met = back.joined >= 0 ? BytesOf(solution.unit(back.joined)) : 0;
-    return_bytes_.push_back({BytesOf(back.arriving) - met, -BytesOf(solution.unit(back.unit))});
+    const std::int64_t met = back.joined >= 0 ? BytesOf(solution_.unit(back.joined)) : 0;
+    return_bytes_.push_back({BytesOf(back.arriving) - met, -BytesOf(solution_.unit(back.unit))});
   }
   for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
     const RankTransfers::Departure& departure = DepartureOf(transfer);
     if (departure.rest.cols > 0) continue;
-    const Unit& unit = solution.unit(departure.unit);
-    const Unit joined = transfer.joined >= 0 ? solution.unit(transfer.joined) : Unit{};
+    const Unit& unit = solution_.unit(departure.unit);
+    const Unit joined = transfer.joined >= 0 ? solution_.unit(transfer.joined) : Unit{};
     const int target = transfer.arriving.place;
     const RankPrice& there = objective.rank(target);
     // Before anything comes back.
@@ -105,17 +274,17 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
                          rank_costs_.cost_ms(target, transfer.target_slot) - there.compute_ms,
                          there.forward_load, there.backward_load};
     ChangeLoads(at_target, LoadOf(joined), LoadOf(transfer.arriving));
-    const std::int64_t source_room = solution.LeftBytes(source) + BytesOf(unit);
+    const std::int64_t source_room = solution_.LeftBytes(source) + BytesOf(unit);
     const std::int64_t target_room =
-        solution.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
+        solution_.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
     const std::size_t t = static_cast<std::size_t>(transfer.target);
     std::size_t estimated = 0;
     for (std::size_t r = transfers_.returns_begin(t); r < transfers_.returns_begin(t + 1); ++r) {
       if (return_bytes_[r].source > source_room || return_bytes_[r].target > target_room) continue;
       const RankTransfers::Return& back = transfers_.returns()[r];
-      const Unit& returning = solution.unit(back.unit);
+      const Unit& returning = solution_.unit(back.unit);
       if (returning.table == unit.table) continue;
-      const Unit met = back.joined >= 0 ? solution.unit(back.joined) : Unit{};
+      const Unit met = back.joined >= 0 ? solution_.unit(back.joined) : Unit{};
       ++estimated;
       std::array changes = {at_source, at_target};
       changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
@@ -123,7 +292,7 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
       changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
       ChangeLoads(changes[1], LoadOf(returning), {});
       const double estimate =
-          objective.Estimate(changes, others_[t], pricer.surrogate(), list.limit_ms());
+          objective.Estimate(changes, others_[t], pricer_.surrogate(), list.limit_ms());
       if (!list.Wants(estimate)) continue;
       std::array<int, 4> removed = {departure.unit, back.unit};
       std::size_t num_removed = 2;
@@ -133,7 +302,7 @@ void RankMoves::AddSwaps(const Solution& solution, const MovePricer& pricer, int
       const std::array added = {transfer.arriving, back.arriving};
       list.Add(estimate, std::span(removed).first(num_removed), added);
     }
-    CountWork(solution, transfers_.returns_begin(t + 1) - transfers_.returns_begin(t), estimated);
+    CountWork(transfers_.returns_begin(t + 1) - transfers_.returns_begin(t), estimated);
   }
 }
 

@@ -1,9 +1,8 @@
-#include "server/search/refine/moves/rank_transfers.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "server/search/refine/moves/rank_moves.h"
 #include "tests/support/refine_bed.h"
 
 namespace neuroshard {
@@ -18,9 +17,9 @@ TEST(RankTransfersTest, ColumnsAreNeitherLostNorMade) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     const Solution& solution = bed.bench.solution;
-    RankTransfers listed(bed.layouts, bed.bench.shard_table, bed.bench.rank_costs);
+    RankTransfers listed(bed.bench);
     for (int source = 0; source < bed.num_ranks(); ++source) {
-      listed.List(solution, bed.bench.pricer.objective(), source);
+      listed.List(source);
       const std::set<int> targets(listed.targets().begin(), listed.targets().end());
       EXPECT_EQ(targets.size(), listed.targets().size());
       EXPECT_EQ(std::ssize(targets), bed.num_ranks() - 1);  // there are 16 at most

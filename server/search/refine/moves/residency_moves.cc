@@ -27,44 +27,43 @@ double LeastLossAByte(double lost_ms, std::int64_t freed) {
 
 }  // namespace
 
-ResidencyMoves::ResidencyMoves(SearchContext& context, const CompiledRules& rules,
-                               const TableLayouts& layouts, ShardTable& shard_table)
-    : context_(context),
-      rules_(rules),
-      shard_table_(shard_table),
-      estimator_(shard_table),
-      placer_(rules, layouts, shard_table),
-      more_ms_(context.request().topology.devices.size(), 0),
-      changed_(context.request().tables.size(), false),
-      changes_of_rank_(more_ms_.size()),
-      listed_(more_ms_.size(), false) {}
+ResidencyMoves::ResidencyMoves(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      placer_(bench),
+      more_ms_(context_.request().topology.devices.size(), 0),
+      changed_(context_.request().tables.size(), false),
+      changes_of_rank_(more_ms_.size()) {}
 
-void ResidencyMoves::Collect(Solution& solution, const MovePricer& pricer, int source,
-                             ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list) {
-  pricer_ = &pricer;
+void ResidencyMoves::Collect(int source, ResidencyNeighbourhood neighbourhood, double most_ms,
+                             MoveList& list) {
   most_ms_ = most_ms;
-  for (const int rank : listed_ranks_) listed_[static_cast<std::size_t>(rank)] = false;
+  for (const int rank : listed_ranks_) {
+    changes_of_rank_[static_cast<std::size_t>(rank)].is_listed = false;
+  }
   listed_ranks_.clear();
-  left_ = solution.pools();
+  left_ = solution_.pools();
   for (const Touched& at : touched_) more_ms_[static_cast<std::size_t>(at.rank)] = 0;
   touched_.clear();
-  estimator_.CostliestTables(
-      solution, pricer, source, kPromotedTables, [&](int table) { return IsFree(solution, table); },
-      tables_);
+  pricer_.CostliestTables(
+      source, kPromotedTables, [&](int table) { return IsFree(table); }, tables_);
   if (neighbourhood == ResidencyNeighbourhood::kPromotions) {
-    TryPromotions(solution, list);
+    TryPromotions(list);
     Begin();
-    Promote(solution, source);
-    if (!added_.empty()) Complete(solution, list);
+    Promote(source);
+    if (!added_.empty()) Complete(list);
     return;
   }
-  TryShiftsAndSwaps(solution, source, list);
-  TryHostBlocks(solution, source, list);
+  TryShiftsAndSwaps(source, list);
+  TryHostBlocks(source, list);
 }
 
-bool ResidencyMoves::IsFree(const Solution& solution, int table) const {
-  return solution.fixed(table) == nullptr && rules_.of(table).residencies->size() > 1 &&
-         solution.unit(solution.units_of_table(table).front()).spread() != Spread::kCopies;
+bool ResidencyMoves::IsFree(int table) const {
+  return solution_.fixed(table) == nullptr && rules_.of(table).residencies->size() > 1 &&
+         solution_.unit(solution_.units_of_table(table).front()).spread() != Spread::kCopies;
 }
 
 void ResidencyMoves::Begin() {
@@ -79,53 +78,58 @@ void ResidencyMoves::Begin() {
   changed_tables_.clear();
 }
 
+template <typename Moved>
+void ResidencyMoves::BeginWith(std::initializer_list<std::pair<int, int>> places,
+                               const Moved& moved) {
+  Begin();
+  for (const auto& [id, place] : places) Remove(id);
+  for (const auto& [id, place] : places) Add(moved(id, place));
+}
+
 Unit ResidencyMoves::InResidency(Unit unit, int residency) {
   unit.residency = residency;
   unit.shards = shard_table_.InResidency(unit.shards, residency);
   return unit;
 }
 
-void ResidencyMoves::Count(const Solution& solution, const Unit& unit, int sign) {
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution.RankOf(unit, i);
-    const int shard = unit.shards.at(i);
+void ResidencyMoves::Count(const Unit& unit, int sign) {
+  solution_.ForEachShard(unit, [&](int rank, int shard) {
     touched_.push_back({rank, shard, sign});
     left_->Add(rank, shard_table_.tier_bytes(shard), sign);
-    more_ms_[static_cast<std::size_t>(rank)] += sign * estimator_.ShareOf(*pricer_, rank, shard);
-  }
+    more_ms_[static_cast<std::size_t>(rank)] += sign * pricer_.ShareOf(rank, shard);
+  });
 }
 
-void ResidencyMoves::Remove(const Solution& solution, int id) {
-  const Unit& unit = solution.unit(id);
+void ResidencyMoves::Remove(int id) {
+  const Unit& unit = solution_.unit(id);
   removed_.push_back(id);
-  Count(solution, unit, -1);
+  Count(unit, -1);
   if (changed_[static_cast<std::size_t>(unit.table)]) return;
   changed_[static_cast<std::size_t>(unit.table)] = true;
   changed_tables_.push_back(unit.table);
 }
 
-void ResidencyMoves::Add(const Solution& solution, const Unit& unit) {
+void ResidencyMoves::Add(const Unit& unit) {
   shard_table_.PredictNew();
   added_.push_back(unit);
-  Count(solution, unit, 1);
+  Count(unit, 1);
 }
 
-void ResidencyMoves::SetResidency(const Solution& solution, int table, int residency) {
+void ResidencyMoves::SetResidency(int table, int residency) {
   // All units at first, so that their shards are predicted together.
-  for (const int id : solution.units_of_table(table)) InResidency(solution.unit(id), residency);
-  for (const int id : solution.units_of_table(table)) {
-    Remove(solution, id);
-    Add(solution, InResidency(solution.unit(id), residency));
+  for (const int id : solution_.units_of_table(table)) InResidency(solution_.unit(id), residency);
+  for (const int id : solution_.units_of_table(table)) {
+    Remove(id);
+    Add(InResidency(solution_.unit(id), residency));
   }
 }
 
-const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(const Solution& solution, int rank) {
-  const std::size_t r = static_cast<std::size_t>(rank);
-  RankChanges& changes = changes_of_rank_[r];
-  if (!listed_[r]) {
-    listed_[r] = true;
+const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(int rank) {
+  RankChanges& changes = changes_of_rank_[static_cast<std::size_t>(rank)];
+  if (!changes.is_listed) {
+    changes.is_listed = true;
     listed_ranks_.push_back(rank);
-    ListChanges(solution, rank, changes.all);
+    ListChanges(rank, changes.all);
     const auto order = [&](Order& by_key, const auto& is_in, const auto& key) {
       by_key.clear();
       for (std::size_t i = 0; i < changes.all.size(); ++i) {
@@ -148,24 +152,17 @@ const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(const Solution& sol
   return changes;
 }
 
-void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector<Change>& changes) {
+void ResidencyMoves::ListChanges(int rank, std::vector<Change>& changes) {
   on_rank_.clear();
-  const auto consider = [&](int id) {
-    const Unit& unit = solution.unit(id);
-    if (!IsFree(solution, unit.table)) return;
-    for (int i = 0; i < unit.shards.count; ++i) {
-      if (solution.RankOf(unit, i) == rank) on_rank_.push_back(id);
-    }
-  };
-  for (const int id : solution.units_on_rank(rank)) consider(id);
-  for (const int id : solution.units_on_host(solution.host_of(rank))) consider(id);
-  for (const int id : solution.wide_units()) consider(id);
+  solution_.ForEachShardOn(rank, [&](int id, int /*shard*/) {
+    if (IsFree(solution_.unit(id).table)) on_rank_.push_back(id);
+  });
   // Several blocks of a table on the rank change together.
   std::stable_sort(on_rank_.begin(), on_rank_.end(),
-                   [&](int a, int b) { return solution.unit(a).table < solution.unit(b).table; });
+                   [&](int a, int b) { return solution_.unit(a).table < solution_.unit(b).table; });
   changes.clear();
   for (const int id : on_rank_) {
-    const Unit& unit = solution.unit(id);
+    const Unit& unit = solution_.unit(id);
     if (!changes.empty() && changes.back().table == unit.table) continue;
     const std::vector<int>& residencies = *rules_.of(unit.table).residencies;
     const auto add = [&](int residency) {
@@ -185,7 +182,7 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
   const auto for_each_shard = [&](const auto& visit) {
     std::size_t first = 0;
     for (const int id : on_rank_) {
-      const Unit unit = solution.unit(id);
+      const Unit unit = solution_.unit(id);
       while (first < changes.size() && changes[first].table < unit.table) ++first;
       for (std::size_t c = first; c < changes.size() && changes[c].table == unit.table; ++c) {
         visit(unit, InResidency(unit, changes[c].residency), changes[c]);
@@ -196,7 +193,7 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
   shard_table_.PredictNew();
   for_each_shard([&](const Unit& unit, const Unit& then, Change& change) {
     int i = 0;
-    while (solution.RankOf(unit, i) != rank) ++i;
+    while (solution_.RankOf(unit, i) != rank) ++i;
     change.lost_ms += static_cast<double>(shard_table_.shard_cost_ms(then.shards.at(i), rank)) -
                       static_cast<double>(shard_table_.shard_cost_ms(unit.shards.at(i), rank));
     const MemoryTier of_rows = rules_.residency(then.residency).tier();
@@ -210,14 +207,14 @@ void ResidencyMoves::ListChanges(const Solution& solution, int rank, std::vector
   context_.AddWork(Work::kEstimate, 8 * listed);
 }
 
-bool ResidencyMoves::Fits(const Solution& solution, int table, int residency) {
-  context_.AddWork(Work::kEstimate, 3 * solution.units_of_table(table).size());
+bool ResidencyMoves::Fits(int table, int residency) {
+  context_.AddWork(Work::kEstimate, 3 * solution_.units_of_table(table).size());
   bool fits = true;
-  for (const int id : solution.units_of_table(table)) {
-    const Unit& unit = solution.unit(id);
+  for (const int id : solution_.units_of_table(table)) {
+    const Unit& unit = solution_.unit(id);
     const Unit then = InResidency(unit, residency);
     for (int i = 0; i < unit.shards.count; ++i) {
-      const int rank = solution.RankOf(unit, i);
+      const int rank = solution_.RankOf(unit, i);
       const std::int64_t more =
           shard_table_.bytes(then.shards.at(i)) - shard_table_.bytes(unit.shards.at(i));
       if (more > 0 && more > FreeBytes(rank)) fits = false;
@@ -246,9 +243,9 @@ const ResidencyMoves::Change* ResidencyMoves::LeastLoss(const RankChanges& chang
 }
 
 // What loses least a byte that is needed, until there is room, unless that takes too long.
-bool ResidencyMoves::Demote(const Solution& solution, int rank) {
+bool ResidencyMoves::Demote(int rank) {
   if (FreeBytes(rank) >= 0) return true;
-  const RankChanges& changes = ChangesOf(solution, rank);
+  const RankChanges& changes = ChangesOf(rank);
   while (FreeBytes(rank) < 0) {
     double ratio = std::numeric_limits<double>::infinity();
     const Change* best = LeastLoss(changes, MemoryTier::kDevice, -FreeBytes(rank), ratio);
@@ -256,32 +253,32 @@ bool ResidencyMoves::Demote(const Solution& solution, int rank) {
     if (best == nullptr || IsTooSlow(rank, -ratio * static_cast<double>(FreeBytes(rank)))) {
       return false;
     }
-    SetResidency(solution, best->table, best->residency);
+    SetResidency(best->table, best->residency);
   }
   return true;
 }
 
 // The same, of tables of all ranks of the host.
-bool ResidencyMoves::DemoteFrom(MemoryTier tier, const Solution& solution, int rank) {
-  const HostRanks& host = solution.host(solution.host_of(rank));
+bool ResidencyMoves::DemoteFrom(MemoryTier tier, int rank) {
+  const HostRanks& host = solution_.host(solution_.host_of(rank));
   while (left_->Left(rank, tier) < 0) {
     const std::int64_t needed = -left_->Left(rank, tier);
     double ratio = std::numeric_limits<double>::infinity();
     const Change* best = nullptr;
     for (int r = host.first; r < host.first + host.count; ++r) {
-      const Change* of_rank = LeastLoss(ChangesOf(solution, r), tier, needed, ratio);
+      const Change* of_rank = LeastLoss(ChangesOf(r), tier, needed, ratio);
       if (of_rank != nullptr) best = of_rank;
     }
     if (best == nullptr) return false;
-    SetResidency(solution, best->table, best->residency);
+    SetResidency(best->table, best->residency);
   }
   return true;
 }
 
-bool ResidencyMoves::MakeRoom(const Solution& solution) {
+bool ResidencyMoves::MakeRoom() {
   const auto demote = [&] {
     for (std::size_t i = 0; i < touched_.size(); ++i) {  // which demotions add to
-      if (!Demote(solution, touched_[i].rank)) return false;
+      if (!Demote(touched_[i].rank)) return false;
     }
     return true;
   };
@@ -290,7 +287,7 @@ bool ResidencyMoves::MakeRoom(const Solution& solution) {
   if (slowest <= kSharedMemories.front().tier) return true;
   for (const SharedMemory& memory : kSharedMemories) {
     for (std::size_t i = 0; memory.tier < slowest && i < touched_.size(); ++i) {
-      if (!DemoteFrom(memory.tier, solution, touched_[i].rank)) return false;
+      if (!DemoteFrom(memory.tier, touched_[i].rank)) return false;
     }
   }
   if (!demote()) return false;  // which caches of rows in the slower ones may need
@@ -298,25 +295,24 @@ bool ResidencyMoves::MakeRoom(const Solution& solution) {
                       [&](const Touched& at) { return left_->SharesTooMuch(at.rank); });
 }
 
-const ResidencyMoves::Change* ResidencyMoves::MostGain(const Solution& solution,
-                                                       const RankChanges& changes,
+const ResidencyMoves::Change* ResidencyMoves::MostGain(const RankChanges& changes,
                                                        std::int64_t free) {
   for (const auto& [key, position] : changes.by_gain) {
     const Change& change = changes.all[static_cast<std::size_t>(position)];
     if (-change.on_device() <= free && !changed_[static_cast<std::size_t>(change.table)] &&
-        Fits(solution, change.table, change.residency)) {
+        Fits(change.table, change.residency)) {
       return &change;
     }
   }
   return nullptr;
 }
 
-void ResidencyMoves::Promote(const Solution& solution, int rank) {
+void ResidencyMoves::Promote(int rank) {
   if (FreeBytes(rank) <= 0) return;
-  const RankChanges& changes = ChangesOf(solution, rank);
+  const RankChanges& changes = ChangesOf(rank);
   for (int i = 0; i < kPromotions; ++i) {
     const std::int64_t free = FreeBytes(rank);
-    const Change* most = MostGain(solution, changes, free);
+    const Change* most = MostGain(changes, free);
     if (most == nullptr) return;
     // The largest step of that table that there is room for.
     const int table = most->table;
@@ -325,48 +321,47 @@ void ResidencyMoves::Promote(const Solution& solution, int rank) {
                          [](const Change& change, int of) { return change.table < of; });
     for (auto change = first; change != changes.all.end() && change->table == table; ++change) {
       if (change->lost_ms < most->lost_ms && -change->on_device() <= free &&
-          Fits(solution, table, change->residency)) {
+          Fits(table, change->residency)) {
         most = &*change;
       }
     }
-    SetResidency(solution, most->table, most->residency);
+    SetResidency(most->table, most->residency);
   }
 }
 
-void ResidencyMoves::Complete(const Solution& solution, MoveList& list) {
-  if (!MakeRoom(solution)) return;
+void ResidencyMoves::Complete(MoveList& list) {
+  if (!MakeRoom()) return;
   std::size_t shards = 0;
   for (const Unit& unit : added_) shards += static_cast<std::size_t>(unit.shards.count);
   context_.AddWork(Work::kEstimate, 4 * added_.size() + shards);
-  const double estimate_ms = estimator_.Of(solution, *pricer_, removed_, added_);
+  const double estimate_ms = pricer_.Estimate(removed_, added_);
   if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added_);
 }
 
-void ResidencyMoves::TryPromotions(const Solution& solution, MoveList& list) {
+void ResidencyMoves::TryPromotions(MoveList& list) {
   for (const int table : tables_) {
     if (context_.ShouldStop()) return;
-    const Unit& unit = solution.unit(solution.units_of_table(table).front());
+    const Unit& unit = solution_.unit(solution_.units_of_table(table).front());
     const std::vector<int>& residencies = *rules_.of(table).residencies;
     auto at = std::find(residencies.begin(), residencies.end(), unit.residency);
     for (++at; at < residencies.end(); ++at) {
       if (!rules_.Allows(table, *at, unit.type)) continue;
       Begin();
-      SetResidency(solution, table, *at);
-      Complete(solution, list);
+      SetResidency(table, *at);
+      Complete(list);
     }
   }
 }
 
-std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(const Solution& solution,
-                                                                 std::span<const int> ids, int rank,
+std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(std::span<const int> ids, int rank,
                                                                  std::size_t most) const {
   std::vector<UnitShare> by_share;
   for (const int id : ids) {
-    const Unit& unit = solution.unit(id);
-    if (unit.type == ShardingType::kTableColumnWise || solution.fixed(unit.table) != nullptr) {
+    const Unit& unit = solution_.unit(id);
+    if (unit.type == ShardingType::kTableColumnWise || solution_.fixed(unit.table) != nullptr) {
       continue;
     }
-    by_share.push_back({estimator_.ShareOf(*pricer_, rank, unit.shards.full), id});
+    by_share.push_back({pricer_.ShareOf(rank, unit.shards.full), id});
   }
   std::sort(by_share.begin(), by_share.end(), [](const UnitShare& a, const UnitShare& b) {
     return a.share_ms != b.share_ms ? a.share_ms > b.share_ms : a.id < b.id;
@@ -375,85 +370,75 @@ std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(const Solution&
   return by_share;
 }
 
-void ResidencyMoves::TryShiftsAndSwaps(const Solution& solution, int source, MoveList& list) {
+void ResidencyMoves::TryShiftsAndSwaps(int source, MoveList& list) {
   const auto on = [&](int rank, std::size_t most) {
-    return Costliest(solution, solution.units_on_rank(rank), rank, most);
+    return Costliest(solution_.units_on_rank(rank), rank, most);
   };
   std::vector<std::pair<double, int>> targets;
-  for (int r = 0; r < solution.num_ranks(); ++r) {
-    if (r != source) targets.emplace_back(pricer_->objective().rank(r).total_ms(), r);
+  for (int r = 0; r < solution_.num_ranks(); ++r) {
+    if (r != source) targets.emplace_back(pricer_.objective().rank(r).total_ms(), r);
   }
   const std::size_t most = std::min(kPlacesOfMove, targets.size());
   std::partial_sort(targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(most),
                     targets.end());
   targets.resize(most);
   const auto holds = [&](int table, int rank) {
-    for (const int id : solution.units_of_table(table)) {
-      if (solution.unit(id).place == rank) return true;
+    for (const int id : solution_.units_of_table(table)) {
+      if (solution_.unit(id).place == rank) return true;
     }
     return false;
   };
   const auto moved = [&](int id, int rank) {
-    Unit unit = solution.unit(id);
+    Unit unit = solution_.unit(id);
     unit.place = rank;
     return unit;
   };
   std::vector<std::vector<UnitShare>> returns;
   for (const auto& [total_ms, target] : targets) returns.push_back(on(target, kReturns));
   // Making room takes time: what would be too slow even if there were room is left out.
-  const double cost_ms = pricer_->objective().cost_ms();
-  const double source_ms = pricer_->objective().rank(source).total_ms();
+  const double cost_ms = pricer_.objective().cost_ms();
+  const double source_ms = pricer_.objective().rank(source).total_ms();
   const auto share_ms = [&](int rank, int id) {
-    return estimator_.ShareOf(*pricer_, rank, solution.unit(id).shards.full);
+    return pricer_.ShareOf(rank, solution_.unit(id).shards.full);
   };
   for (const auto& [of_source_ms, id] : on(source, kUnits)) {
-    const int table = solution.unit(id).table;
+    const int table = solution_.unit(id).table;
     for (std::size_t t = 0; t < targets.size(); ++t) {
       const auto [total_ms, target] = targets[t];
       if (context_.ShouldStop()) return;
       if (holds(table, target) || !rules_.of(table).ranks->contains(target)) continue;
       const double there_ms = total_ms + share_ms(target, id);
       if (there_ms < cost_ms) {
-        Begin();
-        Remove(solution, id);
-        Add(solution, moved(id, target));
-        if (Demote(solution, target)) {
-          Promote(solution, source);
-          Complete(solution, list);
+        BeginWith({{id, target}}, moved);
+        if (Demote(target)) {
+          Promote(source);
+          Complete(list);
         }
       }
       for (const auto& [of_target_ms, back] : returns[t]) {
-        const int other = solution.unit(back).table;
+        const int other = solution_.unit(back).table;
         if (other == table || holds(other, source) || !rules_.of(other).ranks->contains(source) ||
             there_ms - of_target_ms >= cost_ms ||
             source_ms - of_source_ms + share_ms(source, back) >= cost_ms) {
           continue;
         }
-        Begin();
-        Remove(solution, id);
-        Remove(solution, back);
-        Add(solution, moved(id, target));
-        Add(solution, moved(back, source));
-        if (!Demote(solution, target) || !Demote(solution, source)) continue;
-        Promote(solution, source);
-        Promote(solution, target);
-        Complete(solution, list);
+        BeginWith({{id, target}, {back, source}}, moved);
+        if (!Demote(target) || !Demote(source)) continue;
+        Promote(source);
+        Promote(target);
+        Complete(list);
       }
     }
   }
 }
 
-void ResidencyMoves::TryHostBlocks(Solution& solution, int source, MoveList& list) {
-  const int host = solution.host_of(source);
+void ResidencyMoves::TryHostBlocks(int source, MoveList& list) {
+  const int host = solution_.host_of(source);
   const auto on = [&](int at) {
-    return Costliest(solution, solution.units_on_host(at), solution.host(at).first, kUnits);
+    return Costliest(solution_.units_on_host(at), solution_.host(at).first, kUnits);
   };
   const auto moved = [&](int id, int to) {
-    Unit unit = solution.unit(id);
-    unit.place = to;
-    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution.host(to).count,
-                                      unit.residency);
-    return unit;
+    return OnHost(solution_.unit(id), to, solution_, shard_table_);
   };
   const auto takes = [&](int table, int at) {
     const std::span<const int> hosts = rules_.of(table).ranks->whole_hosts();
@@ -461,33 +446,27 @@ void ResidencyMoves::TryHostBlocks(Solution& solution, int source, MoveList& lis
   };
   const auto blocks = on(host);
   if (blocks.empty()) return;
-  placer_.Reset(solution, *pricer_);
-  const double cost_ms = pricer_->objective().cost_ms();
+  placer_.Reset();
+  const double cost_ms = pricer_.objective().cost_ms();
   for (const int target : placer_.LowestHosts(kPlacesOfMove, host)) {
-    const double target_ms = HostValueMs(solution.host(target), placer_.total_ms());
+    const double target_ms = HostValueMs(solution_.host(target), placer_.total_ms());
     const auto returns = on(target);
     for (const auto& [share_ms, id] : blocks) {
       if (context_.ShouldStop()) return;
-      const int table = solution.unit(id).table;
+      const int table = solution_.unit(id).table;
       if (!takes(table, target)) continue;
       if (target_ms + share_ms < cost_ms) {
-        Begin();
-        Remove(solution, id);
-        Add(solution, moved(id, target));
-        Complete(solution, list);
+        BeginWith({{id, target}}, moved);
+        Complete(list);
       }
       for (const auto& [back_ms, back] : returns) {
-        const int other = solution.unit(back).table;
+        const int other = solution_.unit(back).table;
         if (other == table || back_ms >= share_ms || target_ms + share_ms - back_ms >= cost_ms ||
             !takes(other, host)) {
           continue;
         }
-        Begin();
-        Remove(solution, id);
-        Remove(solution, back);
-        Add(solution, moved(id, target));
-        Add(solution, moved(back, host));
-        Complete(solution, list);
+        BeginWith({{id, target}, {back, host}}, moved);
+        Complete(list);
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,8 +16,7 @@
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/moves/table_placer.h"
-#include "server/search/refine/objective/move_estimator.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/solution.h"
 
@@ -38,14 +38,11 @@ enum class ResidencyNeighbourhood {
 // for requests whose tables may be off their devices. For one thread.
 class ResidencyMoves {
  public:
-  // All must outlive it.
-  ResidencyMoves(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-                 ShardTable& shard_table);
+  // `bench` must outlive it.
+  explicit ResidencyMoves(MoveBench& bench);
 
-  // Adds to `list` what relieves `source`, with estimates by `pricer`. Moves with estimates above
-  // `most_ms` may be left out.
-  void Collect(Solution& solution, const MovePricer& pricer, int source,
-               ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list);
+  // Adds to `list` what relieves `source`. Moves with estimates above `most_ms` may be left out.
+  void Collect(int source, ResidencyNeighbourhood neighbourhood, double most_ms, MoveList& list);
 
  private:
   // A table in another residency, and what a rank gains by it.
@@ -66,6 +63,7 @@ class ResidencyMoves {
     std::vector<Change> all;  // by table
     ByTier<Order> by_loss;    // that free bytes of a memory, by the least that one byte can cost
     Order by_gain;  // that save time for device memory, by what they save a byte, most first
+    bool is_listed = false;  // in this Collect
   };
 
   // A shard that comes to a rank (sign 1) or leaves it, which left_ has counted.
@@ -76,60 +74,63 @@ class ResidencyMoves {
   };
 
   void Begin();
+  // Begins with units going to other places, each as moved(id, place) is there.
+  template <typename Moved>
+  void BeginWith(std::initializer_list<std::pair<int, int>> places, const Moved& moved);
   // Removes and adds all units of the table in the residency.
-  void SetResidency(const Solution& solution, int table, int residency);
-  void Count(const Solution& solution, const Unit& unit, int sign);
-  void Remove(const Solution& solution, int id);
-  void Add(const Solution& solution, const Unit& unit);
+  void SetResidency(int table, int residency);
+  void Count(const Unit& unit, int sign);
+  void Remove(int id);
+  void Add(const Unit& unit);
   // The unit in the residency, its shards predicted or to be.
   Unit InResidency(Unit unit, int residency);
   // Listed once in a Collect.
-  const RankChanges& ChangesOf(const Solution& solution, int rank);
-  void ListChanges(const Solution& solution, int rank, std::vector<Change>& changes);
+  const RankChanges& ChangesOf(int rank);
+  void ListChanges(int rank, std::vector<Change>& changes);
   std::int64_t FreeBytes(int rank) const { return left_->LeftOnDevice(rank); }
   // Whether the move, and so much more compute of shards on the rank, is estimated at more
   // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
   // when it computes more.
   bool IsTooSlow(int rank, double more_ms) const {
-    return pricer_->separable() && pricer_->objective().rank(rank).total_ms() +
-                                           more_ms_[static_cast<std::size_t>(rank)] +
-                                           pricer_->compute_scale(rank) * more_ms >
-                                       most_ms_;
+    return pricer_.separable() && pricer_.objective().rank(rank).total_ms() +
+                                          more_ms_[static_cast<std::size_t>(rank)] +
+                                          pricer_.compute_scale(rank) * more_ms >
+                                      most_ms_;
   }
   // Whether the table can take the residency as far as device memory goes.
-  bool Fits(const Solution& solution, int table, int residency);
+  bool Fits(int table, int residency);
   // The change that loses least time a byte of those that are `needed`, if that is less than
   // `best_ratio`, which it is then. Takes time in the changes that might lose less.
   const Change* LeastLoss(const RankChanges& changes, MemoryTier tier, std::int64_t needed,
                           double& best_ratio) const;
-  bool Demote(const Solution& solution, int rank);
+  bool Demote(int rank);
   // The same of a memory that the rank shares: tables go to a slower one.
-  bool DemoteFrom(MemoryTier tier, const Solution& solution, int rank);
+  bool DemoteFrom(MemoryTier tier, int rank);
   // By demotions, wherever the move needs it. Whether there is room then.
-  bool MakeRoom(const Solution& solution);
-  void Promote(const Solution& solution, int rank);
+  bool MakeRoom();
+  void Promote(int rank);
   // The change that gains most a byte of those that there is room for; null: none.
-  const Change* MostGain(const Solution& solution, const RankChanges& changes, std::int64_t free);
+  const Change* MostGain(const RankChanges& changes, std::int64_t free);
   // Completes the move and adds it to the list, if it can be and the list wants it.
-  void Complete(const Solution& solution, MoveList& list);
-  void TryPromotions(const Solution& solution, MoveList& list);
+  void Complete(MoveList& list);
+  void TryPromotions(MoveList& list);
   // A unit, and what it adds to the time of a rank.
   struct UnitShare {
     double share_ms = 0;
     int id = 0;
   };
   // Of the units those that may change places and cost the rank most.
-  std::vector<UnitShare> Costliest(const Solution& solution, std::span<const int> ids, int rank,
-                                   std::size_t most) const;
-  void TryShiftsAndSwaps(const Solution& solution, int source, MoveList& list);
+  std::vector<UnitShare> Costliest(std::span<const int> ids, int rank, std::size_t most) const;
+  void TryShiftsAndSwaps(int source, MoveList& list);
   // Blocks of a host go to another one, or swap with one there.
-  void TryHostBlocks(Solution& solution, int source, MoveList& list);
-  bool IsFree(const Solution& solution, int table) const;
+  void TryHostBlocks(int source, MoveList& list);
+  bool IsFree(int table) const;
 
   SearchContext& context_;
   const CompiledRules& rules_;
   ShardTable& shard_table_;
-  MoveEstimator estimator_;
+  Solution& solution_;
+  MovePricer& pricer_;
   TablePlacer placer_;
 
   std::vector<int> tables_;  // of the source, costliest first
@@ -141,11 +142,9 @@ class ResidencyMoves {
   std::vector<bool> changed_;  // by table
   std::vector<int> changed_tables_;
   // Of one Collect.
-  const MovePricer* pricer_ = nullptr;
   double most_ms_ = 0;
   std::optional<MemoryPools> left_;  // after the move
   std::vector<RankChanges> changes_of_rank_;
-  std::vector<bool> listed_;  // by rank
   std::vector<int> listed_ranks_;
   std::vector<int> on_rank_;
 };

@@ -19,15 +19,15 @@ constexpr std::size_t kGroupRanks = 64;
 
 }  // namespace
 
-TableMoves::TableMoves(SearchContext& context, const CompiledRules& rules,
-                       const TableLayouts& layouts, ShardTable& shard_table)
-    : context_(context),
-      rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      estimator_(shard_table),
-      placer_(rules, layouts, shard_table),
-      layouts_of_(context.request().tables.size()) {}
+TableMoves::TableMoves(MoveBench& bench)
+    : context_(bench.context),
+      rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      placer_(bench),
+      layouts_of_(context_.request().tables.size()) {}
 
 const std::vector<TableLayout>& TableMoves::LayoutsOf(int table) {
   std::vector<TableLayout>& layouts = layouts_of_[static_cast<std::size_t>(table)];
@@ -35,9 +35,9 @@ const std::vector<TableLayout>& TableMoves::LayoutsOf(int table) {
   return layouts;
 }
 
-TableLayout TableMoves::Stay(const Solution& solution, int table, TableLayout layout) const {
+TableLayout TableMoves::Stay(int table, TableLayout layout) const {
   if (!rules_.has_off_device() || layout.type == ShardingType::kDataParallel) return layout;
-  layout.residency = solution.residency_of(table);
+  layout.residency = solution_.residency_of(table);
   // What was data_parallel and may not be fused.
   if (!rules_.Allows(table, layout.residency, layout.type)) {
     const OffDevice least = rules_.LeastOnDevice(table);
@@ -46,12 +46,12 @@ TableLayout TableMoves::Stay(const Solution& solution, int table, TableLayout la
   return layout;
 }
 
-void TableMoves::Collect(Solution& solution, const MovePricer& pricer, int source, MoveList& list) {
-  estimator_.CostliestTables(
-      solution, pricer, source, kTables, [](int) { return true; }, tables_);
-  for (const int table : tables_) AddShards(solution, table);
+void TableMoves::Collect(int source, MoveList& list) {
+  pricer_.CostliestTables(
+      source, kTables, [](int) { return true; }, tables_);
+  for (const int table : tables_) AddShards(table);
   shard_table_.PredictNew();
-  placer_.Reset(solution, pricer);
+  placer_.Reset();
   for (const int table : tables_) {
     if (context_.ShouldStop()) return;
     const TableRules& rules = rules_.of(table);
@@ -59,105 +59,100 @@ void TableMoves::Collect(Solution& solution, const MovePricer& pricer, int sourc
       const auto& groups = rules.host_group >= 0 ? rules_.host_groups() : rules_.rank_groups();
       const std::vector<int>& group = groups[static_cast<std::size_t>(
           rules.host_group >= 0 ? rules.host_group : rules.rank_group)];
-      MoveGroup(solution, pricer, group, list);
+      MoveGroup(group, list);
     }
-    Relayout(solution, pricer, table, list);
+    Relayout(table, list);
   }
-  MoveHostBlocks(solution, pricer, solution.host_of(source), list);
+  MoveHostBlocks(solution_.host_of(source), list);
 }
 
-void TableMoves::AddShards(const Solution& solution, int table) {
+void TableMoves::AddShards(int table, const TableLayout& layout) {
+  layouts_.Widths(table, layout.blocks, widths_);
+  for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+}
+
+void TableMoves::AddShards(int table) {
   for (const TableLayout& one : LayoutsOf(table)) {
-    const TableLayout layout = Stay(solution, table, one);
-    layouts_.Widths(table, layout.blocks, widths_);
-    for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+    AddShards(table, Stay(table, one));
   }
 }
 
-void TableMoves::Relayout(Solution& solution, const MovePricer& pricer, int table, MoveList& list) {
-  const std::span<const int> units = solution.units_of_table(table);
+void TableMoves::Relayout(int table, MoveList& list) {
+  const std::span<const int> units = solution_.units_of_table(table);
   removed_.assign(units.begin(), units.end());
   for (const TableLayout& layout : LayoutsOf(table)) {
     context_.AddWork(Work::kRelayout, static_cast<std::size_t>(layout.blocks) *
                                           static_cast<std::size_t>(layout.holders));
     placer_.Without(removed_);
-    if (placer_.Place(table, Stay(solution, table, layout)))
-      Estimate(solution, pricer, placer_.added(), list);
+    if (placer_.Place(table, Stay(table, layout))) Estimate(placer_.added(), list);
   }
 }
 
-bool TableMoves::RandomRelayout(Solution& solution, const MovePricer& pricer, Random& random) {
+bool TableMoves::RandomRelayout(Random& random) {
   const int table = static_cast<int>(random.Below(context_.request().tables.size()));
-  if (solution.fixed(table) != nullptr) return false;
+  if (solution_.fixed(table) != nullptr) return false;
   const std::vector<TableLayout>& layouts = LayoutsOf(table);
-  TableLayout layout = Stay(solution, table, layouts[random.Below(layouts.size())]);
-  AddShards(solution, table);
+  TableLayout layout = Stay(table, layouts[random.Below(layouts.size())]);
+  AddShards(table);
   if (rules_.has_off_device() && random.Below(2) == 0) {
     const std::vector<int>& residencies = *rules_.of(table).residencies;
     const int residency = residencies[random.Below(residencies.size())];
     if (rules_.Allows(table, residency, layout.type)) layout.residency = residency;
-    layouts_.Widths(table, layout.blocks, widths_);
-    for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+    AddShards(table, layout);
   }
   shard_table_.PredictNew();
-  placer_.Reset(solution, pricer);
-  const std::span<const int> units = solution.units_of_table(table);
+  placer_.Reset();
+  const std::span<const int> units = solution_.units_of_table(table);
   removed_.assign(units.begin(), units.end());
   placer_.Without(removed_);
   if (!placer_.Place(table, layout)) return false;
-  if (!solution.Allows(removed_, placer_.added())) return false;
-  for (const int id : removed_) solution.Remove(id);
-  for (const Unit& unit : placer_.added()) solution.Add(unit);
+  if (!solution_.Allows(removed_, placer_.added())) return false;
+  for (const int id : removed_) solution_.Remove(id);
+  for (const Unit& unit : placer_.added()) solution_.Add(unit);
   return true;
 }
 
-void TableMoves::Estimate(const Solution& solution, const MovePricer& pricer,
-                          std::span<const Unit> added, MoveList& list) {
-  const double estimate_ms = estimator_.Of(solution, pricer, removed_, added);
+void TableMoves::Estimate(std::span<const Unit> added, MoveList& list) {
+  const double estimate_ms = pricer_.Estimate(removed_, added);
   if (list.Wants(estimate_ms)) list.Add(estimate_ms, removed_, added);
 }
 
-void TableMoves::MoveHostBlocks(Solution& solution, const MovePricer& pricer, int host,
-                                MoveList& list) {
+void TableMoves::MoveHostBlocks(int host, MoveList& list) {
   placer_.Without({});
   const std::vector<int> targets = placer_.LowestHosts(kHosts, host);
-  const auto blocks = solution.units_on_host(host);
-  const auto at = [&](Unit unit, int place) {
-    unit.place = place;
-    unit.shards = shard_table_.Shards(unit.table, unit.type, unit.cols, solution.host(place).count,
-                                      unit.residency);
-    return unit;
+  const auto blocks = solution_.units_on_host(host);
+  const auto at = [&](int id, int place) {
+    return OnHost(solution_.unit(id), place, solution_, shard_table_);
   };
   for (const int target : targets) {  // hosts may differ in size
-    for (const int id : blocks) at(solution.unit(id), target);
-    for (const int id : solution.units_on_host(target)) at(solution.unit(id), host);
+    for (const int id : blocks) at(id, target);
+    for (const int id : solution_.units_on_host(target)) at(id, host);
   }
   shard_table_.PredictNew();
   for (const int id : blocks) {
     for (const int target : targets) {
       removed_ = {id};
-      const Unit there = at(solution.unit(id), target);
-      Estimate(solution, pricer, std::span(&there, 1), list);
-      for (const int back : solution.units_on_host(target)) {
-        if (solution.unit(back).table == solution.unit(id).table) continue;
+      const Unit there = at(id, target);
+      Estimate(std::span(&there, 1), list);
+      for (const int back : solution_.units_on_host(target)) {
+        if (solution_.unit(back).table == solution_.unit(id).table) continue;
         removed_ = {id, back};
-        Estimate(solution, pricer, std::array{there, at(solution.unit(back), host)}, list);
+        Estimate(std::array{there, at(back, host)}, list);
       }
     }
   }
 }
 
 // Every table keeps its type and number of blocks.
-void TableMoves::MoveGroup(Solution& solution, const MovePricer& pricer,
-                           const std::vector<int>& group, MoveList& list) {
+void TableMoves::MoveGroup(const std::vector<int>& group, MoveList& list) {
   std::vector<int> ids;
   for (const int table : group) {
-    const auto units = solution.units_of_table(table);
+    const auto units = solution_.units_of_table(table);
     ids.insert(ids.end(), units.begin(), units.end());
   }
   const auto layout_of = [&](int table) {
-    const auto units = solution.units_of_table(table);
-    const Unit& unit = solution.unit(units.front());
+    const auto units = solution_.units_of_table(table);
+    const Unit& unit = solution_.unit(units.front());
     return TableLayout{unit.type, static_cast<int>(units.size()),
                        unit.spread() == Spread::kSubset ? unit.shards.count : 1, unit.residency};
   };
@@ -172,7 +167,7 @@ void TableMoves::MoveGroup(Solution& solution, const MovePricer& pricer,
         const auto known = std::find_if(rank_of_group.begin(), rank_of_group.end(),
                                         [&](const auto& entry) { return entry.first == together; });
         if (known == rank_of_group.end()) {
-          const HostRanks& within = solution.host(host);
+          const HostRanks& within = solution_.host(host);
           const auto first = placer_.total_ms().begin() + within.first;
           on = within.first +
                static_cast<int>(std::min_element(first, first + within.count) - first);
@@ -183,7 +178,7 @@ void TableMoves::MoveGroup(Solution& solution, const MovePricer& pricer,
       }
       if (!placer_.Place(table, layout_of(table), host, on)) return;
     }
-    Estimate(solution, pricer, placer_.added(), list);
+    Estimate(placer_.added(), list);
   };
   placer_.Without({});
   if (rules_.of(group.front()).host_group >= 0) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -12,8 +11,7 @@
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/moves/table_placer.h"
-#include "server/search/refine/objective/move_estimator.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/solution.h"
 
@@ -25,39 +23,38 @@ namespace neuroshard {
 // For one thread.
 class TableMoves {
  public:
-  // All must outlive it.
-  TableMoves(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts,
-             ShardTable& shard_table);
+  // `bench` must outlive it.
+  explicit TableMoves(MoveBench& bench);
 
   // Adds to `list`, for tables with a shard on `source` (those that cost it most): every layout
   // that the rules allow, at the ranks or hosts with the lowest totals; a row-cut block on another
   // host, alone or against another one; row_wise_subset without the source; a co-located group
   // elsewhere. Fewer when the context says stop.
-  void Collect(Solution& solution, const MovePricer& pricer, int source, MoveList& list);
+  void Collect(int source, MoveList& list);
 
   // Lays some table out in some way, at the ranks or hosts with the lowest totals. False: nothing
   // changed, for lack of room.
-  bool RandomRelayout(Solution& solution, const MovePricer& pricer, Random& random);
+  bool RandomRelayout(Random& random);
 
  private:
   const std::vector<TableLayout>& LayoutsOf(int table);
   // The layout in the table's present residency; data_parallel is in device memory.
-  TableLayout Stay(const Solution& solution, int table, TableLayout layout) const;
-  // Adds the shards of all its layouts to the table of shards.
-  void AddShards(const Solution& solution, int table);
-  void Relayout(Solution& solution, const MovePricer& pricer, int table, MoveList& list);
-  void MoveHostBlocks(Solution& solution, const MovePricer& pricer, int host, MoveList& list);
-  void MoveGroup(Solution& solution, const MovePricer& pricer, const std::vector<int>& group,
-                 MoveList& list);
+  TableLayout Stay(int table, TableLayout layout) const;
+  // Adds the shards of a layout, or of all its layouts, to the table of shards.
+  void AddShards(int table, const TableLayout& layout);
+  void AddShards(int table);
+  void Relayout(int table, MoveList& list);
+  void MoveHostBlocks(int host, MoveList& list);
+  void MoveGroup(const std::vector<int>& group, MoveList& list);
   // Adds the move from removed_ to `added` if the list wants it.
-  void Estimate(const Solution& solution, const MovePricer& pricer, std::span<const Unit> added,
-                MoveList& list);
+  void Estimate(std::span<const Unit> added, MoveList& list);
 
   SearchContext& context_;
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
-  MoveEstimator estimator_;
+  Solution& solution_;
+  MovePricer& pricer_;
   TablePlacer placer_;
   std::vector<std::vector<TableLayout>> layouts_of_;  // by table; empty: not asked for yet
 

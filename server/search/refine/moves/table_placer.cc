@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "common/base/positions.h"
 #include "server/search/refine/solution/lowest_place.h"
@@ -15,21 +14,19 @@ constexpr std::size_t kLowest = 64;
 
 }  // namespace
 
-TablePlacer::TablePlacer(const CompiledRules& rules, const TableLayouts& layouts,
-                         ShardTable& shard_table)
-    : rules_(rules),
-      layouts_(layouts),
-      shard_table_(shard_table),
-      numbers_(Positions<int>(static_cast<std::size_t>(rules.num_ranks()))),
-      estimator_(shard_table) {}
+TablePlacer::TablePlacer(MoveBench& bench)
+    : rules_(bench.rules),
+      layouts_(bench.layouts),
+      shard_table_(bench.shard_table),
+      solution_(bench.solution),
+      pricer_(bench.pricer),
+      numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {}
 
-void TablePlacer::Reset(Solution& solution, const MovePricer& pricer) {
-  solution_ = &solution;
-  pricer_ = &pricer;
-  const std::size_t ranks = static_cast<std::size_t>(pricer.objective().num_ranks());
+void TablePlacer::Reset() {
+  const std::size_t ranks = static_cast<std::size_t>(pricer_.objective().num_ranks());
   now_ms_.resize(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    now_ms_[r] = pricer.objective().rank(static_cast<int>(r)).total_ms();
+    now_ms_[r] = pricer_.objective().rank(static_cast<int>(r)).total_ms();
   }
   total_ms_ = now_ms_;
   more_bytes_.assign(ranks, 0);
@@ -55,7 +52,7 @@ void TablePlacer::Without(std::span<const int> removed) {
   }
   counted_.clear();
   added_.clear();
-  for (const int id : removed) Count(solution_->unit(id), -1);
+  for (const int id : removed) Count(solution_.unit(id), -1);
   lowest_.resize(now_lowest_);
   if (now_lowest_ == total_ms_.size()) return;
   // A rank that something was removed from may be among the lowest now.
@@ -68,13 +65,11 @@ void TablePlacer::Without(std::span<const int> removed) {
 }
 
 void TablePlacer::Count(const Unit& unit, int sign) {
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int rank = solution_->RankOf(unit, i);
+  solution_.ForEachShard(unit, [&](int rank, int shard) {
     counted_.push_back(rank);
-    total_ms_[static_cast<std::size_t>(rank)] +=
-        sign * estimator_.ShareOf(*pricer_, rank, unit.shards.at(i));
-    more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(unit.shards.at(i));
-  }
+    total_ms_[static_cast<std::size_t>(rank)] += sign * pricer_.ShareOf(rank, shard);
+    more_bytes_[static_cast<std::size_t>(rank)] += sign * shard_table_.bytes(shard);
+  });
 }
 
 std::vector<int> TablePlacer::LowestHosts(std::size_t most, int but) const {
@@ -99,7 +94,7 @@ bool TablePlacer::Place(int table, const TableLayout& layout, int host, int rank
 
 bool TablePlacer::HasRoom(const Unit& unit) const {
   for (int i = 0; i < unit.shards.count; ++i) {
-    if (!Fits(solution_->RankOf(unit, i), shard_table_.bytes(unit.shards.at(i)))) return false;
+    if (!Fits(solution_.RankOf(unit, i), shard_table_.bytes(unit.shards.at(i)))) return false;
   }
   return true;
 }
@@ -113,7 +108,7 @@ bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
     if (rank >= 0) {
       ranks = {&rank, 1};
     } else if (host >= 0) {
-      const HostRanks& within = solution_->host(host);
+      const HostRanks& within = solution_.host(host);
       ranks = std::span(numbers_).subspan(static_cast<std::size_t>(within.first),
                                           static_cast<std::size_t>(within.count));
     } else if (rules.ranks->all()) {
@@ -121,9 +116,9 @@ bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
     }
   }
   const std::optional<Unit> placed = OnLowestPlace(
-      unit, {ranks, rules.ranks->whole_hosts(), holders}, total_ms_, *solution_, shard_table_,
+      unit, {ranks, rules.ranks->whole_hosts(), holders}, total_ms_, solution_, shard_table_,
       [&](int r, int shard) {
-        return (host < 0 || solution_->host_of(r) == host) && Fits(r, shard_table_.bytes(shard));
+        return (host < 0 || solution_.host_of(r) == host) && Fits(r, shard_table_.bytes(shard));
       },
       [&](const Unit& at) {
         if (spread == Spread::kOneHost) return (host < 0 || at.place == host) && HasRoom(at);

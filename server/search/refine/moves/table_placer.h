@@ -9,8 +9,7 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/objective/move_estimator.h"
-#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/solution.h"
 #include "server/search/refine/solution/unit.h"
 
@@ -23,11 +22,11 @@ namespace neuroshard {
 // subset in the ranks. For one thread.
 class TablePlacer {
  public:
-  // All must outlive it.
-  TablePlacer(const CompiledRules& rules, const TableLayouts& layouts, ShardTable& shard_table);
+  // `bench` must outlive it.
+  explicit TablePlacer(MoveBench& bench);
 
-  // Totals and room are those of the solution as it is. Both must outlive what follows.
-  void Reset(Solution& solution, const MovePricer& pricer);
+  // Totals and room are those of the solution as it is.
+  void Reset();
 
   // From there, without some units; nothing is added yet. Takes time in their shards.
   void Without(std::span<const int> removed);
@@ -48,16 +47,15 @@ class TablePlacer {
   // Changes totals and room by a unit.
   void Count(const Unit& unit, int sign);
   bool Fits(int rank, std::int64_t bytes) const {
-    return solution_->Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
+    return solution_.Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
   }
 
   const CompiledRules& rules_;
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
+  Solution& solution_;
+  MovePricer& pricer_;
   const std::vector<int> numbers_;  // of all ranks
-  const MoveEstimator estimator_;
-  Solution* solution_ = nullptr;
-  const MovePricer* pricer_ = nullptr;
 
   std::vector<Unit> added_;
   std::vector<double> now_ms_;            // by rank, as the solution is

@@ -40,8 +40,8 @@ TEST(TablePlacerTest, UnitsGoToTheLowestRankWithRoom) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     Solution& solution = bed.bench.solution;
-    TablePlacer placer(bed.rules, bed.layouts, bed.bench.shard_table);
-    placer.Reset(solution, bed.bench.pricer);
+    TablePlacer placer(bed.bench);
+    placer.Reset();
     for (int t = 0; t < static_cast<int>(bed.request.tables.size()); ++t) {
       const auto removed = solution.units_of_table(t);
       for (const TableLayout& layout : bed.layouts.Of(t)) {
@@ -86,8 +86,8 @@ TEST(TablePlacerTest, UnitsGoToTheLowestRankWithRoom) {
 TEST(TablePlacerTest, WithoutGoesBackToTheSolution) {
   RefineBed bed(4);
   ASSERT_TRUE(bed.LoadLegal());
-  TablePlacer placer(bed.rules, bed.layouts, bed.bench.shard_table);
-  placer.Reset(bed.bench.solution, bed.bench.pricer);
+  TablePlacer placer(bed.bench);
+  placer.Reset();
   const std::vector<double> now(placer.total_ms().begin(), placer.total_ms().end());
   placer.Without(bed.bench.solution.units_of_table(0));
   placer.Place(0, bed.layouts.Of(0).front());

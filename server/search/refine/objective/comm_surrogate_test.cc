@@ -1,7 +1,6 @@
-#include "server/search/refine/objective/comm_surrogate.h"
-
 #include <gtest/gtest.h>
 
+#include "server/search/refine/objective/objective.h"
 #include "tests/support/concave_cost_model.h"
 
 namespace neuroshard {

@@ -1,5 +1,3 @@
-#include "server/search/refine/objective/move_estimator.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/support/refine_bed.h"
@@ -15,13 +13,11 @@ TEST(MoveEstimatorTest, NothingChangedIsEstimatedAsItIs) {
     if (!bed.LoadLegal()) continue;
     const Solution& solution = bed.bench.solution;
     const double value_ms = bed.bench.pricer.objective().value_ms();
-    MoveEstimator estimator(bed.bench.shard_table);
-    EXPECT_NEAR(estimator.Of(solution, bed.bench.pricer, {}, {}), value_ms, 1e-9);
+    EXPECT_NEAR(bed.bench.pricer.Estimate({}, {}), value_ms, 1e-9);
     for (int t = 0; t < static_cast<int>(bed.request.tables.size()); ++t) {
       std::vector<Unit> units;
       for (const int id : solution.units_of_table(t)) units.push_back(solution.unit(id));
-      EXPECT_NEAR(estimator.Of(solution, bed.bench.pricer, solution.units_of_table(t), units),
-                  value_ms, 1e-9);
+      EXPECT_NEAR(bed.bench.pricer.Estimate(solution.units_of_table(t), units), value_ms, 1e-9);
     }
   }
 }
@@ -32,12 +28,11 @@ TEST(MoveEstimatorTest, SharesOfARankAddUp) {
   ASSERT_TRUE(bed.LoadLegal());
   const Solution& solution = bed.bench.solution;
   const MovePricer& pricer = bed.bench.pricer;
-  const MoveEstimator estimator(bed.bench.shard_table);
   std::vector<double> shares(static_cast<std::size_t>(bed.num_ranks()), 0.0);
   for (const Unit& unit : solution.Units()) {
     for (int i = 0; i < unit.shards.count; ++i) {
       const int rank = solution.RankOf(unit, i);
-      shares[static_cast<std::size_t>(rank)] += estimator.ShareOf(pricer, rank, unit.shards.at(i));
+      shares[static_cast<std::size_t>(rank)] += pricer.ShareOf(rank, unit.shards.at(i));
     }
   }
   for (int r = 0; r < bed.num_ranks(); ++r) {

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-
-#include "server/search/refine/objective/comm_surrogate.h"
+#include <cstddef>
 
 namespace neuroshard {
 namespace {
@@ -28,14 +27,15 @@ std::size_t BatchSize(const ModelProperties& model, std::size_t num_ranks) {
 
 }  // namespace
 
-MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs)
+MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs,
+                       Solution& solution)
     : context_(context),
       shard_table_(shard_table),
       rank_costs_(rank_costs),
+      solution_(solution),
       separable_(context.model().properties().separable_comm),
       num_ranks_(context.request().topology.devices.size()),
       batch_size_(BatchSize(context.model().properties(), num_ranks_)),
-      rank_prices_(num_ranks_),
       touched_of_rank_(num_ranks_, -1) {
   FitSurrogate();
 }
@@ -63,34 +63,33 @@ void MovePricer::FitSurrogate() {
       surrogate_.forward_largest + surrogate_.backward_largest + surrogate_.forward_own;
 }
 
-void MovePricer::PriceSolution(const Solution& solution) {
+void MovePricer::PriceSolution() {
   rank_costs_.TrimIfLarge();
   slots_.clear();
-  for (int r = 0; r < solution.num_ranks(); ++r)
-    slots_.push_back(rank_costs_.Find(solution, r, -1, -1));
+  for (int r = 0; r < solution_.num_ranks(); ++r) slots_.push_back(rank_costs_.Find(r, -1, -1));
   rank_costs_.EvaluateQueued();
   compute_ms_.clear();
   forward_loads_.clear();
   backward_loads_.clear();
-  for (int r = 0; r < solution.num_ranks(); ++r) {
+  for (int r = 0; r < solution_.num_ranks(); ++r) {
     compute_ms_.push_back(rank_costs_.cost_ms(r, slots_[static_cast<std::size_t>(r)]));
-    forward_loads_.push_back(static_cast<float>(solution.rank(r).forward_load));
-    backward_loads_.push_back(static_cast<float>(solution.rank(r).backward_load));
+    forward_loads_.push_back(static_cast<float>(solution_.rank(r).forward_load));
+    backward_loads_.push_back(static_cast<float>(solution_.rank(r).backward_load));
   }
-  const ShardKinds kinds = solution.kinds();
+  const ShardKinds kinds = solution_.kinds();
   PricePlacements(context_.model(), compute_ms_, forward_loads_, backward_loads_, prices_,
                   {&kinds, 1});
   context_.AddWork(Work::kRankPrice, num_ranks_);
   ++context_.statistics().plans_evaluated;
+  trial_prices_.clear();
   for (std::size_t r = 0; r < num_ranks_; ++r) {
-    rank_prices_[r] = {compute_ms_[r], prices_.backward_comm_ms[r], prices_.forward_comm_ms[r],
-                       forward_loads_[r], backward_loads_[r]};
+    trial_prices_.push_back({compute_ms_[r], prices_.backward_comm_ms[r],
+                             prices_.forward_comm_ms[r], forward_loads_[r], backward_loads_[r]});
   }
-  weights_.moves_ms = solution.MovesMs();
-  objective_.Reset(rank_prices_, separable_, weights_);
+  SetRankPrices(trial_prices_, solution_.MovesMs());
 }
 
-std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const MoveList& list,
+std::span<const MovePricer::Priced> MovePricer::Price(const MoveList& list,
                                                       std::span<const Move> moves) {
   rank_costs_.TrimIfLarge();
   touched_.clear();
@@ -99,15 +98,15 @@ std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const 
   priced_.assign(moves.size(), {});
   kinds_.clear();
   for (std::size_t i = 0; i < moves.size(); ++i) {
-    priced_[i].allowed = solution.Allows(list.removed(moves[i]), list.added(moves[i]));
+    priced_[i].allowed = solution_.Allows(list.removed(moves[i]), list.added(moves[i]));
     if (priced_[i].allowed) {
-      priced_[i].moves_ms = solution.MovesMs(list.removed(moves[i]), list.added(moves[i]));
-      Collect(solution, list, moves[i]);
-      kinds_.push_back(solution.KindsAfter(list.removed(moves[i]), list.added(moves[i])));
+      priced_[i].moves_ms = solution_.MovesMs(list.removed(moves[i]), list.added(moves[i]));
+      Collect(list, moves[i]);
+      kinds_.push_back(solution_.KindsAfter(list.removed(moves[i]), list.added(moves[i])));
     }
     touched_end_.push_back(touched_.size());
   }
-  PriceTouched(solution);
+  PriceTouched();
   if (separable_) {
     PriceSeparately();
   } else {
@@ -116,43 +115,35 @@ std::span<const MovePricer::Priced> MovePricer::Price(Solution& solution, const 
   return priced_;
 }
 
-void MovePricer::Collect(const Solution& solution, const MoveList& list, const Move& move) {
+void MovePricer::Collect(const MoveList& list, const Move& move) {
   const std::size_t begin = touched_.size();
-  for (const int id : list.removed(move)) Touch(solution, solution.unit(id), -1, begin);
-  for (const Unit& unit : list.added(move)) Touch(solution, unit, 1, begin);
+  for (const int id : list.removed(move)) Touch(solution_.unit(id), -1, begin);
+  for (const Unit& unit : list.added(move)) Touch(unit, 1, begin);
   for (std::size_t t = begin; t < touched_.size(); ++t) {
     touched_of_rank_[static_cast<std::size_t>(touched_[t].rank)] = -1;
   }
 }
 
-void MovePricer::Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin) {
+void MovePricer::Touch(const Unit& unit, int sign, std::size_t begin) {
   const std::size_t width = shard_table_.width();
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int r = solution.RankOf(unit, i);
+  solution_.ForEachShard(unit, [&](int r, int shard) {
     int& index = touched_of_rank_[static_cast<std::size_t>(r)];
     if (index < static_cast<int>(begin)) {
       index = static_cast<int>(touched_.size());
-      touched_.push_back({r, solution.rank(r), 0});
+      touched_.push_back({r, solution_.rank(r), 0});
       sum_changes_.resize(touched_.size() * width, 0.0);
     }
-    const int shard = unit.shards.at(i);
-    Solution::Rank& changed = touched_[static_cast<std::size_t>(index)].changed;
-    changed.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
-    changed.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
-    changed.shard_costs_ms += sign * static_cast<double>(shard_table_.shard_cost_ms(shard, r));
-    changed.shards += sign;
-    changed.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
+    touched_[static_cast<std::size_t>(index)].changed.Count(shard_table_, r, shard, sign);
     double* const added = sum_changes_.data() + static_cast<std::size_t>(index) * width;
     const float* const phi = shard_table_.phi(shard);
     for (std::size_t w = 0; w < width; ++w) added[w] += sign * static_cast<double>(phi[w]);
-  }
+  });
 }
 
-void MovePricer::PriceTouched(const Solution& solution) {
+void MovePricer::PriceTouched() {
   for (std::size_t t = 0; t < touched_.size(); ++t) {
-    touched_[t].slot =
-        rank_costs_.Find(touched_[t].rank, touched_[t].changed, solution.sum(touched_[t].rank),
-                         sum_changes_.data() + t * shard_table_.width());
+    touched_[t].slot = rank_costs_.Find(touched_[t].rank, touched_[t].changed,
+                                        sum_changes_.data() + t * shard_table_.width());
   }
   rank_costs_.EvaluateQueued();
 }
@@ -167,7 +158,7 @@ void MovePricer::PriceTogether() {
     if (!priced_[i].allowed) continue;
     row_of_trial_[i] = rows;
     const std::size_t begin = rows++ * num_ranks_;
-    for (const RankPrice& price : rank_prices_) {
+    for (const RankPrice& price : rank_prices()) {
       compute_ms_.push_back(static_cast<float>(price.compute_ms));
       forward_loads_.push_back(static_cast<float>(price.forward_load));
       backward_loads_.push_back(static_cast<float>(price.backward_load));
@@ -221,7 +212,7 @@ void MovePricer::PriceTrial(std::size_t trial) {
 }
 
 void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank_prices) const {
-  rank_prices.assign(rank_prices_.begin(), rank_prices_.end());
+  rank_prices = objective_.ranks();
   for (std::size_t t = touched_end_[trial]; t < touched_end_[trial + 1]; ++t) {
     RankPrice& price = rank_prices[static_cast<std::size_t>(touched_[t].rank)];
     price.compute_ms = rank_costs_.cost_ms(touched_[t].rank, touched_[t].slot);
@@ -248,19 +239,73 @@ void MovePricer::Adopt(std::size_t index) {
 void MovePricer::WeighWork() {
   double sum_ms = 0;
   double most_ms = 0;
-  for (const RankPrice& price : rank_prices_) {
+  for (const RankPrice& price : rank_prices()) {
     sum_ms += price.compute_ms;
     most_ms = std::max(most_ms, price.compute_ms);
   }
   const double evenness = most_ms > 0 ? sum_ms / static_cast<double>(num_ranks_) / most_ms : 0;
   weights_.work = kWorkWeight * std::pow(evenness, kEvennessPower);
-  objective_.Reset(rank_prices_, separable_, weights_);
+  objective_.Reset(std::vector(rank_prices()), separable_, weights_);
 }
 
 void MovePricer::SetRankPrices(const std::vector<RankPrice>& rank_prices, double moves_ms) {
-  rank_prices_ = rank_prices;
   weights_.moves_ms = moves_ms;
-  objective_.Reset(rank_prices_, separable_, weights_);
+  objective_.Reset(rank_prices, separable_, weights_);
+}
+
+double MovePricer::Estimate(std::span<const int> removed, std::span<const Unit> added) {
+  changes_.clear();
+  change_of_rank_.resize(static_cast<std::size_t>(solution_.num_ranks()), -1);
+  for (const int id : removed) CountChange(solution_.unit(id), -1);
+  for (const Unit& unit : added) CountChange(unit, 1);
+  changed_ranks_.clear();
+  for (const RankChange& change : changes_) {
+    change_of_rank_[static_cast<std::size_t>(change.rank)] = -1;
+    changed_ranks_.push_back(change.rank);
+  }
+  return objective_.Estimate(changes_, objective_.OthersThan(changed_ranks_), surrogate_);
+}
+
+double MovePricer::ShareOf(int rank, int shard) const {
+  const CommLoad& load = shard_table_.load(shard);
+  return ComputeOf(rank, shard) + static_cast<double>(load.forward) * surrogate_.forward_own +
+         static_cast<double>(load.backward) * surrogate_.backward_own;
+}
+
+void MovePricer::CostliestTables(int rank, std::size_t most,
+                                 absl::FunctionRef<bool(int table)> takes,
+                                 std::vector<int>& tables) {
+  by_share_.clear();
+  solution_.ForEachShardOn(rank, [&](int id, int shard) {
+    by_share_.emplace_back(-ShareOf(rank, shard), solution_.unit(id).table);
+  });
+  std::sort(by_share_.begin(), by_share_.end());
+  tables.clear();
+  for (const auto& [share, table] : by_share_) {
+    if (tables.size() == most) break;
+    if (takes(table) && std::find(tables.begin(), tables.end(), table) == tables.end()) {
+      tables.push_back(table);
+    }
+  }
+}
+
+double MovePricer::ComputeOf(int rank, int shard) const {
+  return compute_scale(rank) * static_cast<double>(shard_table_.shard_cost_ms(shard, rank));
+}
+
+void MovePricer::CountChange(const Unit& unit, int sign) {
+  solution_.ForEachShard(unit, [&](int rank, int shard) {
+    int& index = change_of_rank_[static_cast<std::size_t>(rank)];
+    if (index < 0) {
+      index = static_cast<int>(changes_.size());
+      const RankPrice& now = objective_.rank(rank);
+      changes_.push_back({rank, now.compute_ms, now.forward_load, now.backward_load});
+    }
+    RankChange& change = changes_[static_cast<std::size_t>(index)];
+    change.compute_ms += sign * ComputeOf(rank, shard);
+    change.forward_load += sign * static_cast<double>(shard_table_.load(shard).forward);
+    change.backward_load += sign * static_cast<double>(shard_table_.load(shard).backward);
+  });
 }
 
 }  // namespace neuroshard

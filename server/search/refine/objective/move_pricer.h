@@ -1,15 +1,15 @@
-// Move pricer: what moves lead to by the cost model, in batches.
+// Move pricer: what moves lead to by the cost model, in batches, and about, without it.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/refine/objective/comm_surrogate.h"
 #include "server/search/refine/objective/objective.h"
 #include "server/search/refine/objective/rank_costs.h"
 #include "server/search/refine/solution/move.h"
@@ -25,10 +25,21 @@ namespace neuroshard {
 class MovePricer {
  public:
   // All must outlive the pricer.
-  MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs);
+  MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs,
+             Solution& solution);
 
   // Prices the solution itself.
-  void PriceSolution(const Solution& solution);
+  void PriceSolution();
+
+  // What a move is about to lead to, without a prediction for it: a shard is taken to change its
+  // rank's compute by its shard_cost_ms, which is right for models with additive compute, near for
+  // networks. Takes time in the shards that move.
+  double Estimate(std::span<const int> removed, std::span<const Unit> added);
+  // What a shard would add to the total of a rank, likewise.
+  double ShareOf(int rank, int shard) const;
+  // The tables that `takes` takes with the largest shares of a rank, `most` at most, into `tables`.
+  void CostliestTables(int rank, std::size_t most, absl::FunctionRef<bool(int table)> takes,
+                       std::vector<int>& tables);
 
   // From now on the work of all ranks together counts, too: much where all of them compute
   // as long as each other, hardly at all where some are nearly idle.
@@ -45,15 +56,14 @@ class MovePricer {
     double moves_ms = 0;  // Solution::MovesMs, a part of both
   };
   // One result a move, in order.
-  std::span<const Priced> Price(Solution& solution, const MoveList& list,
-                                std::span<const Move> moves);
+  std::span<const Priced> Price(const MoveList& list, std::span<const Move> moves);
 
   // The objective becomes that of the `index`-th move of the last Price; the caller carries it
   // out.
   void Adopt(std::size_t index);
 
   // What PriceSolution and Adopt made of the ranks, to go back to (moves_ms: Solution::MovesMs).
-  const std::vector<RankPrice>& rank_prices() const { return rank_prices_; }
+  const std::vector<RankPrice>& rank_prices() const { return objective_.ranks(); }
   void SetRankPrices(const std::vector<RankPrice>& rank_prices, double moves_ms);
 
   // Whether a rank's communication depends on its own load alone.
@@ -75,10 +85,13 @@ class MovePricer {
   };
 
   void FitSurrogate();
-  void Collect(const Solution& solution, const MoveList& list, const Move& move);
-  void Touch(const Solution& solution, const Unit& unit, int sign, std::size_t begin);
+  double ComputeOf(int rank, int shard) const;
+  // Changes changes_ by a unit.
+  void CountChange(const Unit& unit, int sign);
+  void Collect(const MoveList& list, const Move& move);
+  void Touch(const Unit& unit, int sign, std::size_t begin);
   // Computes of the ranks in `touched_`.
-  void PriceTouched(const Solution& solution);
+  void PriceTouched();
   void PriceTogether();
   void PriceSeparately();
   void PriceTrial(std::size_t trial);
@@ -92,6 +105,7 @@ class MovePricer {
   SearchContext& context_;
   ShardTable& shard_table_;
   RankCosts& rank_costs_;
+  Solution& solution_;
   const bool separable_;
   const std::size_t num_ranks_;
   std::size_t batch_size_;
@@ -99,7 +113,6 @@ class MovePricer {
   CommSurrogate surrogate_;
   Objective objective_;
   Objective::Weights weights_;
-  std::vector<RankPrice> rank_prices_;
 
   // Of one batch, kept for its memory.
   std::vector<RankCosts::Slot> slots_;  // by rank
@@ -115,6 +128,12 @@ class MovePricer {
   std::vector<ShardKinds> kinds_;  // of trials that are allowed
   PlacementPrices prices_;
   std::vector<RankPrice> trial_prices_;
+
+  // Of one Estimate, likewise.
+  std::vector<RankChange> changes_;
+  std::vector<int> change_of_rank_;  // -1 between calls
+  std::vector<int> changed_ranks_;
+  std::vector<std::pair<double, int>> by_share_;  // of one CostliestTables
 };
 
 }  // namespace neuroshard

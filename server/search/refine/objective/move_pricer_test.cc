@@ -32,9 +32,9 @@ TEST(MovePricerTest, PricesWhatPricePlanSaysWhicheverCollectivesThereAre) {
   SearchContext context(request, model, never, nullptr);
   const CompiledRules rules(request, TypeSet::All());
   ShardTable shard_table(context);
-  RankCosts rank_costs(context, shard_table);
-  MovePricer pricer(context, shard_table, rank_costs);
   Solution solution(request, rules, shard_table);
+  RankCosts rank_costs(context, shard_table, solution);
+  MovePricer pricer(context, shard_table, rank_costs, solution);
   const auto unit = [&](int table, ShardingType type, int place) {
     const std::int64_t cols = request.tables[static_cast<std::size_t>(table)].embedding_dim;
     const int ranks = type == ShardingType::kTableWise ? 1 : 2;
@@ -57,13 +57,13 @@ TEST(MovePricerTest, PricesWhatPricePlanSaysWhicheverCollectivesThereAre) {
                                                  {3, ShardingType::kRowWise},
                                                  {0, ShardingType::kRowWise},
                                                  {2, ShardingType::kTableWise}}) {
-    pricer.PriceSolution(solution);
+    pricer.PriceSolution();
     EXPECT_NEAR(pricer.objective().cost_ms(), price_of_solution(), 1e-5);
     MoveList list(1);
     const Unit added = unit(table, type, 0);
     list.Add(0, {&ids[static_cast<std::size_t>(table)], 1}, {&added, 1});
     const auto moves = list.Sorted();
-    const auto priced = pricer.Price(solution, list, moves);
+    const auto priced = pricer.Price(list, moves);
     ASSERT_TRUE(priced[0].allowed);
     solution.Remove(ids[static_cast<std::size_t>(table)]);
     ids[static_cast<std::size_t>(table)] = solution.Add(added);

@@ -1,15 +1,34 @@
 // Objective of local search, and its estimate after a change of a few ranks.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <limits>
 #include <span>
 #include <vector>
 
-#include "server/search/refine/objective/comm_surrogate.h"
+#include "server/cost/cost_model.h"
 
 namespace neuroshard {
+
+// A linear model of the communication cost, that estimates most moves so that only the best of
+// them need the cost model: of a rank between two placements that differ little
+//   backward = backward_own x change of own load + backward_largest x change of the largest load
+//   forward  = the same, + forward_wait x change of (largest start offset - own start offset)
+// Own loads are of the rank, largest ones over all ranks, both in the unit of CommLoad; ms a unit.
+struct CommSurrogate {
+  double backward_own = 0;
+  double backward_largest = 0;
+  double forward_own = 0;
+  double forward_largest = 0;
+  double forward_wait = 0;  // in [0, 1]: a rank waits at most as long as it is ahead
+};
+
+// Fits the surrogate around all ranks holding these loads and being ready at once, from what half
+// as much again costs on one rank and on all, and what one late rank costs the others. Prices 4
+// placements.
+CommSurrogate ProbeComm(const BoundCostModel& model, double forward_load, double backward_load);
 
 // A rank as it would be.
 struct RankChange {
@@ -59,8 +78,21 @@ class Objective {
 
   double cost_ms() const { return cost_ms_; }
   double value_ms() const { return value_ms_; }
+  const std::vector<RankPrice>& ranks() const { return ranks_; }
   const RankPrice& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
+  // Brings those of `ranks` to the front that have the `count` largest value(RankPrice), in that
+  // order; of equal ones the lower comes first.
+  template <typename Value>
+  void BringLargest(std::span<int> ranks, std::size_t count, const Value& value) const {
+    count = std::min(count, ranks.size());
+    std::partial_sort(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count),
+                      ranks.end(), [&](int a, int b) {
+                        const double of_a = value(rank(a));
+                        const double of_b = value(rank(b));
+                        return of_a != of_b ? of_a > of_b : a < b;
+                      });
+  }
 
   // The largest values among all ranks but a few.
   struct Others {

@@ -10,8 +10,10 @@ constexpr std::size_t kMaxContents = 1U << 20;
 
 }  // namespace
 
-RankCosts::RankCosts(SearchContext& context, const ShardTable& shard_table)
+RankCosts::RankCosts(SearchContext& context, const ShardTable& shard_table,
+                     const Solution& solution)
     : shard_table_(shard_table),
+      solution_(solution),
       model_(context.model()),
       additive_(context.model().properties().additive_compute),
       cache_(context, shard_table.width(), kMaxContents) {}
@@ -23,8 +25,8 @@ RankCosts::Slot RankCosts::FindOrQueue(int rank, const Solution::Rank& changed, 
   return cache_.Find(changed.content, model_.kind(static_cast<std::size_t>(rank)), fill);
 }
 
-RankCosts::Slot RankCosts::Find(const Solution& solution, int rank, int without, int with) {
-  Solution::Rank changed = solution.rank(rank);
+RankCosts::Slot RankCosts::Find(int rank, int without, int with) {
+  Solution::Rank changed = solution_.rank(rank);
   if (without >= 0) {
     changed.content -= ContentOf(without);
     changed.shard_costs_ms -= static_cast<double>(shard_table_.shard_cost_ms(without, rank));
@@ -36,7 +38,7 @@ RankCosts::Slot RankCosts::Find(const Solution& solution, int rank, int without,
     ++changed.shards;
   }
   return FindOrQueue(rank, changed, [&](std::span<float> row) {
-    const double* const sum = solution.sum(rank);
+    const double* const sum = solution_.sum(rank);
     const float* const less = without >= 0 ? shard_table_.phi(without) : nullptr;
     const float* const more = with >= 0 ? shard_table_.phi(with) : nullptr;
     for (std::size_t w = 0; w < row.size(); ++w) {
@@ -48,9 +50,9 @@ RankCosts::Slot RankCosts::Find(const Solution& solution, int rank, int without,
   });
 }
 
-RankCosts::Slot RankCosts::Find(int rank, const Solution::Rank& changed, const double* sum,
-                                const double* added) {
+RankCosts::Slot RankCosts::Find(int rank, const Solution::Rank& changed, const double* added) {
   return FindOrQueue(rank, changed, [&](std::span<float> row) {
+    const double* const sum = solution_.sum(rank);
     for (std::size_t w = 0; w < row.size(); ++w) row[w] = static_cast<float>(sum[w] + added[w]);
   });
 }

@@ -16,15 +16,15 @@ class RankCosts {
  public:
   using Slot = RankCostCache::Slot;
 
-  // Both must outlive it; the context's statistics count the predictions.
-  RankCosts(SearchContext& context, const ShardTable& shard_table);
+  // All must outlive it; the context's statistics count the predictions.
+  RankCosts(SearchContext& context, const ShardTable& shard_table, const Solution& solution);
 
-  // The slot of a rank of `solution` without one of its shards and with another (none: -1).
-  Slot Find(const Solution& solution, int rank, int without, int with);
+  // The slot of a rank of the solution without one of its shards and with another (none: -1).
+  Slot Find(int rank, int without, int with);
 
   // The same for any change: the rank as it will be, and what is added to its sum (representation,
   // `width` entries).
-  Slot Find(int rank, const Solution::Rank& changed, const double* sum, const double* added);
+  Slot Find(int rank, const Solution::Rank& changed, const double* added);
 
   // Predicts what is queued, in one batch. Only then is cost_ms() known for it.
   void EvaluateQueued() { cache_.EvaluateQueued(); }
@@ -43,6 +43,7 @@ class RankCosts {
   Slot FindOrQueue(int rank, const Solution::Rank& changed, const Fill& fill);
 
   const ShardTable& shard_table_;
+  const Solution& solution_;
   const BoundCostModel& model_;
   const bool additive_;
   RankCostCache cache_;

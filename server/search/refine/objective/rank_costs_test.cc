@@ -33,7 +33,7 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     const ShardTable& table = bed.bench.shard_table;
-    RankCosts costs(bed.context, table);
+    RankCosts costs(bed.context, table, bed.bench.solution);
     for (int round = 0; round < 20; ++round) {
       const int rank =
           static_cast<int>(bed.random().Below(static_cast<std::uint64_t>(bed.num_ranks())));
@@ -47,7 +47,7 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
         asked.with = bed.RandomUnit().shards.full;
         held.push_back(asked.with);
       }
-      const auto slot = costs.Find(bed.bench.solution, asked.rank, asked.without, asked.with);
+      const auto slot = costs.Find(asked.rank, asked.without, asked.with);
       costs.EvaluateQueued();
       if (held.empty()) {
         EXPECT_EQ(costs.cost_ms(rank, slot), 0);
@@ -70,15 +70,14 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
 TEST(RankCostsTest, WhatIsKnownIsNotPredictedAgain) {
   RefineBed bed(4);
   ASSERT_TRUE(bed.LoadLegal());
-  RankCosts costs(bed.context, bed.bench.shard_table);
-  for (int r = 0; r < bed.num_ranks(); ++r) costs.Find(bed.bench.solution, r, -1, -1);
+  RankCosts costs(bed.context, bed.bench.shard_table, bed.bench.solution);
+  for (int r = 0; r < bed.num_ranks(); ++r) costs.Find(r, -1, -1);
   costs.EvaluateQueued();
   const auto predicted = bed.context.statistics().compute_evaluations;
   costs.TrimIfLarge();
   const std::vector<double> nothing(bed.bench.shard_table.width(), 0.0);
   for (int r = 0; r < bed.num_ranks(); ++r) {
-    EXPECT_EQ(costs.Find(bed.bench.solution, r, -1, -1),
-              costs.Find(r, bed.bench.solution.rank(r), bed.bench.solution.sum(r), nothing.data()));
+    EXPECT_EQ(costs.Find(r, -1, -1), costs.Find(r, bed.bench.solution.rank(r), nothing.data()));
   }
   costs.EvaluateQueued();
   EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
@@ -90,16 +89,16 @@ TEST(RankCostsTest, AChangeAndItsResultAreOneContent) {
     RefineBed bed(seed);
     if (!bed.request.constraints.empty()) continue;
     Solution& solution = bed.bench.solution;
-    RankCosts costs(bed.context, bed.bench.shard_table);
+    RankCosts costs(bed.context, bed.bench.shard_table, bed.bench.solution);
     for (int i = 0; i < 30; ++i) {
       const Unit unit = bed.RandomUnit();
       if (unit.spread() != Spread::kRank) continue;
-      const auto with = costs.Find(solution, unit.place, -1, unit.shards.full);
-      const auto before = costs.Find(solution, unit.place, -1, -1);
+      const auto with = costs.Find(unit.place, -1, unit.shards.full);
+      const auto before = costs.Find(unit.place, -1, -1);
       solution.Add(unit);
-      EXPECT_EQ(costs.Find(solution, unit.place, -1, -1), with);
-      EXPECT_EQ(costs.Find(solution, unit.place, unit.shards.full, -1), before);
-      EXPECT_EQ(costs.Find(solution, unit.place, unit.shards.full, unit.shards.full), with);
+      EXPECT_EQ(costs.Find(unit.place, -1, -1), with);
+      EXPECT_EQ(costs.Find(unit.place, unit.shards.full, -1), before);
+      EXPECT_EQ(costs.Find(unit.place, unit.shards.full, unit.shards.full), with);
       EXPECT_NE(with, before);
     }
   }
@@ -108,14 +107,14 @@ TEST(RankCostsTest, AChangeAndItsResultAreOneContent) {
 TEST(RankCostsTest, AdditiveComputeIsTheSumOfShardsAlone) {
   RefineBed bed(4, true);
   ASSERT_TRUE(bed.LoadLegal());
-  RankCosts costs(bed.context, bed.bench.shard_table);
+  RankCosts costs(bed.context, bed.bench.shard_table, bed.bench.solution);
   const auto predicted = bed.context.statistics().compute_evaluations;
   for (int r = 0; r < bed.num_ranks(); ++r) {
     double sum_ms = 0;
     for (const int shard : ShardsOn(bed.bench.solution, r)) {
       sum_ms += static_cast<double>(bed.bench.shard_table.shard_cost_ms(shard));
     }
-    EXPECT_NEAR(costs.cost_ms(r, costs.Find(bed.bench.solution, r, -1, -1)), sum_ms, 1e-5 * sum_ms);
+    EXPECT_NEAR(costs.cost_ms(r, costs.Find(r, -1, -1)), sum_ms, 1e-5 * sum_ms);
   }
   EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
 }

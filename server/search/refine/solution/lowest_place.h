@@ -34,6 +34,14 @@ std::vector<int> HostsByValue(const std::vector<HostRanks>& hosts, const Value& 
       hosts.size(), [&](int host) { return -values[static_cast<std::size_t>(host)]; });
 }
 
+// A unit of Spread::kOneHost on another host, whose shards are predicted or to be.
+inline Unit OnHost(Unit unit, int host, const Solution& solution, ShardTable& shard_table) {
+  unit.place = host;
+  unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, solution.host(host).count,
+                                   unit.residency);
+  return unit;
+}
+
 // Sorts ranks, those with the lowest values first.
 inline void SortByValue(std::vector<int>& ranks, std::span<const double> value_ms) {
   std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {

@@ -70,13 +70,12 @@ TEST(MigrationTermsTest, WhatMovesIsCountedAsThePlanHasIt) {
     bed.bench.Load(previous);
     EXPECT_EQ(solution.MovesMs(), 0) << seed;
     EXPECT_EQ(MovedBytes(bed), 0) << seed;
-    TableMoves table_moves(bed.context, bed.rules, bed.layouts, bed.bench.shard_table);
+    TableMoves table_moves(bed.bench);
     for (int i = 0; i < 8; ++i) {
-      if (i % 2 == 0 ? !MoveOne(bed)
-                     : !table_moves.RandomRelayout(solution, bed.bench.pricer, bed.random())) {
+      if (i % 2 == 0 ? !MoveOne(bed) : !table_moves.RandomRelayout(bed.random())) {
         continue;
       }
-      bed.bench.pricer.PriceSolution(solution);
+      bed.bench.pricer.PriceSolution();
       const std::int64_t counted = std::llround(solution.MovesMs());
       const std::int64_t moved = MovedBytes(bed);
       EXPECT_LE(counted, moved) << seed;
@@ -86,10 +85,10 @@ TEST(MigrationTermsTest, WhatMovesIsCountedAsThePlanHasIt) {
     // The cost has it.
     const double before_ms = bed.bench.pricer.objective().cost_ms();
     bed.request.migration->price_ms_per_gib = 0;
-    bed.bench.pricer.PriceSolution(solution);
+    bed.bench.pricer.PriceSolution();
     const double without_ms = bed.bench.pricer.objective().cost_ms();
     bed.request.migration->price_ms_per_gib = kGib;
-    bed.bench.pricer.PriceSolution(solution);
+    bed.bench.pricer.PriceSolution();
     EXPECT_NEAR(bed.bench.pricer.objective().cost_ms(), without_ms + solution.MovesMs(),
                 1e-9 * (1 + solution.MovesMs()));
     EXPECT_GE(before_ms, 0);

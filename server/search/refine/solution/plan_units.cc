@@ -51,28 +51,18 @@ std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layout
     const int blocks = static_cast<int>(units.size() - first_unit);
     for (std::size_t u = first_unit; u < units.size(); ++u) {
       Unit& unit = units[u];
-      std::optional<ShardingType> type;
-      if (solution.fixed(unit.table) != nullptr) {
-        unit.shards =
-            shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count, unit.residency);
-        continue;
+      if (solution.fixed(unit.table) == nullptr) {
+        std::optional<ShardingType> type;
+        if (unit.spread() == Spread::kRank) type = layouts.OnRanks(unit.table, blocks);
+        if (unit.spread() == Spread::kOneHost) type = layouts.OnHosts(unit.table, blocks);
+        unit.type = type.value_or(unit.type);
       }
-      if (unit.spread() == Spread::kRank) type = layouts.OnRanks(unit.table, blocks);
-      if (unit.spread() == Spread::kOneHost) type = layouts.OnHosts(unit.table, blocks);
-      unit.type = type.value_or(unit.type);
       unit.shards =
           shard_table.Shards(unit.table, unit.type, unit.cols, unit.shards.count, unit.residency);
     }
   }
   shard_table.PredictNew();
   return units;
-}
-
-void LoadPlan(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
-              ShardTable& shard_table, Solution& solution) {
-  const std::vector<Unit> units = UnitsOf(request, layouts, plan, shard_table, solution);
-  solution.Clear();
-  for (const Unit& unit : units) solution.Add(unit);
 }
 
 Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<const Unit> all) {

@@ -17,11 +17,6 @@ namespace neuroshard {
 std::vector<Unit> UnitsOf(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
                           ShardTable& shard_table, Solution& solution);
 
-// Replaces what `solution` holds by a legal plan of the request. Otherwise as
-// UnitsOf.
-void LoadPlan(const PlanRequest& request, const TableLayouts& layouts, const Plan& plan,
-              ShardTable& shard_table, Solution& solution);
-
 // `units` of all tables, whose subsets `solution` knows, as a plan: tables in the request's order,
 // columns handed to a table's units in the order of their ranks or hosts, a ragged end last.
 Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<const Unit> units);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/search/placement/placement.h"
-
 namespace neuroshard {
 
 Solution::Solution(const PlanRequest& request, const CompiledRules& rules,
@@ -109,22 +107,14 @@ void Solution::Apply(const Unit& unit, int sign) {
   kinds_.Add(KindsOf(unit), sign);
   if (terms_) moved_bytes_ += sign * MovedBytes(unit);
   const std::size_t width = shard_table_->width();
-  for (int i = 0; i < unit.shards.count; ++i) {
-    const int shard = unit.shards.at(i);
-    const std::size_t r = static_cast<std::size_t>(RankOf(unit, i));
-    Rank& rank = ranks_[r];
-    const CommLoad& load = shard_table_->load(shard);
-    rank.forward_load += sign * static_cast<double>(load.forward);
-    rank.backward_load += sign * static_cast<double>(load.backward);
-    rank.shard_costs_ms +=
-        sign * static_cast<double>(shard_table_->shard_cost_ms(shard, static_cast<int>(r)));
-    pools_.Add(static_cast<int>(r), shard_table_->tier_bytes(shard), sign);
-    rank.shards += sign;
-    rank.content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
+  ForEachShard(unit, [&](int rank, int shard) {
+    const std::size_t r = static_cast<std::size_t>(rank);
+    ranks_[r].Count(*shard_table_, rank, shard, sign);
+    pools_.Add(rank, shard_table_->tier_bytes(shard), sign);
     const float* const phi = shard_table_->phi(shard);
     double* const sum = sums_.data() + r * width;
     for (std::size_t w = 0; w < width; ++w) sum[w] += sign * static_cast<double>(phi[w]);
-  }
+  });
 }
 
 void Solution::CountForRules(const Unit& unit, int sign) {
@@ -136,13 +126,13 @@ void Solution::CountForRules(const Unit& unit, int sign) {
     }
     return;
   }
-  for (int i = 0; i < unit.shards.count; ++i) {
+  ForEachShard(unit, [&](int rank, int /*shard*/) {
     if (sign > 0) {
-      rule_state_.Add(unit.table, RankOf(unit, i));
+      rule_state_.Add(unit.table, rank);
     } else {
-      rule_state_.Remove(unit.table, RankOf(unit, i));
+      rule_state_.Remove(unit.table, rank);
     }
-  }
+  });
 }
 
 bool Solution::TryForRules(const Unit& unit) {
@@ -207,9 +197,9 @@ bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added
     if (unit.residency == 0) return true;
   }
   const auto count = [&](const Unit& unit, int sign) {
-    for (int i = 0; i < unit.shards.count; ++i) {
-      pools_.Add(RankOf(unit, i), shard_table_->tier_bytes(unit.shards.at(i)), sign);
-    }
+    ForEachShard(unit, [&](int rank, int shard) {
+      pools_.Add(rank, shard_table_->tier_bytes(shard), sign);
+    });
   };
   for (const int id : removed) count(unit(id), -1);
   for (const Unit& unit : added) count(unit, 1);

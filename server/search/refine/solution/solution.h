@@ -17,7 +17,7 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/evaluate/rules/rule_state.h"
 #include "server/search/core/fixed_tables.h"
-#include "server/search/core/rank_content.h"
+#include "server/search/core/rank_cost_cache.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/solution/migration_terms.h"
 #include "server/search/refine/solution/unit.h"
@@ -42,6 +42,16 @@ class Solution {
     double shard_costs_ms = 0;  // sum of ShardTable::shard_cost_ms: its compute where that adds up
     int shards = 0;
     RankContent content = 0;
+
+    // Adds a shard that the rank gets (sign 1) or takes away one that it has (-1).
+    void Count(const ShardTable& table, int rank, int shard, int sign) {
+      const CommLoad& load = table.load(shard);
+      forward_load += sign * static_cast<double>(load.forward);
+      backward_load += sign * static_cast<double>(load.backward);
+      shard_costs_ms += sign * static_cast<double>(table.shard_cost_ms(shard, rank));
+      shards += sign;
+      content += sign > 0 ? ContentOf(shard) : -ContentOf(shard);
+    }
   };
 
   // Of all units; after the move of `removed` (distinct ids) for `added`.
@@ -140,6 +150,24 @@ class Solution {
         break;
     }
     return i;
+  }
+
+  // Calls visit(rank, shard) for each shard of the unit.
+  template <typename Visit>
+  void ForEachShard(const Unit& unit, const Visit& visit) const {
+    for (int i = 0; i < unit.shards.count; ++i) visit(RankOf(unit, i), unit.shards.at(i));
+  }
+  // Calls visit(id of its unit, shard) for each shard on the rank.
+  template <typename Visit>
+  void ForEachShardOn(int rank, const Visit& visit) const {
+    const auto of_unit = [&](int id) {
+      ForEachShard(unit(id), [&](int at, int shard) {
+        if (at == rank) visit(id, shard);
+      });
+    };
+    for (const int id : units_on_rank(rank)) of_unit(id);
+    for (const int id : units_on_host(host_of(rank))) of_unit(id);
+    for (const int id : wide_units()) of_unit(id);
   }
 
   // Where LayOut is to put the unit.

@@ -1,13 +1,13 @@
-#include "server/search/conflict/kept_tables.h"
-
 #include <gmock/gmock.h>
 
 #include "common/base/violations.h"
+#include "server/search/core/fixed_tables.h"
 #include "tests/support/status_matchers.h"
 
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;

@@ -1,0 +1,36 @@
+// What moves of a solution are found and priced with.
+#pragma once
+
+#include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/search_context.h"
+#include "server/search/core/shard_table.h"
+#include "server/search/core/table_layouts.h"
+#include "server/search/refine/objective/move_pricer.h"
+#include "server/search/refine/objective/rank_costs.h"
+#include "server/search/refine/solution/solution.h"
+
+namespace neuroshard {
+
+// A solution with everything that is remembered about its request. For one thread.
+struct MoveBench {
+  // All must outlive it.
+  MoveBench(SearchContext& search_context, const CompiledRules& compiled_rules,
+            const TableLayouts& table_layouts)
+      : context(search_context),
+        rules(compiled_rules),
+        layouts(table_layouts),
+        shard_table(context, rules),
+        solution(context.request(), rules, shard_table),
+        rank_costs(context, shard_table, solution),
+        pricer(context, shard_table, rank_costs, solution) {}
+
+  SearchContext& context;
+  const CompiledRules& rules;
+  const TableLayouts& layouts;
+  ShardTable shard_table;
+  Solution solution;
+  RankCosts rank_costs;
+  MovePricer pricer;
+};
+
+}  // namespace neuroshard
