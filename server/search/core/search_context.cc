@@ -107,13 +107,13 @@ void SearchContext::Begin(const SearchStage& stage) {
   known_ = {};
   checked_.fill(known_);
   const SearchOptions& search = request_.search;
+  quick_work_ns_ = QuickWorkNs(request_, stage);
+  if (search.effort == SearchEffort::kThorough) quick_work_ns_ *= kThoroughFactor;
   if (uses_time_budget() || search.refine_steps.has_value()) {
     end_ns_ = next_check_ns_ = std::numeric_limits<double>::infinity();
     return;
   }
-  end_ns_ = QuickWorkNs(request_, stage);
-  if (search.effort == SearchEffort::kThorough) end_ns_ *= kThoroughFactor;
-  next_check_ns_ = end_ns_;
+  end_ns_ = next_check_ns_ = quick_work_ns_;
   if (search.effort != SearchEffort::kDefault) return;
   end_ns_ = std::max(end_ns_, std::min(kDefaultFactor * end_ns_, kMaxDefaultWorkNs));
   next_check_ns_ = end_ns_ / kDefaultFactor;

@@ -52,5 +52,36 @@ TEST(InitialSolutionsTest, AllAreLegalAndTheCheapestIsHandedOut) {
   EXPECT_GT(restarts, 30);
 }
 
+TEST(InitialSolutionsTest, ConstructionsTakeAnEighthOfAQuickSearch) {
+  PlanRequest request;
+  request.global_batch_size = 1 << 16;
+  request.tables.resize(400);
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    Table& table = request.tables[t];
+    table.name = std::to_string(t);
+    table.num_embeddings = 1000 + 977 * static_cast<std::int64_t>(t);
+    table.embedding_dim = 64;
+    table.pooling_factor = static_cast<double>(1 + t % 20);
+    table.reuse_histogram[0] = 1;
+  }
+  request.topology.devices.assign(64, {.memory_bytes = std::int64_t{1} << 35});
+  for (const bool until_steps : {false, true}) {
+    if (until_steps) request.search.refine_steps = 10;
+    const BoundCostModel model = testing::BoundTo(request, testing::ConcaveCostModel(1));
+    const NeverStop never;
+    SearchContext context(request, model, never, nullptr);
+    const CompiledRules rules(request, TypeSet::All());
+    const TableLayouts layouts(request, rules);
+    Workbench bench(context, rules, layouts);
+    NS_ASSERT_OK(bench.initial.FindLegal());
+    const double before_ns = context.work_ns();
+    NS_ASSERT_OK(bench.initial.FindCheap().status());
+    EXPECT_TRUE(context.has_plan());
+    const double share = (context.work_ns() - before_ns) / context.quick_work_ns();
+    EXPECT_GT(share, 0.1);
+    EXPECT_LT(share, 0.15);
+  }
+}
+
 }  // namespace
 }  // namespace neuroshard
