@@ -109,9 +109,9 @@ unwritable() {
   exit 1
 }
 note() { echo "$1" >>"$log" || unwritable; }
-# put FILE: what comes in, whole or not at all.
+# put FILE: what comes in, whole or not at all; nothing once the run was killed, since another may write there.
 put() {
-  if cat >"$out/$1.part" && mv "$out/$1.part" "$out/$1"; then return; fi
+  if cat >"$out/$1.part" && kill -0 $$ && mv "$out/$1.part" "$out/$1"; then return; fi
   rm -f "$out/$1.part"
   return 1
 }
@@ -312,7 +312,7 @@ with_workers() {
       return 0
     fi
   done
-  (while sleep $keep_every; do keep_copy; done) &
+  (while sleep $keep_every && kill -0 $$ 2>/dev/null; do keep_copy; done) &
   keeper=$!
   children+=("$keeper")
   "${tied[@]}" timeout -s INT -k 10 "$((until - SECONDS > 1 ? until - SECONDS : 1))" "${command[@]}" "${workers[@]}" >>"$log" 2>&1 &

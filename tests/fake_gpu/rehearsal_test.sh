@@ -38,8 +38,8 @@ done
 { kill -9 "$killed" && wait "$killed"; } 2>/dev/null || [ $? -eq 137 ] || fail 'the run was not killed'
 expect "$work/out/RESULTS.md" '^| sweep | begun, not ended |'
 expect "$work/out/RESULTS.md" '^| model | not .* |'
-for _ in $(seq 600); do pgrep -f "$unpacked/bin/" >/dev/null || break; sleep 0.1; done
-if pgrep -f "$unpacked/bin/"; then fail 'what a killed run had started goes on'; fi
+for _ in $(seq 600); do pgrep -f "$unpacked/" >/dev/null || break; sleep 0.1; done
+if pgrep -f "$unpacked/"; then fail 'what a killed run had started goes on'; fi
 
 phase 'the run again, which goes on'
 mv "$work/run.said" "$work/killed.said"
