@@ -1,8 +1,5 @@
 #include "worker/device/comm_group_registry.h"
 
-#include <condition_variable>
-#include <mutex>
-#include <stop_token>
 #include <utility>
 
 #include "common/base/random_token.h"
@@ -167,19 +164,5 @@ void CommGroupRegistry::CloseAll() {
   }
   for (const auto& group : open) group->Close();
 }
-
-CommGroupReaper::CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
-                                 IdleObserver observer)
-    : thread_([&registry, period, observer = std::move(observer)](const std::stop_token& stop) {
-        std::mutex mutex;
-        std::condition_variable_any stopped;
-        std::unique_lock lock(mutex);
-        while (true) {
-          stopped.wait_for(lock, stop, period, [] { return false; });
-          if (stop.stop_requested()) return;
-          for (const std::string& group_id : registry.CloseIdle()) observer(group_id);
-          registry.CutOffOverdueCalls();
-        }
-      }) {}
 
 }  // namespace neuroshard

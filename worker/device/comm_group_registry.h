@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -70,18 +69,6 @@ class CommGroupRegistry {
   const CountObserver observer_;
   mutable Mutex mutex_;
   std::map<std::string, Entry> entries_ NS_GUARDED_BY(mutex_);
-};
-
-// Calls registry.CloseIdle() and CutOffOverdueCalls() every `period`, until destroyed.
-class CommGroupReaper {
- public:
-  // Told of each group that was closed, on the reaper's thread.
-  using IdleObserver = std::function<void(const std::string& group_id)>;
-  CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
-                  IdleObserver observer);
-
- private:
-  std::jthread thread_;
 };
 
 }  // namespace neuroshard
