@@ -60,7 +60,10 @@ class CommGroupRegistry {
       NS_REQUIRES(mutex_);
   // Runs `body` on the group, which is not idle meanwhile; a status that BreaksGroup removes it.
   Status Call(const CommGroupKey& key, const std::function<Status(CommGroup&)>& body);
-  // Out of the map first (so that nobody finds it), then closed without the lock.
+  // Out of the map first (so that nobody finds them), then closed without the lock. Returns the ids;
+  // those that are being opened stay.
+  std::vector<std::string> CloseWhere(const std::function<bool(const Entry&)>& closes);
+  // In the same order, for one group.
   void Remove(const std::string& group_id, const std::shared_ptr<CommGroup>& group);
   void ReportCount() const NS_REQUIRES(mutex_);
 
