@@ -56,7 +56,7 @@ Status Write(const std::string& name, const std::string& host, int num_samples) 
   StatusOr<std::int64_t> sweep = absl::UnavailableError("");
   // Beginning is one large transaction, and all writers begin at once.
   while (absl::IsUnavailable(sweep.status())) {
-    sweep = store->BeginComputeSweep({host, host, ""}, samples);
+    sweep = store->BeginSweep<ComputeSample>({host, host, ""}, samples);
   }
   if (!sweep.ok()) return sweep.status();
   std::cout << "ready" << std::endl;

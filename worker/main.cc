@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/base/build_info.h"
+#include "common/base/periodic_thread.h"
 #include "common/cli/server_command_line.h"
 #include "common/codec/message_text.h"
 #include "common/observe/metrics_exporter.h"
@@ -48,10 +49,12 @@ Status Serve(const WorkerOptions& options) {
   });
   metrics.DeclareDevices(inventory.size());
   CommGroupRegistry groups(inventory, clock, [&metrics](int open) { metrics.SetOpenGroups(open); });
-  const CommGroupReaper reaper(
-      groups, std::chrono::milliseconds(500), [&](const std::string& group) {
-        logger->Audit("comm_group_closed", {{"group", group}, {"reason", "idle"}});
-      });
+  const PeriodicThread reaper(std::chrono::milliseconds(500), [&] {
+    for (const std::string& group : groups.CloseIdle()) {
+      logger->Audit("comm_group_closed", {{"group", group}, {"reason", "idle"}});
+    }
+    groups.CutOffOverdueCalls();
+  });
   Profiler profiler(inventory, groups, IdentifyHost(), clock, &metrics);
 
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get());

@@ -792,7 +792,7 @@ TEST_F(CommandLineTest, ASweepFillsTheStoreAndTheSameCommandResumes) {
   EXPECT_EQ(json["complete"], true);
   const auto opened = ProfileStore::Open(store, StoreMode::kReadOnly);
   ASSERT_THAT(opened, IsOk());
-  EXPECT_EQ((*opened)->ReadCommRecords()->size(), 10u);
+  EXPECT_EQ((*opened)->ReadRecords<CommRecord>()->size(), 10u);
 }
 
 TEST_F(CommandLineTest, ASweepOfTheOtherKindOrWithFaultsIsRefused) {
@@ -874,7 +874,7 @@ TEST_F(CommandLineTest, AnActiveSweepMeasuresWhatTheModelIsLeastSureOfAndResumes
   EXPECT_EQ(questions, 32) << "the list is in the store; no planner is needed";
   const auto opened = ProfileStore::Open(store, StoreMode::kReadOnly);
   ASSERT_THAT(opened, IsOk());
-  const auto records = (*opened)->ReadComputeRecords();
+  const auto records = (*opened)->ReadRecords<ComputeRecord>();
   ASSERT_THAT(records, IsOk());
   for (const ComputeRecord& record : *records) {
     EXPECT_EQ(record.sample.batch_size, 64) << record.sample.sample_id;

@@ -238,10 +238,10 @@ StatusOr<int> RunPrune(const StoreOptions& options, const Console& console) {
 StatusOr<int> RunExport(const StoreOptions& options, const Console& console) {
   NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(options.store, StoreMode::kReadOnly));
   if (options.kind == "compute") {
-    NS_ASSIGN_OR_RETURN(const auto records, store->ReadComputeRecords());
+    NS_ASSIGN_OR_RETURN(const auto records, store->ReadRecords<ComputeRecord>());
     return WriteResult(console, options.other, RecordsAsCsv(records));
   }
-  NS_ASSIGN_OR_RETURN(const auto records, store->ReadCommRecords());
+  NS_ASSIGN_OR_RETURN(const auto records, store->ReadRecords<CommRecord>());
   return WriteResult(console, options.other, RecordsAsCsv(records));
 }
 

@@ -26,10 +26,10 @@ class StoreCommandTest : public CommandLineTest {
     store_ = (folder_ / "store.db").string();
     copy_ = (folder_ / "copy.db").string();
     const auto store = *ProfileStore::Open(store_, StoreMode::kReadWrite);
-    const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(3));
+    const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(3));
     EXPECT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c0")).ok());
     EXPECT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c1")).ok());
-    const std::int64_t comm = *store->BeginCommSweep(Info("h"), CommSamples(1));
+    const std::int64_t comm = *store->BeginSweep<CommSample>(Info("h"), CommSamples(1));
     EXPECT_TRUE(store->AddCommMeasurements(comm, "m0", CommResults("m0")).ok());
   }
 
@@ -130,7 +130,7 @@ TEST_F(StoreCommandTest, SaysOverWhatRanksMetAndInWhatCadence) {
     const auto store = ProfileStore::Open(store_, StoreMode::kReadWrite);
     CommSample sample = MakeCommSample(1);
     sample.cadence = Cadence::kBackToBack;
-    const auto sweep = (*store)->BeginCommSweep({"rows", "of rows", ""}, {sample});
+    const auto sweep = (*store)->BeginSweep<CommSample>({"rows", "of rows", ""}, {sample});
     auto records = CommResults("m1");
     for (CommMeasurement& record : records) {
       record.environment.properties.insert({{"cadence", "back_to_back"},

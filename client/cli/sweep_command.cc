@@ -21,6 +21,7 @@
 #include "common/base/violations.h"
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
+#include "common/codec/message_fields.h"
 #include "common/codec/table_csv.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/process_signals.h"
@@ -29,6 +30,11 @@
 #include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
+
+NS_FIELDS(GivenUpSample, sample_id, reason);
+NS_FIELDS(LostWorker, worker, device, reason);
+NS_FIELDS(SweepReport, recorded, out_of_memory, given_up, lost);
+
 namespace {
 
 struct SweepOptions {
@@ -118,12 +124,14 @@ StatusOr<SweepPlan> PlanSweep(const SweepOptions& options, SweepKind kind) {
 
 // The samples of a sweep without a record.
 StatusOr<Samples> Pending(SweepKind kind, std::int64_t sweep_id, const ProfileStore& store) {
-  if (kind == SweepKind::kCompute) {
-    NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep_id));
-    return pending;
-  }
-  NS_ASSIGN_OR_RETURN(Samples pending, store.PendingCommSamples(sweep_id));
-  return pending;
+  if (kind == SweepKind::kCompute) return store.PendingSamples<ComputeSample>(sweep_id);
+  return store.PendingSamples<CommSample>(sweep_id);
+}
+
+StatusOr<StoredSweep> Stored(SweepKind kind, std::int64_t sweep_id, std::int64_t num_samples,
+                             const ProfileStore& store) {
+  NS_ASSIGN_OR_RETURN(Samples pending, Pending(kind, sweep_id, store));
+  return StoredSweep{sweep_id, num_samples, std::move(pending)};
 }
 
 // Checks what an active sweep asks for, before the store is made.
@@ -202,17 +210,16 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
     return std::find_if(before.begin(), before.end(),
                         [&](const ChosenSweep& sweep) { return sweep.model == model; });
   };
-  const auto stored = [&](std::int64_t sweep_id, std::int64_t samples) -> StatusOr<StoredSweep> {
-    NS_ASSIGN_OR_RETURN(Samples pending, store.PendingComputeSamples(sweep_id));
-    return StoredSweep{sweep_id, samples, std::move(pending)};
-  };
   auto found = chosen_by(asked);
   CostModelRef model = asked;
   if (found == before.end()) {
     NS_ASSIGN_OR_RETURN(model, Resolve(options, asked, before));
     found = chosen_by(model);
   }
-  if (found != before.end()) return stored(found->statistics.sweep_id, found->statistics.samples);
+  if (found != before.end()) {
+    const SweepStatistics& sweep = found->statistics;
+    return Stored(SweepKind::kCompute, sweep.sweep_id, sweep.samples, store);
+  }
   if (asked.version == 0) NS_RETURN_IF_ERROR(CheckNoneIsUnfinished(before, model));
 
   const auto& candidates = std::get<std::vector<ComputeSample>>(plan.samples);
@@ -225,45 +232,31 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
   SweepInfo info = plan.info;
   info.config_hash += ':' + ModelReferenceText(model);
   info.config_text += fmt::format("# chosen by {}\n", ModelReferenceText(model));
-  NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id, store.BeginComputeSweep(info, samples));
-  return stored(sweep_id, static_cast<std::int64_t>(samples.size()));
+  NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id, store.BeginSweep(info, samples));
+  return Stored(SweepKind::kCompute, sweep_id, static_cast<std::int64_t>(samples.size()), store);
 }
 
 StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore& store) {
-  const auto sweep_id =
-      kind == SweepKind::kCompute
-          ? store.BeginComputeSweep(plan.info, std::get<std::vector<ComputeSample>>(plan.samples))
-          : store.BeginCommSweep(plan.info, std::get<std::vector<CommSample>>(plan.samples));
-  NS_RETURN_IF_ERROR(sweep_id.status());
-  NS_ASSIGN_OR_RETURN(Samples pending, Pending(kind, *sweep_id, store));
-  return StoredSweep{*sweep_id, Count(plan.samples), std::move(pending)};
+  NS_ASSIGN_OR_RETURN(
+      const std::int64_t sweep_id,
+      std::visit([&](const auto& samples) { return store.BeginSweep(plan.info, samples); },
+                 plan.samples));
+  return Stored(kind, sweep_id, Count(plan.samples), store);
 }
 
 v1::SweepAnswer AnswerOf(SweepKind kind, const StoredSweep& sweep, const SweepReport& report,
                          std::int64_t missing) {
   v1::SweepAnswer answer;
+  PutFields(report, answer);
   answer.set_kind(std::string(ToText(kind)));
   answer.set_sweep_id(sweep.sweep_id);
   answer.set_samples(sweep.num_samples);
   answer.set_done_before(sweep.num_samples - sweep.num_pending());
-  answer.set_recorded(report.recorded);
   // Another run of the same sweep measured them into the store meanwhile.
   answer.set_recorded_by_others(
       std::max<std::int64_t>(0, sweep.num_pending() - report.recorded - missing));
-  answer.set_out_of_memory(report.out_of_memory);
   answer.set_missing(missing);
   answer.set_complete(missing == 0);
-  for (const GivenUpSample& sample : report.given_up) {
-    v1::SweepGivenUp& given_up = *answer.add_given_up();
-    given_up.set_sample_id(sample.sample_id);
-    given_up.set_reason(sample.reason);
-  }
-  for (const LostWorker& worker : report.lost) {
-    v1::SweepLost& lost = *answer.add_lost();
-    lost.set_worker(worker.worker);
-    if (worker.device) lost.set_device(*worker.device);
-    lost.set_reason(worker.reason);
-  }
   if (!report.status.ok()) answer.set_error(Message(report.status));
   return answer;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -87,12 +88,15 @@ StatusOr<std::vector<Groups>> GroupsOf(const v1::TwoDimensional& asked, const To
   return groups;
 }
 
-// Faults go to `check`.
-std::vector<Groups> AllGroups(const v1::TwoDimensional& asked, const Topology& topology,
-                              const FieldCheck& check) {
+// The rows that the topology is, which has no fault itself. Those of its groups go to `check`.
+std::vector<AskedRow> RowsOf(const v1::WhatIfTopology& message, const FieldCheck& check) {
+  if (!message.has_two_dimensional()) return {{&message}};
+  Violations none;
+  const Topology topology = DecodeTopology(message.topology(), none);
+  const v1::TwoDimensional& asked = message.two_dimensional();
   std::vector<int> sizes(asked.sharding_group_sizes().begin(), asked.sharding_group_sizes().end());
   if (sizes.empty()) sizes = DefaultGroupSizes(topology);
-  std::vector<Groups> all;
+  std::vector<AskedRow> rows;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const std::string field = fmt::format("two_dimensional.sharding_group_sizes[{}]", i);
     if (!check.InRange(field, std::int64_t{sizes[i]}, 1, topology.num_ranks())) continue;
@@ -104,10 +108,10 @@ std::vector<Groups> AllGroups(const v1::TwoDimensional& asked, const Topology& t
     if (!groups.ok()) {
       check.Fail(field, Message(groups.status()));
     } else {
-      for (Groups& each : *groups) all.push_back(std::move(each));
+      for (Groups& each : *groups) rows.push_back({&message, std::move(each)});
     }
   }
-  return all;
+  return rows;
 }
 
 // CheckWhatIf has found no fault in it.
@@ -115,15 +119,8 @@ std::vector<AskedRow> AskedRows(const v1::WhatIf& what_if) {
   std::vector<AskedRow> rows;
   Violations none;
   for (const v1::WhatIfTopology& topology : what_if.topologies()) {
-    if (!topology.has_two_dimensional()) {
-      rows.push_back({&topology});
-      continue;
-    }
-    for (Groups& groups :
-         AllGroups(topology.two_dimensional(), DecodeTopology(topology.topology(), none),
-                   FieldCheck("", none))) {
-      rows.push_back({&topology, std::move(groups)});
-    }
+    auto own = RowsOf(topology, FieldCheck("", none));
+    std::move(own.begin(), own.end(), std::back_inserter(rows));
   }
   return rows;
 }
@@ -139,12 +136,8 @@ std::size_t CheckTopology(const v1::WhatIfTopology& topology, const std::string&
     inside.Add("topology",
                fmt::format("has {} devices, at most {} are possible", devices, kMaxDevices));
   }
-  const Topology decoded =
-      devices > kMaxDevices ? Topology() : DecodeTopology(topology.topology(), inside);
-  std::size_t rows = inside.empty() ? 1 : 0;
-  if (topology.has_two_dimensional() && rows > 0) {
-    rows = AllGroups(topology.two_dimensional(), decoded, check).size();
-  }
+  if (devices <= kMaxDevices) DecodeTopology(topology.topology(), inside);
+  const std::size_t rows = inside.empty() ? RowsOf(topology, check).size() : 0;
   if (topology.two_dimensional().has_sync_interval_batches()) {
     check.InRange("two_dimensional.sync_interval_batches",
                   std::int64_t{topology.two_dimensional().sync_interval_batches()}, 1,

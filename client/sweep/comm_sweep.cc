@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -15,11 +16,7 @@
 namespace neuroshard {
 namespace {
 
-struct CommAttempt {
-  CommSample sample;
-  int failures = 0;
-};
-using CommQueue = std::deque<CommAttempt>;
+using CommQueue = std::deque<Attempt<CommSample>>;
 
 // What a step of a queue leads to.
 enum class Next { kGoOn, kTryAgain, kEndQueue, kEndRun };
@@ -77,9 +74,7 @@ class CommSweep {
 
   // kGoOn when the queue is empty, kEndQueue or kEndRun when it cannot become so.
   StepResult MeasureQueue(int num_ranks, CommQueue& queue) {
-    RetryWindow retries(
-        run_.clock, run_.fleet.reconnect_window,
-        Backoff(run_.fleet.first_backoff, run_.fleet.longest_backoff, std::random_device{}()));
+    RetryWindow retries(run_);
     std::unique_ptr<CommGroup> group;
     bool reported = false;
     while (!queue.empty()) {
@@ -154,17 +149,11 @@ class CommSweep {
     WarnOfNetworks(*measurements);
     const Status stored = run_.store.AddCommMeasurements(
         run_.sweep_id, queue.front().sample.sample_id, *measurements);
-    const bool by_a_second_client = stored.code() == absl::StatusCode::kAlreadyExists;
-    if (!stored.ok() && !by_a_second_client) return {Next::kEndRun, stored};
+    const bool out_of_memory = std::any_of(
+        measurements->begin(), measurements->end(),
+        [](const CommMeasurement& rank) { return rank.outcome == Outcome::kOutOfMemory; });
+    if (!tally_.Record(stored, out_of_memory)) return {Next::kEndRun, stored};
     queue.pop_front();
-    if (by_a_second_client) {
-      tally_.RecordedElsewhere();
-      return {};
-    }
-    bool out_of_memory = false;
-    for (const CommMeasurement& rank : *measurements)
-      out_of_memory |= rank.outcome == Outcome::kOutOfMemory;
-    tally_.Recorded(out_of_memory);
     return {};
   }
 
@@ -176,7 +165,7 @@ class CommSweep {
   }
 
   StepResult HandleFailure(const Status& status, CommQueue& queue) {
-    CommAttempt attempt = std::move(queue.front());
+    Attempt<CommSample> attempt = std::move(queue.front());
     queue.pop_front();
     const FailureKind kind = ClassifyFailure(status);
     if (kind == FailureKind::kConnection && !latch_.Stopped()) ++attempt.failures;

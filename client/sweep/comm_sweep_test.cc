@@ -32,10 +32,10 @@ std::vector<CommSample> SomeSamples(int count, std::size_t num_ranks) {
 class CommSweepTest : public testing::SweepFixture {
  protected:
   SweepReport Sweep(const std::vector<CommSample>& samples, FleetOptions fleet) {
-    const auto id = store_->BeginCommSweep({"test", "hash", ""}, samples);
+    const auto id = store_->BeginSweep<CommSample>({"test", "hash", ""}, samples);
     EXPECT_THAT(id, IsOk());
     sweep_id_ = *id;
-    auto pending = store_->PendingCommSamples(sweep_id_);
+    auto pending = store_->PendingSamples<CommSample>(sweep_id_);
     EXPECT_THAT(pending, IsOk());
     return RunCommSweep(Run(std::move(fleet)), *std::move(pending));
   }
@@ -145,7 +145,7 @@ TEST_F(CommSweepTest, EveryCollectiveIsRecordedAsWhatItIs) {
   }
   const SweepReport report = Sweep(samples, QuickFleet({a.address(), b.address()}));
   EXPECT_THAT(report.status, IsOk());
-  const auto records = store_->ReadCommRecords();
+  const auto records = store_->ReadRecords<CommRecord>();
   ASSERT_THAT(records, IsOk());
   ASSERT_EQ(records->size(), 4u);
   for (std::size_t i = 0; i < samples.size(); ++i) EXPECT_EQ((*records)[i].sample, samples[i]);
@@ -172,7 +172,7 @@ TEST_F(CommSweepTest, AnOldWorkersBarrierIsNotTakenForBackToBack) {
   ASSERT_EQ(report.given_up.size(), 1u);
   EXPECT_THAT(report.given_up[0].reason, HasSubstr("does not know back_to_back"));
   EXPECT_EQ(Sweep(samples, QuickFleet({a.address(), b.address()})).recorded, 1);
-  EXPECT_EQ((*store_->ReadCommRecords())[1].sample, samples[1]);
+  EXPECT_EQ((*store_->ReadRecords<CommRecord>())[1].sample, samples[1]);
 }
 
 TEST_F(CommSweepTest, RanksOnDifferentNetworksAreWarnedOfOnce) {

@@ -2,7 +2,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <random>
 #include <set>
 #include <thread>
 #include <utility>
@@ -53,17 +52,11 @@ class ComputeSweep {
     streams_.CancelAll();
   }
 
-  RetryWindow NewRetryWindow() const {
-    return RetryWindow(
-        run_.clock, run_.fleet.reconnect_window,
-        Backoff(run_.fleet.first_backoff, run_.fleet.longest_backoff, std::random_device{}()));
-  }
-
   // Finds the worker's devices, then feeds each in a thread of its own.
   void WorkerLoop(const std::string& address) {
     // RetryWindow does the retries.
     const WorkerClient client(address, {.tls = run_.fleet.tls, .max_attempts = 1});
-    RetryWindow retries = NewRetryWindow();
+    RetryWindow retries(run_);
     StatusOr<v1::WorkerInfo> info = client.GetWorkerInfo();
     if (!info.ok()) run_.display.Note(Message(info.status()));
     while (!info.ok()) {
@@ -99,7 +92,7 @@ class ComputeSweep {
   }
 
   void DeviceLoop(const WorkerClient& client, int device) {
-    RetryWindow retries = NewRetryWindow();
+    RetryWindow retries(run_);
     bool reported = false;  // a fault is told once, until something works again
     while (true) {
       // Asked first, so that a worker that is away does not use up the attempts of samples.
@@ -148,11 +141,7 @@ class ComputeSweep {
       }
       const Status stored = run_.store.AddComputeMeasurement(run_.sweep_id, *measurement);
       queue_.Settle();
-      if (stored.ok()) {
-        tally_.Recorded(measurement->outcome == Outcome::kOutOfMemory);
-      } else if (stored.code() == absl::StatusCode::kAlreadyExists) {
-        tally_.RecordedElsewhere();
-      } else {
+      if (!tally_.Record(stored, measurement->outcome == Outcome::kOutOfMemory)) {
         tally_.Fail(stored);
         StopAll();
         return stored;

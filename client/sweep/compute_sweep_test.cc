@@ -34,10 +34,10 @@ class ComputeSweepTest : public testing::SweepFixture {
  protected:
   // What `neuroshard sweep compute` does on every run.
   SweepReport Sweep(int count, FleetOptions fleet) {
-    const auto id = store_->BeginComputeSweep({"test", "hash", ""}, SomeSamples(count));
+    const auto id = store_->BeginSweep<ComputeSample>({"test", "hash", ""}, SomeSamples(count));
     EXPECT_THAT(id, IsOk());
     sweep_id_ = *id;
-    auto pending = store_->PendingComputeSamples(sweep_id_);
+    auto pending = store_->PendingSamples<ComputeSample>(sweep_id_);
     EXPECT_THAT(pending, IsOk());
     return RunComputeSweep(Run(std::move(fleet)), *std::move(pending));
   }
@@ -53,7 +53,7 @@ class ComputeSweepTest : public testing::SweepFixture {
 TEST_F(ComputeSweepTest, OnlyDevicesThatHaveTheKernelsAreAsked) {
   auto samples = SomeSamples(4);
   samples[2].shards[0].compute_kernel = ComputeKernel::kFusedUvm;
-  const auto id = store_->BeginComputeSweep({"test", "hash", ""}, samples);
+  const auto id = store_->BeginSweep<ComputeSample>({"test", "hash", ""}, samples);
   ASSERT_THAT(id, IsOk());
   sweep_id_ = *id;
   FakeWorker old({.num_devices = 2});
@@ -214,10 +214,10 @@ TEST_F(ComputeSweepTest, NothingPendingNeedsNothingOfTheWorkers) {
 
 TEST_F(ComputeSweepTest, WhatAnotherClientRecordedMeanwhileIsNeitherAnErrorNorWrittenTwice) {
   FakeWorker worker;
-  const auto id = store_->BeginComputeSweep({"test", "hash", ""}, SomeSamples(4));
+  const auto id = store_->BeginSweep<ComputeSample>({"test", "hash", ""}, SomeSamples(4));
   ASSERT_THAT(id, IsOk());
   sweep_id_ = *id;
-  const auto pending = store_->PendingComputeSamples(sweep_id_);
+  const auto pending = store_->PendingSamples<ComputeSample>(sweep_id_);
   ASSERT_THAT(pending, IsOk());
   EXPECT_EQ(RunComputeSweep(Run(QuickFleet({worker.address()})), *pending).recorded, 4);
   const SweepReport late = RunComputeSweep(Run(QuickFleet({worker.address()})), *pending);

@@ -17,14 +17,6 @@ std::vector<std::string_view> Texts(const std::vector<E>& words) {
   return texts;
 }
 
-std::string Canonical(const MeasurementSettings& settings) {
-  return fmt::format(
-      "warmup_iterations={} min_iterations={} max_iterations={} target_relative_error={} "
-      "max_time_ms={} flush_cache={}",
-      settings.warmup_iterations, settings.min_iterations, settings.max_iterations,
-      settings.target_relative_error, settings.max_time_ms, settings.flush_cache);
-}
-
 std::string Canonical(const std::vector<std::int64_t>& batch_sizes) {
   return batch_sizes.size() == 1 ? fmt::format("batch_size={}", batch_sizes.front())
                                  : fmt::format("batch_sizes={}", batch_sizes);
@@ -42,7 +34,7 @@ std::string Canonical(const ComputeSweepConfig& config) {
       "max_weights_bytes={} {} {} {}",
       config.seed, config.num_samples, config.repeats, config.dims, config.min_tables,
       config.max_tables, config.max_weights_bytes, Canonical(conditions.batch_sizes),
-      Canonical(conditions.optimizers), Canonical(config.settings));
+      Canonical(conditions.optimizers), DescribeSettings(config.settings));
   const ComputeSweepConfig defaults;
   if (conditions.weighted_share != defaults.conditions.weighted_share) {
     text += fmt::format(" weighted={}", conditions.weighted_share);
@@ -75,7 +67,7 @@ std::string Canonical(const CommSweepConfig& config) {
       config.seed, config.num_samples, config.repeats, config.num_ranks,
       Canonical(config.batch_sizes), config.dims, config.min_tables, config.max_tables,
       config.min_random_placement, config.max_random_placement, config.max_start_offset,
-      config.start_offset_unit_ms, Canonical(config.settings));
+      config.start_offset_unit_ms, DescribeSettings(config.settings));
   if (config.collectives != CommSweepConfig().collectives) {
     text += fmt::format(" collectives={}", Texts(config.collectives));
   }

@@ -99,17 +99,21 @@ class SweepTally {
   SweepTally(ProgressDisplay& display, int max_given_up)
       : display_(display), max_given_up_(max_given_up) {}
 
-  void Recorded(bool out_of_memory) {
+  // `stored` is what the store says of a sample's record. True: it has one, by this run, or by
+  // another client on the same sweep that was first.
+  bool Record(const Status& stored, bool out_of_memory) {
+    if (!stored.ok()) {
+      if (absl::IsAlreadyExists(stored)) display_.Add(false);
+      return absl::IsAlreadyExists(stored);
+    }
     {
       const MutexLock lock(mutex_);
       ++report_.recorded;
       if (out_of_memory) ++report_.out_of_memory;
     }
     display_.Add(out_of_memory);
+    return true;
   }
-
-  // Another client on the same sweep was first.
-  void RecordedElsewhere() { display_.Add(false); }
 
   // False when too many are given up; the run then has its fault.
   bool GiveUp(const std::string& sample_id, const std::string& reason) {

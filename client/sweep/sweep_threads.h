@@ -9,11 +9,13 @@
 #include <functional>
 #include <list>
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
 #include "client/stub/call_policy.h"
 #include "client/stub/worker_client.h"
+#include "client/sweep/sweep_run.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -24,12 +26,14 @@
 namespace neuroshard {
 
 // A sample on its way, with how often it failed so far.
-struct ComputeAttempt {
-  ComputeSample sample;
+template <typename Sample>
+struct Attempt {
+  Sample sample;
   int failures = 0;
 
-  bool operator==(const ComputeAttempt&) const = default;
+  bool operator==(const Attempt&) const = default;
 };
+using ComputeAttempt = Attempt<ComputeSample>;
 
 // Thread-safe. Every Take that gives a sample is followed by exactly one Settle or Return of it.
 class SampleQueue {
@@ -136,8 +140,11 @@ class StopLatch {
 // Failures are retried with growing waits, for a bounded time since the last success. One thread.
 class RetryWindow {
  public:
-  RetryWindow(const Clock& clock, std::chrono::milliseconds window, Backoff backoff)
-      : clock_(clock), window_(window), backoff_(backoff), last_success_(clock.Now()) {}
+  explicit RetryWindow(const SweepRun& run)
+      : clock_(run.clock),
+        window_(run.fleet.reconnect_window),
+        backoff_(run.fleet.first_backoff, run.fleet.longest_backoff, std::random_device{}()),
+        last_success_(clock_.Now()) {}
 
   void Success() {
     last_success_ = clock_.Now();

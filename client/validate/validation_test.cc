@@ -245,11 +245,11 @@ TEST_F(ValidationTest, WhatWasMeasuredIsRecordedOnce) {
   EXPECT_EQ(sweeps[0].name, "validation");
   EXPECT_EQ(sweeps[0].out_of_memory, 1);
   EXPECT_EQ(sweeps[0].pending() + sweeps[1].pending(), 0);
-  NS_ASSERT_OK_AND_ASSIGN(const auto compute, store->ReadComputeRecords());
+  NS_ASSERT_OK_AND_ASSIGN(const auto compute, store->ReadRecords<ComputeRecord>());
   ASSERT_EQ(compute.size(), 1u);
   EXPECT_EQ(compute[0].sample.shards, ranks_[1].shards);
   EXPECT_EQ(compute[0].sample.batch_size, 66);
-  NS_ASSERT_OK_AND_ASSIGN(const auto comm, store->ReadCommRecords());
+  NS_ASSERT_OK_AND_ASSIGN(const auto comm, store->ReadRecords<CommRecord>());
   ASSERT_EQ(comm.size(), 1u);
   EXPECT_EQ(comm[0].sample.direction, CommDirection::kBackward);
   EXPECT_EQ(comm[0].sample.dim_sums, (std::vector<std::int64_t>{8, 8, 0}));

@@ -2,6 +2,8 @@
 // environment, never just a number.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -117,6 +119,16 @@ struct MeasurementSettings {
 
   bool operator==(const MeasurementSettings&) const = default;
 };
+
+// In one line: "warmup_iterations=3 min_iterations=5 ...". Sweeps are found again by it, and ranks
+// compare it: other text is other settings.
+inline std::string DescribeSettings(const MeasurementSettings& settings) {
+  return fmt::format(
+      "warmup_iterations={} min_iterations={} max_iterations={} target_relative_error={} "
+      "max_time_ms={} flush_cache={}",
+      settings.warmup_iterations, settings.min_iterations, settings.max_iterations,
+      settings.target_relative_error, settings.max_time_ms, settings.flush_cache);
+}
 
 // Outcome of a measurement; only kOk has a cost.
 enum class Outcome { kOk, kOutOfMemory };

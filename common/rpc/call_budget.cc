@@ -1,6 +1,7 @@
 #include "common/rpc/call_budget.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/failure_reason.h"
 #include "common/rpc/status_mapping.h"
@@ -72,14 +73,14 @@ StatusOr<CallBudget::Share> CallBudget::Take(std::int64_t amount) {
   const MutexLock lock(mutex_);
   NS_RETURN_IF_ERROR(Check(amount, 0));
   Change(amount);
-  return Share(this, amount);
+  return Share(this, {amount});
 }
 
 Status CallBudget::Grow(Share& share, std::int64_t by) {
   const MutexLock lock(mutex_);
-  NS_RETURN_IF_ERROR(Check(by, share.amount_));
+  NS_RETURN_IF_ERROR(Check(by, share.get_deleter().amount));
   Change(by);
-  share.amount_ += by;
+  share.get_deleter().amount += by;
   return absl::OkStatus();
 }
 

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -47,27 +47,13 @@ class RetryPacer {
 // outlives its shares.
 class CallBudget {
  public:
-  // Given back on destruction.
-  class Share {
-   public:
-    Share() = default;
-    Share(Share&& other) noexcept
-        : budget_(std::exchange(other.budget_, nullptr)), amount_(other.amount_) {}
-    Share& operator=(Share&& other) noexcept {
-      std::swap(budget_, other.budget_);
-      std::swap(amount_, other.amount_);
-      return *this;
-    }
-    ~Share() {
-      if (budget_ != nullptr) budget_->GiveBack(amount_);
-    }
+  struct Return {
+    void operator()(CallBudget* budget) const { budget->GiveBack(amount); }
 
-   private:
-    friend class CallBudget;
-    Share(CallBudget* budget, std::int64_t amount) : budget_(budget), amount_(amount) {}
-    CallBudget* budget_ = nullptr;
-    std::int64_t amount_ = 0;
+    std::int64_t amount = 0;
   };
+  // Given back on destruction.
+  using Share = std::unique_ptr<CallBudget, Return>;
 
   // Told at first and after each change, with the lock held.
   using Observer = std::function<void(std::int64_t taken, std::int64_t most)>;

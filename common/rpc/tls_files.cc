@@ -212,28 +212,23 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side)
   return material;
 }
 
-CheckedTlsFiles::CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, int reload_s,
-                                 RpcGate& gate)
-    : files_(std::move(files)), reload_s_(reload_s), gate_(gate), material_(std::move(material)) {}
+CheckedTlsFiles::CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, RpcGate& gate)
+    : files_(std::move(files)), gate_(gate), material_(std::move(material)) {}
 
 StatusOr<std::unique_ptr<CheckedTlsFiles>> CheckedTlsFiles::Start(ServerTlsFiles files,
                                                                   TlsMaterial material,
                                                                   int reload_s, RpcGate& gate) {
   std::unique_ptr<CheckedTlsFiles> checked(
-      new CheckedTlsFiles(std::move(files), std::move(material), reload_s, gate));
+      new CheckedTlsFiles(std::move(files), std::move(material), gate));
   NS_RETURN_IF_ERROR(checked->Write());
   checked->Report();
-  checked->thread_ = std::thread([self = checked.get()] { self->Run(); });
+  checked->reloading_.emplace(std::chrono::seconds(reload_s),
+                              [self = checked.get()] { self->Reload(); });
   return checked;
 }
 
 CheckedTlsFiles::~CheckedTlsFiles() {
-  {
-    const MutexLock lock(mutex_);
-    ending_ = true;
-    ends_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
+  reloading_.reset();
   for (const int fd : {identity_fd_, client_ca_fd_}) {
     if (fd >= 0) close(fd);
   }
@@ -266,18 +261,6 @@ void CheckedTlsFiles::Report() const {
   if (gate_.metrics() == nullptr) return;
   gate_.metrics()->SetTlsEnds(static_cast<double>(material_.certificate_ends_unix_s),
                               static_cast<double>(material_.client_ca_ends_unix_s));
-}
-
-void CheckedTlsFiles::Run() {
-  MutexLock lock(mutex_);
-  while (true) {
-    const auto next = std::chrono::steady_clock::now() + std::chrono::seconds(reload_s_);
-    while (!ending_ && std::chrono::steady_clock::now() < next) lock.WaitUntil(ends_, next);
-    if (ending_) return;
-    lock.Unlock();
-    Reload();
-    lock.Lock();
-  }
 }
 
 void CheckedTlsFiles::Reload() {

@@ -2,13 +2,12 @@
 // others are written.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 
-#include "common/base/mutex.h"
+#include "common/base/periodic_thread.h"
 #include "common/base/status.h"
 #include "common/rpc/rpc_gate.h"
 
@@ -70,25 +69,20 @@ class CheckedTlsFiles {
   std::string client_ca_path() const { return PathOf(client_ca_fd_); }
 
  private:
-  CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, int reload_s, RpcGate& gate);
+  CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, RpcGate& gate);
   static std::string PathOf(int fd);
   Status Write();
   void Report() const;
-  void Run();
   // Takes what the files hold now, if it can be used.
   void Reload();
 
   const ServerTlsFiles files_;
-  const int reload_s_;
   RpcGate& gate_;
   TlsMaterial material_;
   std::string failure_;  // of the last reading; empty: there was none
   int identity_fd_ = -1;
   int client_ca_fd_ = -1;
-  Mutex mutex_;
-  std::condition_variable ends_;
-  bool ending_ NS_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: starts when everything else is there
+  std::optional<PeriodicThread> reloading_;  // started when everything else is there
 };
 
 }  // namespace neuroshard

@@ -41,38 +41,31 @@ bool HasClass(std::string_view sqlstate, std::initializer_list<std::string_view>
                      [&](std::string_view prefix) { return sqlstate.starts_with(prefix); });
 }
 
-template <typename Kind>
-bool Is(const pqxx::sql_error& error) {
-  return dynamic_cast<const Kind*>(&error) != nullptr;
-}
+// What the beginnings of codes are (https://www.postgresql.org/docs/15/errcodes-appendix.html).
+constexpr std::pair<std::string_view, absl::StatusCode> kCodes[] = {
+    {"23505", absl::StatusCode::kAborted},  // somebody else has just stored the same
+    {"23", absl::StatusCode::kInternal},        {"53", absl::StatusCode::kResourceExhausted},
+    {"22", absl::StatusCode::kInvalidArgument}, {"54", absl::StatusCode::kInvalidArgument},
+    {"08", absl::StatusCode::kUnavailable},     {"57P", absl::StatusCode::kUnavailable},
+    {"XX001", absl::StatusCode::kDataLoss},     {"XX002", absl::StatusCode::kDataLoss}};
 
-// Some kinds have classes of their own, others a code only
-// (https://www.postgresql.org/docs/15/errcodes-appendix.html).
 Status SqlError(const std::string& name, const pqxx::sql_error& error) {
   const std::string text = OneLine(error.what());
-  const std::string message = fmt::format("{}: {}", name, text);
-  const std::string& code = error.sqlstate();
-  // Somebody else has just stored the same.
-  if (Is<pqxx::unique_violation>(error)) return absl::AbortedError(message);
-  if (Is<pqxx::integrity_constraint_violation>(error)) {
-    return absl::InternalError(message);
-  }
-  if (Is<pqxx::insufficient_privilege>(error)) {
-    return absl::PermissionDeniedError(message);
-  }
-  if (Is<pqxx::insufficient_resources>(error)) {
-    return absl::ResourceExhaustedError(message);
-  }
-  if (Is<pqxx::data_exception>(error) || HasClass(code, {"54"})) {
-    return absl::InvalidArgumentError(message);
-  }
-  if (HasClass(code, {"55P03", "57014"})) {
+  if (HasClass(error.sqlstate(), {"55P03", "57014"})) {
     return Unavailable("{}: another process is writing to it and did not finish in time ({})", name,
                        text);
   }
-  if (HasClass(code, {"08", "57P"})) return absl::UnavailableError(message);
-  if (HasClass(code, {"XX001", "XX002"})) return absl::DataLossError(message);
-  return absl::FailedPreconditionError(message);
+  absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
+  for (const auto& [prefix, kind] : kCodes) {
+    if (!HasClass(error.sqlstate(), {prefix})) continue;
+    code = kind;
+    break;
+  }
+  // libpqxx does not keep the code of this one.
+  if (dynamic_cast<const pqxx::insufficient_privilege*>(&error) != nullptr) {
+    code = absl::StatusCode::kPermissionDenied;
+  }
+  return {code, fmt::format("{}: {}", name, text)};
 }
 
 // `?` as $1, $2...; statements have no other question marks.

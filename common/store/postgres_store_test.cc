@@ -112,10 +112,10 @@ TEST_P(PostgresStoreTest, ASweepNeedsToReadAndInsertOnly) {
   };
   const auto store = ProfileStore::Open(as("sweeper"), StoreMode::kReadWrite);
   ASSERT_TRUE(store.ok()) << store.status();
-  const auto sweep = (*store)->BeginComputeSweep(Info("h"), ComputeSamples(3));
+  const auto sweep = (*store)->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(3));
   ASSERT_TRUE(sweep.ok()) << sweep.status();
   EXPECT_TRUE((*store)->AddComputeMeasurement(*sweep, ComputeResult("c1")).ok());
-  EXPECT_EQ((*store)->PendingComputeSamples(*sweep)->size(), 2u);
+  EXPECT_EQ((*store)->PendingSamples<ComputeSample>(*sweep)->size(), 2u);
 
   const Status refused = ProfileStore::Open(as("nobody"), StoreMode::kReadOnly).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << refused;
@@ -125,12 +125,12 @@ TEST_P(PostgresStoreTest, MessagesOfAnyEncodingAreStoredAndNamesAreRefused) {
   const auto store = *Open();
   ComputeMeasurement failed = ComputeResult("c0", Outcome::kOutOfMemory);
   failed.detail = std::string("needs \0 \xff GiB", 14);
-  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(1));
+  const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(1));
   EXPECT_TRUE(store->AddComputeMeasurement(sweep, failed).ok());
 
   auto samples = ComputeSamples(1);
   samples[0].shards[0].table = "\xff";
-  EXPECT_EQ(store->BeginComputeSweep(Info("other"), samples).status().code(),
+  EXPECT_EQ(store->BeginSweep<ComputeSample>(Info("other"), samples).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -146,7 +146,7 @@ TEST_P(PostgresStoreTest, SweepsBegunTogetherDoNotBlockEachOther) {
   std::vector<std::thread> threads;
   for (const auto& [hash, samples] : {std::pair{"a", forward}, {"b", backward}, {"a", forward}}) {
     threads.emplace_back([this, hash = hash, samples = samples] {
-      const auto begun = (*Open())->BeginComputeSweep(Info(hash), samples);
+      const auto begun = (*Open())->BeginSweep<ComputeSample>(Info(hash), samples);
       EXPECT_TRUE(begun.ok()) << begun.status();
     });
   }
@@ -160,7 +160,7 @@ TEST_P(PostgresStoreTest, SweepsBegunTogetherDoNotBlockEachOther) {
 TEST_P(PostgresStoreTest, ConnectionsCutAtAnyMomentLoseNothing) {
   constexpr int kSamples = 3000, kCuts = 20;
   const auto store = *Open();
-  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(kSamples));
+  const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(kSamples));
   std::atomic<int> stored = 0, cuts = 0;
   std::atomic<bool> done = false;
   // At some moment of every third record.
@@ -190,8 +190,8 @@ TEST_P(PostgresStoreTest, ConnectionsCutAtAnyMomentLoseNothing) {
   done = true;
   cutter.join();
   EXPECT_GE(cuts, kCuts);
-  EXPECT_EQ(store->ReadComputeRecords()->size(), static_cast<std::size_t>(stored));
-  EXPECT_EQ(store->PendingComputeSamples(sweep)->size(),
+  EXPECT_EQ(store->ReadRecords<ComputeRecord>()->size(), static_cast<std::size_t>(stored));
+  EXPECT_EQ(store->PendingSamples<ComputeSample>(sweep)->size(),
             static_cast<std::size_t>(kSamples - stored));
 }
 
@@ -338,18 +338,18 @@ TEST_P(PostgresStoreTest, ACommitWhoseAnswerIsLostIsFoundOut) {
   const auto& store = *opened;
   EXPECT_EQ(between.to_swallow, 0);
   between.to_swallow = 1;
-  const auto sweep = store->BeginComputeSweep(Info("h"), ComputeSamples(2));
+  const auto sweep = store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(2));
   ASSERT_TRUE(sweep.ok()) << sweep.status();
   between.to_swallow = 1;
   const Status added = store->AddComputeMeasurement(*sweep, ComputeResult("c0"));
   EXPECT_TRUE(added.ok()) << added;
-  const std::int64_t comm_sweep = *store->BeginCommSweep(Info("h"), CommSamples(1));
+  const std::int64_t comm_sweep = *store->BeginSweep<CommSample>(Info("h"), CommSamples(1));
   between.to_swallow = 1;
   EXPECT_TRUE(store->AddCommMeasurements(comm_sweep, "m0", CommResults("m0")).ok());
   EXPECT_EQ(between.to_swallow, 0);
 
   EXPECT_EQ(store->Statistics()->size(), 2u);
-  EXPECT_EQ(store->ReadComputeRecords()->size(), 1u);
+  EXPECT_EQ(store->ReadRecords<ComputeRecord>()->size(), 1u);
   EXPECT_EQ(store->AddComputeMeasurement(*sweep, ComputeResult("c0")).code(),
             absl::StatusCode::kAlreadyExists);
 }

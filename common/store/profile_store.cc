@@ -70,8 +70,8 @@ StatusOr<std::int64_t> FindOrMakeSweep(SqlDatabase& database, const SweepInfo& i
 
 // In a transaction of its own.
 template <typename Sample, typename AddRecords>
-StatusOr<std::int64_t> BeginSweep(SqlDatabase& database, const SweepInfo& info, bool imported,
-                                  const std::vector<Sample>& samples, AddRecords add_records) {
+StatusOr<std::int64_t> MakeSweep(SqlDatabase& database, const SweepInfo& info, bool imported,
+                                 const std::vector<Sample>& samples, AddRecords add_records) {
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(samples));
   std::int64_t sweep_id = 0;
@@ -88,23 +88,6 @@ template <typename Measured>
 auto SamplesOf(const std::vector<Measured>& measured) {
   std::vector<decltype(Measured::sample)> samples;
   for (const Measured& one : measured) samples.push_back(one.sample);
-  return samples;
-}
-
-template <typename Sample>
-StatusOr<std::vector<Sample>> PendingSamples(SqlDatabase& database, std::int64_t sweep_id) {
-  std::vector<Sample> samples;
-  const auto read = [&](bool /*again*/) -> Status {
-    NS_ASSIGN_OR_RETURN(const auto sweep,
-                        database.Prepare("SELECT 1 FROM sweeps WHERE sweep_id = ? AND kind = ?"));
-    NS_ASSIGN_OR_RETURN(const bool found, sweep->Bind(sweep_id).Bind(kKindText<Sample>).Step());
-    if (!found) {
-      return NotFound("{} has no {} sweep {}", database.name(), kKindText<Sample>, sweep_id);
-    }
-    NS_ASSIGN_OR_RETURN(samples, SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending));
-    return absl::OkStatus();
-  };
-  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
   return samples;
 }
 
@@ -173,24 +156,6 @@ Status AddMeasurements(SqlDatabase& database, std::int64_t sweep_id, const std::
     }
     return absl::OkStatus();
   });
-}
-
-// The records of all sweeps of one kind.
-template <typename Record>
-StatusOr<std::vector<Record>> RecordsOfAllSweeps(SqlDatabase& database, SweepKind kind,
-                                                 SeriesCost cost) {
-  std::vector<Record> all;
-  const auto read = [&](bool /*again*/) -> Status {
-    NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
-    all.clear();
-    for (const SweepStatistics& sweep : sweeps) {
-      if (sweep.kind != kind) continue;
-      NS_RETURN_IF_ERROR(SelectRecords(database, sweep.sweep_id, sweep.imported, cost, all));
-    }
-    return absl::OkStatus();
-  };
-  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
-  return all;
 }
 
 Status CheckPath(const std::string& path, StoreMode mode) {
@@ -271,25 +236,29 @@ Status ProfileStore::CheckWritable() const {
   return FailedPrecondition("{} is opened for reading only", database_->name());
 }
 
-StatusOr<std::int64_t> ProfileStore::BeginComputeSweep(const SweepInfo& info,
-                                                       const std::vector<ComputeSample>& samples) {
+template <typename Sample>
+StatusOr<std::int64_t> ProfileStore::BeginSweep(const SweepInfo& info,
+                                                const std::vector<Sample>& samples) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return BeginSweep(*database_, info, false, samples, [](const auto&) { return absl::OkStatus(); });
+  return MakeSweep(*database_, info, false, samples, [](const auto&) { return absl::OkStatus(); });
 }
 
-StatusOr<std::int64_t> ProfileStore::BeginCommSweep(const SweepInfo& info,
-                                                    const std::vector<CommSample>& samples) {
-  NS_RETURN_IF_ERROR(CheckWritable());
-  return BeginSweep(*database_, info, false, samples, [](const auto&) { return absl::OkStatus(); });
-}
-
-StatusOr<std::vector<ComputeSample>> ProfileStore::PendingComputeSamples(
-    std::int64_t sweep_id) const {
-  return PendingSamples<ComputeSample>(*database_, sweep_id);
-}
-
-StatusOr<std::vector<CommSample>> ProfileStore::PendingCommSamples(std::int64_t sweep_id) const {
-  return PendingSamples<CommSample>(*database_, sweep_id);
+template <typename Sample>
+StatusOr<std::vector<Sample>> ProfileStore::PendingSamples(std::int64_t sweep_id) const {
+  SqlDatabase& database = *database_;
+  std::vector<Sample> samples;
+  const auto read = [&](bool /*again*/) -> Status {
+    NS_ASSIGN_OR_RETURN(const auto sweep,
+                        database.Prepare("SELECT 1 FROM sweeps WHERE sweep_id = ? AND kind = ?"));
+    NS_ASSIGN_OR_RETURN(const bool found, sweep->Bind(sweep_id).Bind(kKindText<Sample>).Step());
+    if (!found) {
+      return NotFound("{} has no {} sweep {}", database.name(), kKindText<Sample>, sweep_id);
+    }
+    NS_ASSIGN_OR_RETURN(samples, SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending));
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
+  return samples;
 }
 
 Status ProfileStore::AddComputeMeasurement(std::int64_t sweep_id,
@@ -341,34 +310,34 @@ Status ProfileStore::RecordMeasured(const SweepInfo& info,
   });
 }
 
-StatusOr<std::int64_t> ProfileStore::ImportComputeCosts(const SweepInfo& info,
-                                                        const std::vector<ComputeRecord>& costs) {
-  return Import(info, costs);
-}
-
-StatusOr<std::int64_t> ProfileStore::ImportCommCosts(const SweepInfo& info,
-                                                     const std::vector<CommRecord>& costs) {
-  return Import(info, costs);
-}
-
-template <typename Cost>
-StatusOr<std::int64_t> ProfileStore::Import(const SweepInfo& info, const std::vector<Cost>& costs) {
+template <typename Record>
+StatusOr<std::int64_t> ProfileStore::ImportCosts(const SweepInfo& info,
+                                                 const std::vector<Record>& costs) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return BeginSweep(*database_, info, true, SamplesOf(costs),
-                    [&](const std::vector<std::int64_t>& rows) -> Status {
-                      for (std::size_t i = 0; i < costs.size(); ++i) {
-                        NS_RETURN_IF_ERROR(InsertImportedRecord(*database_, rows[i], costs[i]));
-                      }
-                      return absl::OkStatus();
-                    });
+  return MakeSweep(*database_, info, true, SamplesOf(costs),
+                   [&](const std::vector<std::int64_t>& rows) -> Status {
+                     for (std::size_t i = 0; i < costs.size(); ++i) {
+                       NS_RETURN_IF_ERROR(InsertImportedRecord(*database_, rows[i], costs[i]));
+                     }
+                     return absl::OkStatus();
+                   });
 }
 
-StatusOr<std::vector<ComputeRecord>> ProfileStore::ReadComputeRecords(SeriesCost cost) const {
-  return RecordsOfAllSweeps<ComputeRecord>(*database_, SweepKind::kCompute, cost);
-}
-
-StatusOr<std::vector<CommRecord>> ProfileStore::ReadCommRecords(SeriesCost cost) const {
-  return RecordsOfAllSweeps<CommRecord>(*database_, SweepKind::kComm, cost);
+template <typename Record>
+StatusOr<std::vector<Record>> ProfileStore::ReadRecords(SeriesCost cost) const {
+  SqlDatabase& database = *database_;
+  std::vector<Record> all;
+  const auto read = [&](bool /*again*/) -> Status {
+    NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
+    all.clear();
+    for (const SweepStatistics& sweep : sweeps) {
+      if (sweep.kind != kKindOf<decltype(Record::sample)>) continue;
+      NS_RETURN_IF_ERROR(SelectRecords(database, sweep.sweep_id, sweep.imported, cost, all));
+    }
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
+  return all;
 }
 
 Status ProfileStore::CheckIntegrity() const {
@@ -388,5 +357,18 @@ StatusOr<std::vector<SweepStatistics>> ProfileStore::Statistics() const {
       }));
   return statistics;
 }
+
+template StatusOr<std::int64_t> ProfileStore::BeginSweep(const SweepInfo&,
+                                                         const std::vector<ComputeSample>&);
+template StatusOr<std::int64_t> ProfileStore::BeginSweep(const SweepInfo&,
+                                                         const std::vector<CommSample>&);
+template StatusOr<std::vector<ComputeSample>> ProfileStore::PendingSamples(std::int64_t) const;
+template StatusOr<std::vector<CommSample>> ProfileStore::PendingSamples(std::int64_t) const;
+template StatusOr<std::int64_t> ProfileStore::ImportCosts(const SweepInfo&,
+                                                          const std::vector<ComputeRecord>&);
+template StatusOr<std::int64_t> ProfileStore::ImportCosts(const SweepInfo&,
+                                                          const std::vector<CommRecord>&);
+template StatusOr<std::vector<ComputeRecord>> ProfileStore::ReadRecords(SeriesCost) const;
+template StatusOr<std::vector<CommRecord>> ProfileStore::ReadRecords(SeriesCost) const;
 
 }  // namespace neuroshard

@@ -81,7 +81,8 @@ struct SweepStatistics {
 // processes may have the same store open, writers wait for each other up to kBusyTimeoutMs and are
 // then UNAVAILABLE. A connection that is lost during a call is made again, for up to 30 s,
 // and the call finds out whether it was carried out; then it is UNAVAILABLE too. Writing to a store
-// opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file is damaged.
+// opened kReadOnly is FAILED_PRECONDITION. DATA_LOSS: the file is damaged. Methods of both kinds of
+// sweeps are for ComputeSample and ComputeRecord, and for CommSample and CommRecord.
 class ProfileStore {
  public:
   static constexpr int kSchemaVersion = 5;
@@ -102,14 +103,12 @@ class ProfileStore {
   // Creates the sweep and its samples, or finds the sweep of the same kind and config_hash again;
   // returns its id. Sample ids must be unique within a sweep. FAILED_PRECONDITION when the sweep
   // found has other samples.
-  StatusOr<std::int64_t> BeginComputeSweep(const SweepInfo& info,
-                                           const std::vector<ComputeSample>& samples);
-  StatusOr<std::int64_t> BeginCommSweep(const SweepInfo& info,
-                                        const std::vector<CommSample>& samples);
+  template <typename Sample>
+  StatusOr<std::int64_t> BeginSweep(const SweepInfo& info, const std::vector<Sample>& samples);
 
   // Samples without a record, in the order in which the sweep lists them. NOT_FOUND: no such sweep.
-  StatusOr<std::vector<ComputeSample>> PendingComputeSamples(std::int64_t sweep_id) const;
-  StatusOr<std::vector<CommSample>> PendingCommSamples(std::int64_t sweep_id) const;
+  template <typename Sample>
+  StatusOr<std::vector<Sample>> PendingSamples(std::int64_t sweep_id) const;
 
   // The record of a sample, whatever its outcome. ALREADY_EXISTS when the sample has one; NOT_FOUND
   // when the sweep has no such sample.
@@ -127,17 +126,14 @@ class ProfileStore {
 
   // Foreign data, costs without a raw series, in one go: `sample` and `total_ms`, or `cost_ms`, of
   // each record. The same import again (config_hash) changes nothing. Returns the sweep's id.
-  StatusOr<std::int64_t> ImportComputeCosts(const SweepInfo& info,
-                                            const std::vector<ComputeRecord>& costs);
-  StatusOr<std::int64_t> ImportCommCosts(const SweepInfo& info,
-                                         const std::vector<CommRecord>& costs);
+  template <typename Record>
+  StatusOr<std::int64_t> ImportCosts(const SweepInfo& info, const std::vector<Record>& costs);
 
   // Every record with outcome ok of every sweep, in the order of sweeps and samples; Statistics()
   // tells how many are left out. Costs are `cost` of a record's series; imported ones, which have
   // none, are as they are.
-  StatusOr<std::vector<ComputeRecord>> ReadComputeRecords(
-      SeriesCost cost = SeriesCost::kMedian) const;
-  StatusOr<std::vector<CommRecord>> ReadCommRecords(SeriesCost cost = SeriesCost::kMedian) const;
+  template <typename Record>
+  StatusOr<std::vector<Record>> ReadRecords(SeriesCost cost = SeriesCost::kMedian) const;
 
   // DATA_LOSS with the first faults when the file is damaged: SQLite's integrity_check, and foreign
   // keys. Reads the whole file.
@@ -153,8 +149,6 @@ class ProfileStore {
   ProfileStore(std::unique_ptr<SqlDatabase> database, StoreMode mode);
 
   Status CheckWritable() const;
-  template <typename Cost>
-  StatusOr<std::int64_t> Import(const SweepInfo& info, const std::vector<Cost>& costs);
 
   std::unique_ptr<SqlDatabase> database_;
   StoreMode mode_;

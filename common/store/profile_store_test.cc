@@ -49,17 +49,18 @@ TEST_P(ProfileStoreTest, SamplesComeBackAsTheyWere) {
   const auto compute = ComputeSamples(7);
   const auto comm = CommSamples(5);
   auto store = MustOpen();
-  const auto compute_sweep = store->BeginComputeSweep(Info("h"), compute);
-  const auto comm_sweep = store->BeginCommSweep(Info("h"), comm);
+  const auto compute_sweep = store->BeginSweep<ComputeSample>(Info("h"), compute);
+  const auto comm_sweep = store->BeginSweep<CommSample>(Info("h"), comm);
   ASSERT_TRUE(compute_sweep.ok()) << Message(compute_sweep.status());
   ASSERT_TRUE(comm_sweep.ok()) << Message(comm_sweep.status());
   EXPECT_NE(*compute_sweep, *comm_sweep);
 
   store = MustOpen();
 
-  EXPECT_EQ(*store->PendingComputeSamples(*compute_sweep), compute);
-  EXPECT_EQ(*store->PendingCommSamples(*comm_sweep), comm);
-  EXPECT_EQ(store->PendingCommSamples(*compute_sweep).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(*store->PendingSamples<ComputeSample>(*compute_sweep), compute);
+  EXPECT_EQ(*store->PendingSamples<CommSample>(*comm_sweep), comm);
+  EXPECT_EQ(store->PendingSamples<CommSample>(*compute_sweep).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST_P(ProfileStoreTest, RecordsFromBeforeHaveTheBackendNamesOfToday) {
@@ -71,13 +72,14 @@ TEST_P(ProfileStoreTest, RecordsFromBeforeHaveTheBackendNamesOfToday) {
     rank.environment.properties["collective_backend"] = "gloo";
   }
   auto store = MustOpen();
-  const std::int64_t compute_sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(1));
-  const std::int64_t comm_sweep = *store->BeginCommSweep(Info("h"), CommSamples(1));
+  const std::int64_t compute_sweep =
+      *store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(1));
+  const std::int64_t comm_sweep = *store->BeginSweep<CommSample>(Info("h"), CommSamples(1));
   ASSERT_TRUE(store->AddComputeMeasurement(compute_sweep, compute).ok());
   ASSERT_TRUE(store->AddCommMeasurements(comm_sweep, "m0", comm).ok());
 
-  EXPECT_EQ(store->ReadComputeRecords()->front().environment.backend, "neuroshard-cpu");
-  const auto records = store->ReadCommRecords();
+  EXPECT_EQ(store->ReadRecords<ComputeRecord>()->front().environment.backend, "neuroshard-cpu");
+  const auto records = store->ReadRecords<CommRecord>();
   ASSERT_TRUE(records.ok()) << records.status();
   for (const MeasurementEnvironment& rank : records->front().environments) {
     EXPECT_EQ(rank.backend, "neuroshard-cpu");
@@ -88,26 +90,27 @@ TEST_P(ProfileStoreTest, RecordsFromBeforeHaveTheBackendNamesOfToday) {
 TEST_P(ProfileStoreTest, ASweepIsFoundAgainAndOnlyWhatIsMissingIsPending) {
   const auto samples = ComputeSamples(3);
   auto store = MustOpen();
-  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
+  const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), samples);
   ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c1")).ok());
   store.reset();
 
   store = MustOpen();
-  EXPECT_EQ(*store->BeginComputeSweep(Info("h"), samples), sweep);
-  EXPECT_THAT(*store->PendingComputeSamples(sweep), testing::ElementsAre(samples[0], samples[2]));
+  EXPECT_EQ(*store->BeginSweep<ComputeSample>(Info("h"), samples), sweep);
+  EXPECT_THAT(*store->PendingSamples<ComputeSample>(sweep),
+              testing::ElementsAre(samples[0], samples[2]));
 
-  EXPECT_EQ(store->BeginComputeSweep(Info("h"), ComputeSamples(4)).status().code(),
+  EXPECT_EQ(store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(4)).status().code(),
             absl::StatusCode::kFailedPrecondition);
   auto changed = samples;
   changed[2].shards[0].pooling_factor = std::nextafter(changed[2].shards[0].pooling_factor, 9.0);
-  EXPECT_EQ(store->BeginComputeSweep(Info("h"), changed).status().code(),
+  EXPECT_EQ(store->BeginSweep<ComputeSample>(Info("h"), changed).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(*store->BeginComputeSweep(Info("other"), changed), sweep);
+  EXPECT_NE(*store->BeginSweep<ComputeSample>(Info("other"), changed), sweep);
 }
 
 TEST_P(ProfileStoreTest, ASampleIsMeasuredOnce) {
   auto store = MustOpen();
-  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(2));
+  const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(2));
   ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c0", Outcome::kOutOfMemory)).ok());
 
   EXPECT_EQ(store->AddComputeMeasurement(sweep, ComputeResult("c0")).code(),
@@ -119,12 +122,12 @@ TEST_P(ProfileStoreTest, ASampleIsMeasuredOnce) {
   ComputeMeasurement broken = ComputeResult("c1");
   broken.forward.median_ms = std::nan("");
   EXPECT_EQ(store->AddComputeMeasurement(sweep, broken).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(store->PendingComputeSamples(sweep)->size(), 1u);
+  EXPECT_EQ(store->PendingSamples<ComputeSample>(sweep)->size(), 1u);
 }
 
 TEST_P(ProfileStoreTest, ACollectiveIsRecordedOnAllRanksOrNotAtAll) {
   auto store = MustOpen();
-  const std::int64_t sweep = *store->BeginCommSweep(Info("h"), CommSamples(1));
+  const std::int64_t sweep = *store->BeginSweep<CommSample>(Info("h"), CommSamples(1));
   auto twice = CommResults("m0");
   twice[0].rank = twice[1].rank;
   auto outside = CommResults("m0");
@@ -138,27 +141,27 @@ TEST_P(ProfileStoreTest, ACollectiveIsRecordedOnAllRanksOrNotAtAll) {
     EXPECT_EQ(store->AddCommMeasurements(sweep, "m0", bad).code(),
               absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(store->PendingCommSamples(sweep)->size(), 1u);
+  EXPECT_EQ(store->PendingSamples<CommSample>(sweep)->size(), 1u);
   EXPECT_TRUE(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).ok());
   EXPECT_EQ(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).code(),
             absl::StatusCode::kAlreadyExists);
-  EXPECT_TRUE(store->PendingCommSamples(sweep)->empty());
+  EXPECT_TRUE(store->PendingSamples<CommSample>(sweep)->empty());
 }
 
 TEST_P(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
   auto store = MustOpen();
   const auto samples = ComputeSamples(3);
-  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
+  const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), samples);
   ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c2")).ok());
   ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c0", Outcome::kOutOfMemory)).ok());
   const auto comm = CommSamples(3);
-  const std::int64_t comm_sweep = *store->BeginCommSweep(Info("h"), comm);
+  const std::int64_t comm_sweep = *store->BeginSweep<CommSample>(Info("h"), comm);
   ASSERT_TRUE(store->AddCommMeasurements(comm_sweep, "m1", CommResults("m1")).ok());
   auto failed = CommResults("m0");
   failed[1].outcome = Outcome::kOutOfMemory;
   ASSERT_TRUE(store->AddCommMeasurements(comm_sweep, "m0", failed).ok());
 
-  const auto records = store->ReadComputeRecords();
+  const auto records = store->ReadRecords<ComputeRecord>();
   ASSERT_TRUE(records.ok()) << Message(records.status());
   ASSERT_EQ(records->size(), 1u);
   EXPECT_EQ((*records)[0].sample, samples[2]);
@@ -166,14 +169,14 @@ TEST_P(ProfileStoreTest, ReadsUsableRecordsAndCountsTheRest) {
   EXPECT_EQ((*records)[0].total_ms, 0.1 + 0.2);
   EXPECT_EQ((*records)[0].environment, Environment(1234));
 
-  const auto least = store->ReadComputeRecords(SeriesCost::kLeast);
+  const auto least = store->ReadRecords<ComputeRecord>(SeriesCost::kLeast);
   ASSERT_EQ(least->size(), 1u);
   EXPECT_EQ((*least)[0].forward_ms, 0.1 * 0.9);
   EXPECT_EQ((*least)[0].total_ms, 0.1 * 0.9 + 0.2 * 0.9);
-  EXPECT_THAT(store->ReadCommRecords(SeriesCost::kLeast)->at(0).cost_ms,
+  EXPECT_THAT(store->ReadRecords<CommRecord>(SeriesCost::kLeast)->at(0).cost_ms,
               testing::ElementsAre(0.9, 1.8, testing::DoubleEq(2.7)));
 
-  const auto comm_records = store->ReadCommRecords();
+  const auto comm_records = store->ReadRecords<CommRecord>();
   ASSERT_TRUE(comm_records.ok()) << Message(comm_records.status());
   ASSERT_EQ(comm_records->size(), 1u);
   EXPECT_EQ((*comm_records)[0].sample, comm[1]);
@@ -212,8 +215,8 @@ TEST_P(ProfileStoreTest, RecordsWhatWasMeasuredOnceAndWholeOrNotAtAll) {
   }
   ASSERT_EQ(store->Statistics()->size(), 2u);
   EXPECT_EQ(store->Statistics()->at(0).pending() + store->Statistics()->at(1).pending(), 0);
-  EXPECT_EQ(store->ReadComputeRecords()->size(), 1u);
-  EXPECT_EQ(store->ReadCommRecords()->front().environments[1], Environment(1));
+  EXPECT_EQ(store->ReadRecords<ComputeRecord>()->size(), 1u);
+  EXPECT_EQ(store->ReadRecords<CommRecord>()->front().environments[1], Environment(1));
   ASSERT_TRUE(store->RecordMeasured(Info("later"), compute, {}).ok());
   EXPECT_EQ(store->Statistics()->size(), 3u);
 }
@@ -228,20 +231,20 @@ TEST_P(ProfileStoreTest, ImportsCostsOnce) {
   comm_costs[0].sample = MakeCommSample(0);
   comm_costs[0].cost_ms = {1, 2, 3};
   auto store = MustOpen();
-  const std::int64_t sweep = *store->ImportComputeCosts(Info("h"), costs);
-  EXPECT_EQ(*store->ImportComputeCosts(Info("h"), costs), sweep);
-  ASSERT_TRUE(store->ImportCommCosts(Info("h"), comm_costs).ok());
+  const std::int64_t sweep = *store->ImportCosts<ComputeRecord>(Info("h"), costs);
+  EXPECT_EQ(*store->ImportCosts<ComputeRecord>(Info("h"), costs), sweep);
+  ASSERT_TRUE(store->ImportCosts<CommRecord>(Info("h"), comm_costs).ok());
 
-  const auto records = *store->ReadComputeRecords();
+  const auto records = *store->ReadRecords<ComputeRecord>();
   ASSERT_EQ(records.size(), 4u);
   EXPECT_TRUE(records[3].imported);
   EXPECT_EQ(records[3].total_ms, 4.5);
   EXPECT_TRUE(std::isnan(records[3].forward_ms));
-  EXPECT_THAT((*store->ReadCommRecords())[0].cost_ms, testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT((*store->ReadRecords<CommRecord>())[0].cost_ms, testing::ElementsAre(1, 2, 3));
   EXPECT_TRUE(store->Statistics()->at(0).imported);
 
   comm_costs[0].cost_ms.pop_back();
-  EXPECT_EQ(store->ImportCommCosts(Info("other"), comm_costs).status().code(),
+  EXPECT_EQ(store->ImportCosts<CommRecord>(Info("other"), comm_costs).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(store->Statistics()->size(), 2u);  // nothing of the failed import
 }
@@ -252,9 +255,9 @@ TEST_P(ProfileStoreTest, RefusesSamplesItCannotKeep) {
   twice[1].sample_id = twice[0].sample_id;
   auto not_finite = CommSamples(1);
   not_finite[0].start_offsets_ms[1] = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(store->BeginComputeSweep(Info("h"), twice).status().code(),
+  EXPECT_EQ(store->BeginSweep<ComputeSample>(Info("h"), twice).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(store->BeginCommSweep(Info("h"), not_finite).status().code(),
+  EXPECT_EQ(store->BeginSweep<CommSample>(Info("h"), not_finite).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(store->Statistics()->empty());
 }
@@ -263,7 +266,7 @@ TEST_P(ProfileStoreTest, RefusesSamplesItCannotKeep) {
 TEST_P(ProfileStoreTest, KillLosesNothingAcknowledged) {
   constexpr int kSamples = 400;
   const auto samples = ComputeSamples(kSamples);
-  const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), samples);
+  const std::int64_t sweep = *MustOpen()->BeginSweep<ComputeSample>(Info("h"), samples);
   std::set<std::string> acknowledged;
   for (int round = 0; round < 6 && acknowledged.size() < kSamples; ++round) {
     int pipe_ends[2];
@@ -273,7 +276,7 @@ TEST_P(ProfileStoreTest, KillLosesNothingAcknowledged) {
       close(pipe_ends[0]);
       auto store = ProfileStore::Open(Path(), StoreMode::kReadWrite);
       if (!store.ok()) _exit(2);
-      const std::vector<ComputeSample> pending = *(*store)->PendingComputeSamples(sweep);
+      const std::vector<ComputeSample> pending = *(*store)->PendingSamples<ComputeSample>(sweep);
       for (const ComputeSample& sample : pending) {
         const Status added =
             (*store)->AddComputeMeasurement(sweep, ComputeResult(sample.sample_id));
@@ -308,8 +311,8 @@ TEST_P(ProfileStoreTest, KillLosesNothingAcknowledged) {
         << status;
 
     auto store = MustOpen();
-    const std::vector<ComputeSample> pending = *store->PendingComputeSamples(sweep);
-    const auto records = *store->ReadComputeRecords();
+    const std::vector<ComputeSample> pending = *store->PendingSamples<ComputeSample>(sweep);
+    const auto records = *store->ReadRecords<ComputeRecord>();
     ASSERT_EQ(pending.size() + records.size(), samples.size());
     std::set<std::string> stored;
     for (const auto& record : records) stored.insert(record.sample.sample_id);
@@ -327,7 +330,7 @@ TEST_P(ProfileStoreTest, TwoProcessesCreateAndWriteTogether) {
     if (child == 0) {
       auto store = ProfileStore::Open(Path(), StoreMode::kReadWrite);
       if (!store.ok()) _exit(2);
-      const auto sweep = (*store)->BeginComputeSweep(Info("h"), samples);
+      const auto sweep = (*store)->BeginSweep<ComputeSample>(Info("h"), samples);
       if (!sweep.ok()) _exit(3);
       for (std::size_t i = static_cast<std::size_t>(parity); i < samples.size(); i += 2) {
         if (!(*store)->AddComputeMeasurement(*sweep, ComputeResult(samples[i].sample_id)).ok()) {
@@ -343,33 +346,33 @@ TEST_P(ProfileStoreTest, TwoProcessesCreateAndWriteTogether) {
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
-  EXPECT_EQ(MustOpen(StoreMode::kReadOnly)->ReadComputeRecords()->size(), samples.size());
+  EXPECT_EQ(MustOpen(StoreMode::kReadOnly)->ReadRecords<ComputeRecord>()->size(), samples.size());
 }
 
 TEST_P(ProfileStoreTest, ThreadsShareAStore) {
   const auto samples = ComputeSamples(40);
   auto store = MustOpen();
-  const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), samples);
+  const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), samples);
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (std::size_t i = t; i < samples.size(); i += 4) {
         EXPECT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult(samples[i].sample_id)).ok());
-        EXPECT_TRUE(store->PendingComputeSamples(sweep).ok());
+        EXPECT_TRUE(store->PendingSamples<ComputeSample>(sweep).ok());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(store->PendingComputeSamples(sweep)->empty());
+  EXPECT_TRUE(store->PendingSamples<ComputeSample>(sweep)->empty());
 }
 
 TEST_P(ProfileStoreTest, ReadOnlyReadsAndRefusesToWrite) {
-  const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(1));
+  const std::int64_t sweep = *MustOpen()->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(1));
   auto store = MustOpen(StoreMode::kReadOnly);
-  EXPECT_EQ(store->PendingComputeSamples(sweep)->size(), 1u);
+  EXPECT_EQ(store->PendingSamples<ComputeSample>(sweep)->size(), 1u);
   EXPECT_EQ(store->AddComputeMeasurement(sweep, ComputeResult("c0")).code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(store->BeginCommSweep(Info("x"), CommSamples(1)).status().code(),
+  EXPECT_EQ(store->BeginSweep<CommSample>(Info("x"), CommSamples(1)).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 

@@ -17,11 +17,12 @@ namespace neuroshard {
 // All samples of a sweep, or those without a record.
 enum class SampleFilter { kAll, kPending };
 
-// The word that a row has for the kind of a sweep.
+// The kind of a sweep, and the word that a row has for it.
 template <typename Sample>
-inline constexpr std::string_view kKindText = ToText(std::is_same_v<Sample, ComputeSample>
-                                                         ? SweepKind::kCompute
-                                                         : SweepKind::kComm);
+inline constexpr SweepKind kKindOf =
+    std::is_same_v<Sample, ComputeSample> ? SweepKind::kCompute : SweepKind::kComm;
+template <typename Sample>
+inline constexpr std::string_view kKindText = ToText(kKindOf<Sample>);
 
 // INVALID_ARGUMENT names the first sample that cannot be stored: an id that is empty or given
 // twice, no shards or ranks, a number that is not finite.

@@ -1,5 +1,6 @@
 #include "common/store/sql_database.h"
 
+#include <tuple>
 #include <utility>
 
 namespace neuroshard {
@@ -35,17 +36,9 @@ StatusOr<SqlTransaction> SqlTransaction::Begin(SqlDatabase& database, Transactio
   return transaction;
 }
 
-SqlTransaction::SqlTransaction(SqlTransaction&& other) noexcept
-    : database_(std::exchange(other.database_, nullptr)) {}
-
-SqlTransaction::~SqlTransaction() {
-  // The connection rolls back by itself when even this fails.
-  if (database_ != nullptr) database_->Execute("ROLLBACK").IgnoreError();
-}
-
 Status SqlTransaction::Commit() {
   NS_RETURN_IF_ERROR(database_->Execute("COMMIT"));
-  database_ = nullptr;
+  std::ignore = database_.release();
   return absl::OkStatus();
 }
 

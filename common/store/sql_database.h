@@ -98,16 +98,18 @@ class SqlDatabase {
 class SqlTransaction {
  public:
   static StatusOr<SqlTransaction> Begin(SqlDatabase& database, TransactionKind kind);
-  SqlTransaction(SqlTransaction&& other) noexcept;
-  SqlTransaction& operator=(SqlTransaction&&) = delete;
-  ~SqlTransaction();
 
   Status Commit();
 
  private:
+  struct RollBack {
+    // The connection rolls back by itself when even this fails.
+    void operator()(SqlDatabase* database) const { database->Execute("ROLLBACK").IgnoreError(); }
+  };
+
   explicit SqlTransaction(SqlDatabase& database) : database_(&database) {}
 
-  SqlDatabase* database_;
+  std::unique_ptr<SqlDatabase, RollBack> database_;
 };
 
 // How long a lost server is waited for, each time that it is lost. What loses it itself, in every

@@ -34,7 +34,7 @@ int AsNobody(const std::function<bool()>& body) {
 }
 
 TEST_F(SqliteStoreTest, ReadOnlyMediaCanBeReadButNotWritten) {
-  ASSERT_TRUE(MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2)).ok());
+  ASSERT_TRUE(MustOpen()->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(2)).ok());
   chmod(Path().c_str(), 0444);
   chmod(directory_.c_str(), 0555);
   const int reads = AsNobody([&] {
@@ -103,7 +103,7 @@ TEST_F(SqliteStoreTest, LeavesForeignAndNewerDatabasesAlone) {
 // not.
 std::int64_t MakeVersion1(const std::string& path) {
   auto store = *ProfileStore::Open(path, StoreMode::kReadWrite);
-  const std::int64_t sweep = *store->BeginCommSweep(Info("old"), CommSamples(2));
+  const std::int64_t sweep = *store->BeginSweep<CommSample>(Info("old"), CommSamples(2));
   EXPECT_TRUE(store->AddCommMeasurements(sweep, "m0", CommResults("m0")).ok());
   store.reset();
   ExecuteSql(path,
@@ -131,10 +131,11 @@ std::int64_t VersionOf(const std::string& path) {
 TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   const std::int64_t sweep = MakeVersion1(Path());
   auto reader = MustOpen(StoreMode::kReadOnly);
-  const auto records = reader->ReadCommRecords();
+  const auto records = reader->ReadRecords<CommRecord>();
   ASSERT_TRUE(records.ok()) << Message(records.status());
   EXPECT_EQ(records->front().sample, MakeCommSample(0));
-  EXPECT_THAT(*reader->PendingCommSamples(sweep), ::testing::ElementsAre(MakeCommSample(1)));
+  EXPECT_THAT(*reader->PendingSamples<CommSample>(sweep),
+              ::testing::ElementsAre(MakeCommSample(1)));
   EXPECT_EQ(VersionOf(Path()), 1);
 
   // A writer brings it up to date under the reader's eyes.
@@ -142,29 +143,29 @@ TEST_F(SqliteStoreTest, AStoreOfVersion1IsReadAsItIs) {
   CommSample gather = MakeCommSample(7);
   gather.dim_sums = {8, 8, 8};
   gather.collective = Collective::kAllGather;
-  const auto other = writer->BeginCommSweep(Info("new"), {gather});
+  const auto other = writer->BeginSweep<CommSample>(Info("new"), {gather});
   ASSERT_TRUE(other.ok()) << Message(other.status());
-  EXPECT_THAT(*reader->PendingCommSamples(*other), ::testing::ElementsAre(gather));
+  EXPECT_THAT(*reader->PendingSamples<CommSample>(*other), ::testing::ElementsAre(gather));
 }
 
 TEST_F(SqliteStoreTest, AStoreOfVersion4IsReadAsItIsAndGoesOnAsOneOfToday) {
   const std::vector<CommSample> old = CommSamples(5);
   {
     const auto store = MustOpen();
-    ASSERT_TRUE(store->BeginCommSweep(Info("old"), old).ok());
+    ASSERT_TRUE(store->BeginSweep<CommSample>(Info("old"), old).ok());
     ASSERT_TRUE(store->AddCommMeasurements(1, "m2", CommResults("m2")).ok());
   }
   ExecuteSql(Path(), "ALTER TABLE comm_samples DROP COLUMN cadence; PRAGMA user_version = 4");
   const auto reader = MustOpen(StoreMode::kReadOnly);
-  EXPECT_EQ(reader->ReadCommRecords()->front().sample, old[2]);
+  EXPECT_EQ(reader->ReadRecords<CommRecord>()->front().sample, old[2]);
   EXPECT_EQ(VersionOf(Path()), 4);
   const auto writer = MustOpen();
   EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
-  EXPECT_EQ(writer->ReadCommRecords()->front().sample, old[2]);
+  EXPECT_EQ(writer->ReadRecords<CommRecord>()->front().sample, old[2]);
   CommSample in_rows = MakeCommSample(5);
   ASSERT_EQ(in_rows.cadence, Cadence::kBackToBack);
-  ASSERT_TRUE(writer->BeginCommSweep(Info("new"), {in_rows}).ok());
-  EXPECT_THAT(*reader->PendingCommSamples(2), ::testing::ElementsAre(in_rows));
+  ASSERT_TRUE(writer->BeginSweep<CommSample>(Info("new"), {in_rows}).ok());
+  EXPECT_THAT(*reader->PendingSamples<CommSample>(2), ::testing::ElementsAre(in_rows));
 }
 
 // Samples that a store of before there were casts knows.
@@ -177,22 +178,22 @@ std::vector<CommSample> SamplesWithoutCasts(int n) {
 
 TEST_F(SqliteStoreTest, AStoreOfVersion3IsReadAsItIsAndGoesOnAsOneOfToday) {
   const std::vector<CommSample> old = SamplesWithoutCasts(6);
-  ASSERT_TRUE(MustOpen()->BeginCommSweep(Info("old"), old).ok());
+  ASSERT_TRUE(MustOpen()->BeginSweep<CommSample>(Info("old"), old).ok());
   ExecuteSql(Path(),
              "ALTER TABLE comm_samples DROP COLUMN wire_dtype;"
              "ALTER TABLE comm_samples DROP COLUMN cadence; PRAGMA user_version = 3");
   const auto reader = MustOpen(StoreMode::kReadOnly);
-  EXPECT_EQ(*reader->PendingCommSamples(1), old);
+  EXPECT_EQ(*reader->PendingSamples<CommSample>(1), old);
   EXPECT_EQ(VersionOf(Path()), 3);
   const auto writer = MustOpen();
   EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
-  EXPECT_EQ(*writer->PendingCommSamples(1), old);
+  EXPECT_EQ(*writer->PendingSamples<CommSample>(1), old);
 }
 
 TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
   auto store = MustOpen();
   const std::vector<CommSample> old = SamplesWithoutCasts(4);
-  ASSERT_TRUE(store->BeginCommSweep(Info("old"), old).ok());
+  ASSERT_TRUE(store->BeginSweep<CommSample>(Info("old"), old).ok());
   auto in_device_memory = ComputeSamples(2);  // all that a store of version 2 knows
   for (auto& sample : in_device_memory) {
     for (auto& shard : sample.shards) {
@@ -200,7 +201,7 @@ TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
       shard.cache_load_factor = 0;
     }
   }
-  ASSERT_TRUE(store->BeginComputeSweep(Info("old"), in_device_memory).ok());
+  ASSERT_TRUE(store->BeginSweep<ComputeSample>(Info("old"), in_device_memory).ok());
   store.reset();
   ExecuteSql(Path(),
              "ALTER TABLE comm_samples DROP COLUMN input_dist;"
@@ -208,26 +209,26 @@ TEST_F(SqliteStoreTest, AStoreOfVersion2IsReadAsItIsAndGoesOnAsOneOfToday) {
              "ALTER TABLE comm_samples DROP COLUMN cadence;"
              "ALTER TABLE compute_samples DROP COLUMN shard_kernels; PRAGMA user_version = 2");
   const auto reader = MustOpen(StoreMode::kReadOnly);
-  EXPECT_EQ(*reader->PendingCommSamples(1), old);
-  EXPECT_EQ(*reader->PendingComputeSamples(2), in_device_memory);
+  EXPECT_EQ(*reader->PendingSamples<CommSample>(1), old);
+  EXPECT_EQ(*reader->PendingSamples<ComputeSample>(2), in_device_memory);
   EXPECT_EQ(VersionOf(Path()), 2);
   const auto writer = MustOpen();
   EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
-  EXPECT_EQ(*writer->PendingComputeSamples(2), in_device_memory);
+  EXPECT_EQ(*writer->PendingSamples<ComputeSample>(2), in_device_memory);
 }
 
 TEST_F(SqliteStoreTest, AStoreOfVersion1GoesOnAsOneOfToday) {
   const std::int64_t sweep = MakeVersion1(Path());
   auto store = MustOpen();
   EXPECT_EQ(VersionOf(Path()), ProfileStore::kSchemaVersion);
-  EXPECT_EQ(*store->BeginCommSweep(Info("old"), CommSamples(2)), sweep);
-  EXPECT_EQ(store->ReadCommRecords()->front().sample, MakeCommSample(0));
+  EXPECT_EQ(*store->BeginSweep<CommSample>(Info("old"), CommSamples(2)), sweep);
+  EXPECT_EQ(store->ReadRecords<CommRecord>()->front().sample, MakeCommSample(0));
   EXPECT_TRUE(store->AddCommMeasurements(sweep, "m1", CommResults("m1")).ok());
-  EXPECT_EQ(MustOpen()->ReadCommRecords()->size(), 2u);
+  EXPECT_EQ(MustOpen()->ReadRecords<CommRecord>()->size(), 2u);
 }
 
 TEST_F(SqliteStoreTest, RowsThatReferToNothingAreDamage) {
-  const std::int64_t sweep = *MustOpen()->BeginComputeSweep(Info("h"), ComputeSamples(2));
+  const std::int64_t sweep = *MustOpen()->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(2));
   EXPECT_GT(sweep, 0);
   EXPECT_TRUE(MustOpen()->CheckIntegrity().ok());
   ExecuteSql(Path(), "DELETE FROM sweeps");
@@ -238,10 +239,10 @@ TEST_F(SqliteStoreTest, RowsThatReferToNothingAreDamage) {
 
 TEST_F(SqliteStoreTest, DamagedKernelsAndNumbersOfIdsAreDamage) {
   auto store = MustOpen();
-  const std::int64_t compute = *store->BeginComputeSweep(Info("h"), ComputeSamples(3));
+  const std::int64_t compute = *store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(3));
   CommSample ids = MakeCommSample(0);
   ids.input_dist = InputDistSample{{1, 0, 2}, {3, 0, 4}, 1, 2.5, false, 7};
-  const std::int64_t comm = *store->BeginCommSweep(Info("h"), {ids});
+  const std::int64_t comm = *store->BeginSweep<CommSample>(Info("h"), {ids});
   store.reset();
   for (const char* const kernels :
        {"dense fused fused", "fused_uvm_caching fused fused", "fused_uvm:0.5 fused fused",
@@ -250,7 +251,7 @@ TEST_F(SqliteStoreTest, DamagedKernelsAndNumbersOfIdsAreDamage) {
     ExecuteSql(Path(), fmt::format("UPDATE compute_samples SET shard_kernels = '{}' WHERE "
                                    "sample_id = 'c2'",
                                    kernels));
-    EXPECT_EQ(MustOpen()->PendingComputeSamples(compute).status().code(),
+    EXPECT_EQ(MustOpen()->PendingSamples<ComputeSample>(compute).status().code(),
               absl::StatusCode::kDataLoss)
         << kernels;
   }
@@ -260,13 +261,14 @@ TEST_F(SqliteStoreTest, DamagedKernelsAndNumbersOfIdsAreDamage) {
                "CREATE TABLE kept AS SELECT * FROM comm_samples;"
                "UPDATE comm_samples SET input_dist = replace(input_dist, " +
                    std::string(change) + ")");
-    EXPECT_EQ(MustOpen()->PendingCommSamples(comm).status().code(), absl::StatusCode::kDataLoss)
+    EXPECT_EQ(MustOpen()->PendingSamples<CommSample>(comm).status().code(),
+              absl::StatusCode::kDataLoss)
         << change;
     ExecuteSql(Path(),
                "UPDATE comm_samples SET input_dist = (SELECT input_dist FROM kept);"
                "DROP TABLE kept");
   }
-  EXPECT_TRUE(MustOpen()->PendingCommSamples(comm).ok());
+  EXPECT_TRUE(MustOpen()->PendingSamples<CommSample>(comm).ok());
 }
 
 // Environments are told apart by their text, and a record is found again by that of its series.
@@ -285,7 +287,7 @@ TEST(RowTextTest, IsWhatItWasInStoresOfBefore) {
 TEST_F(SqliteStoreTest, DamageIsAnErrorNotACrash) {
   {
     auto store = MustOpen();
-    const std::int64_t sweep = *store->BeginComputeSweep(Info("h"), ComputeSamples(200));
+    const std::int64_t sweep = *store->BeginSweep<ComputeSample>(Info("h"), ComputeSamples(200));
     for (int i = 0; i < 50; ++i) {
       ASSERT_TRUE(store->AddComputeMeasurement(sweep, ComputeResult("c" + std::to_string(i))).ok());
     }
@@ -301,7 +303,8 @@ TEST_F(SqliteStoreTest, DamageIsAnErrorNotACrash) {
   file.close();
 
   const auto store = ProfileStore::Open(Path(), StoreMode::kReadOnly);
-  const Status status = store.ok() ? (*store)->ReadComputeRecords().status() : store.status();
+  const Status status =
+      store.ok() ? (*store)->ReadRecords<ComputeRecord>().status() : store.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << Message(status);
   EXPECT_THAT(Message(status), HasSubstr(Path()));
 }

@@ -163,28 +163,18 @@ class SweepCopy {
 };
 
 // The sweep with its samples in `to`; of an imported one with its records.
+template <typename Record>
 StatusOr<std::int64_t> CopySweep(SqlDatabase& from, const SweepStatistics& sweep,
                                  ProfileStore& to) {
   NS_ASSIGN_OR_RETURN(const SweepInfo info, InfoOf(from, sweep.sweep_id));
-  const bool compute = sweep.kind == SweepKind::kCompute;
-  const std::int64_t id = sweep.sweep_id;
-  if (sweep.imported && compute) {
-    std::vector<ComputeRecord> records;
-    NS_RETURN_IF_ERROR(SelectRecords(from, id, true, SeriesCost::kMedian, records));
-    return to.ImportComputeCosts(info, records);
-  }
   if (sweep.imported) {
-    std::vector<CommRecord> records;
-    NS_RETURN_IF_ERROR(SelectRecords(from, id, true, SeriesCost::kMedian, records));
-    return to.ImportCommCosts(info, records);
+    std::vector<Record> records;
+    NS_RETURN_IF_ERROR(SelectRecords(from, sweep.sweep_id, true, SeriesCost::kMedian, records));
+    return to.ImportCosts(info, records);
   }
-  if (compute) {
-    NS_ASSIGN_OR_RETURN(const auto samples,
-                        SelectSamples<ComputeSample>(from, id, SampleFilter::kAll));
-    return to.BeginComputeSweep(info, samples);
-  }
-  NS_ASSIGN_OR_RETURN(const auto samples, SelectSamples<CommSample>(from, id, SampleFilter::kAll));
-  return to.BeginCommSweep(info, samples);
+  NS_ASSIGN_OR_RETURN(const auto samples, SelectSamples<decltype(Record::sample)>(
+                                              from, sweep.sweep_id, SampleFilter::kAll));
+  return to.BeginSweep(info, samples);
 }
 
 Status SyncPath(const std::string& path) {
@@ -410,7 +400,10 @@ StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(source));
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> had, to.Statistics());
     for (const SweepStatistics& sweep : sweeps) {
-      NS_ASSIGN_OR_RETURN(const std::int64_t in_target, CopySweep(source, sweep, to));
+      NS_ASSIGN_OR_RETURN(const std::int64_t in_target,
+                          sweep.kind == SweepKind::kCompute
+                              ? CopySweep<ComputeRecord>(source, sweep, to)
+                              : CopySweep<CommRecord>(source, sweep, to));
       ++report.sweeps;
       const bool is_new = std::none_of(had.begin(), had.end(), [&](const SweepStatistics& other) {
         return other.kind == sweep.kind && other.config_hash == sweep.config_hash;

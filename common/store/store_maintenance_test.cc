@@ -49,7 +49,7 @@ class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<std::strin
 
   // A sweep of each kind with records, gaps and an out of memory, and an import.
   static void Fill(ProfileStore& store) {
-    const std::int64_t sweep = *store.BeginComputeSweep(Info("c"), ComputeSamples(700));
+    const std::int64_t sweep = *store.BeginSweep<ComputeSample>(Info("c"), ComputeSamples(700));
     for (int i = 0; i < 40; ++i) {
       ComputeMeasurement result =
           ComputeResult("c" + std::to_string(i), i == 7 ? Outcome::kOutOfMemory : Outcome::kOk);
@@ -58,14 +58,14 @@ class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<std::strin
       result.environment.properties[std::string(kDistinctBatchesProperty)] = std::to_string(i);
       ASSERT_TRUE(store.AddComputeMeasurement(sweep, result).ok());
     }
-    const std::int64_t comm = *store.BeginCommSweep(Info("m"), CommSamples(4));
+    const std::int64_t comm = *store.BeginSweep<CommSample>(Info("m"), CommSamples(4));
     for (const char* id : {"m0", "m2"}) {
       ASSERT_TRUE(store.AddCommMeasurements(comm, id, CommResults(id)).ok());
     }
     std::vector<ComputeRecord> costs(1);
     costs[0].sample = MakeComputeSample(0);
     costs[0].total_ms = 1.5;
-    ASSERT_TRUE(store.ImportComputeCosts(Info("imported"), costs).ok());
+    ASSERT_TRUE(store.ImportCosts<ComputeRecord>(Info("imported"), costs).ok());
   }
 
   static void ExpectSame(const ProfileStore& a, const ProfileStore& b) {
@@ -80,16 +80,17 @@ class StoreMaintenanceTest : public testing::TestWithParam<std::tuple<std::strin
       EXPECT_EQ(copied.pending(), statistics[i].pending());
       EXPECT_EQ(copied.imported, statistics[i].imported);
     }
-    const auto records = *a.ReadComputeRecords();
-    const auto copies = *b.ReadComputeRecords();
+    const auto records = *a.ReadRecords<ComputeRecord>();
+    const auto copies = *b.ReadRecords<ComputeRecord>();
     ASSERT_EQ(copies.size(), records.size());
     for (std::size_t i = 0; i < records.size(); ++i) {
       EXPECT_EQ(copies[i].sample, records[i].sample);
       EXPECT_EQ(copies[i].total_ms, records[i].total_ms);
       EXPECT_EQ(copies[i].environment, records[i].environment);
     }
-    ASSERT_EQ(b.ReadCommRecords()->size(), a.ReadCommRecords()->size());
-    EXPECT_EQ(b.ReadCommRecords()->back().environments, a.ReadCommRecords()->back().environments);
+    ASSERT_EQ(b.ReadRecords<CommRecord>()->size(), a.ReadRecords<CommRecord>()->size());
+    EXPECT_EQ(b.ReadRecords<CommRecord>()->back().environments,
+              a.ReadRecords<CommRecord>()->back().environments);
     EXPECT_THAT(*FindStoreFaults(b), IsEmpty());
   }
 
@@ -128,7 +129,7 @@ TEST_P(StoreMaintenanceTest, ACopyIsTheSameAndCopyingAgainCopiesNothing) {
 
 TEST_P(StoreMaintenanceTest, AMergeKeepsWhatIsThereAndFillsGaps) {
   const auto to = OpenTarget();
-  const std::int64_t sweep = *to->BeginComputeSweep(Info("c"), ComputeSamples(700));
+  const std::int64_t sweep = *to->BeginSweep<ComputeSample>(Info("c"), ComputeSamples(700));
   for (const char* id : {"c39", "c600"}) {
     ComputeMeasurement own = ComputeResult(id);
     own.forward.median_ms = 77;
@@ -137,11 +138,11 @@ TEST_P(StoreMaintenanceTest, AMergeKeepsWhatIsThereAndFillsGaps) {
   const auto report = CopyStore(*from_, *to, Ignore);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->copied, 42);  // 39 of 40 of the sweep, two collectives, and the import
-  EXPECT_EQ(to->PendingComputeSamples(sweep)->size(), 700u - 41u);
-  EXPECT_EQ(to->ReadComputeRecords()->at(38).forward_ms, 77);
+  EXPECT_EQ(to->PendingSamples<ComputeSample>(sweep)->size(), 700u - 41u);
+  EXPECT_EQ(to->ReadRecords<ComputeRecord>()->at(38).forward_ms, 77);
 
   const auto other = *ProfileStore::Open(directory_ + "/other.db", StoreMode::kReadWrite);
-  ASSERT_TRUE(other->BeginComputeSweep(Info("c"), ComputeSamples(3)).ok());
+  ASSERT_TRUE(other->BeginSweep<ComputeSample>(Info("c"), ComputeSamples(3)).ok());
   EXPECT_EQ(CopyStore(*other, *to, Ignore).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -193,13 +194,13 @@ TEST_P(StoreMaintenanceTest, PrunesByAgeAndEnvironmentWhenTold) {
   const PruneRule old_host{1005, "old-host"};
   EXPECT_EQ(PruneStore(*from_, {}, true).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(PruneStore(*from_, old_host, true)->records, 5);
-  EXPECT_EQ(from_->ReadComputeRecords()->size(), 40u);  // 39 that are ok, and the import
+  EXPECT_EQ(from_->ReadRecords<ComputeRecord>()->size(), 40u);  // 39 that are ok, and the import
 
   const auto pruned = PruneStore(*from_, old_host, false);
   ASSERT_TRUE(pruned.ok()) << pruned.status();
   EXPECT_EQ(pruned->records, 5);
   EXPECT_EQ(pruned->sweeps, 0);
-  EXPECT_EQ(from_->ReadComputeRecords()->size(), 35u);
+  EXPECT_EQ(from_->ReadRecords<ComputeRecord>()->size(), 35u);
   EXPECT_EQ(from_->Statistics()->at(0).pending(), 665);
 
   // What remains, but for the import: two sweeps lose all.

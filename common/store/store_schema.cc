@@ -129,25 +129,6 @@ std::string ViewsOver(std::int64_t version) {
   return sql;
 }
 
-struct Header {
-  std::int64_t application_id = 0;
-  std::int64_t version = 0;
-  std::int64_t objects = 0;
-
-  bool IsEmpty() const { return application_id == 0 && version == 0 && objects == 0; }
-};
-
-// One statement: another process that makes the file a store is seen whole or not at all.
-StatusOr<Header> ReadHeader(SqliteDatabase& database) {
-  NS_ASSIGN_OR_RETURN(
-      const auto statement,
-      database.Prepare("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
-                       "FROM pragma_application_id, pragma_user_version"));
-  NS_ASSIGN_OR_RETURN(const bool row, statement->Step());
-  if (!row) return Header();
-  return Header{statement->Integer(0), statement->Integer(1), statement->Integer(2)};
-}
-
 Status CheckVersion(std::int64_t version, const std::string& name) {
   if (version >= 1 && version <= kVersion) return absl::OkStatus();
   return FailedPrecondition(
@@ -156,18 +137,61 @@ Status CheckVersion(std::int64_t version, const std::string& name) {
       name, version, kVersion);
 }
 
-Status CheckHeader(const Header& header, const std::string& path) {
-  if (header.application_id != kApplicationId) {
-    return FailedPrecondition("{} is not a profile store but another program's database", path);
+// The version of the store; 0: there is nothing yet. FAILED_PRECONDITION when the file is another
+// program's or of a newer version. One statement: another process that makes the file a store is
+// seen whole or not at all.
+StatusOr<std::int64_t> VersionOf(SqliteDatabase& database) {
+  NS_ASSIGN_OR_RETURN(
+      const auto header,
+      database.Prepare("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+                       "FROM pragma_application_id, pragma_user_version"));
+  NS_ASSIGN_OR_RETURN(const bool row, header->Step());
+  if (!row) return 0;
+  const std::int64_t version = header->Integer(1);
+  if (header->Integer(0) == 0 && version == 0 && header->Integer(2) == 0) return 0;
+  if (header->Integer(0) != kApplicationId) {
+    return FailedPrecondition("{} is not a profile store but another program's database",
+                              database.name());
   }
-  return CheckVersion(header.version, path);
+  NS_RETURN_IF_ERROR(CheckVersion(version, database.name()));
+  return version;
 }
 
-// To this program's version, from `version` (0: nothing is there). Within a transaction. `dialect`
-// makes SQLite's statements the database's own.
-Status Migrate(SqlDatabase& database, std::int64_t version,
-               const std::function<std::string(std::string)>& dialect) {
+// The same of the schema of this name, whoever made it.
+StatusOr<std::int64_t> VersionOf(PostgresDatabase& database) {
+  NS_ASSIGN_OR_RETURN(const std::int64_t objects,
+                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
+                                            "to_regnamespace('neuroshard')"));
+  if (objects == 0) return 0;
+  NS_ASSIGN_OR_RETURN(const std::int64_t has_version,
+                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
+                                            "to_regnamespace('neuroshard') AND relname = "
+                                            "'store_version'"));
+  std::int64_t version = 0;
+  if (has_version > 0) {
+    NS_ASSIGN_OR_RETURN(version,
+                        database.QueryInteger("SELECT version FROM neuroshard.store_version"));
+  }
   if (version == 0) {
+    return FailedPrecondition("{}: the schema neuroshard is another program's", database.name());
+  }
+  NS_RETURN_IF_ERROR(CheckVersion(version, database.name()));
+  return version;
+}
+
+// To this program's version, in one transaction. Another process may make the store, or bring it up
+// to date, at this moment: only what is seen under the lock of writers counts. `begin` runs first
+// where nothing is there, `dialect` makes SQLite's statements the database's own, and `stamp` states
+// the version.
+template <typename Database>
+Status BringUpToDate(Database& database, const std::function<Status()>& begin,
+                     const std::function<std::string(std::string)>& dialect,
+                     const std::string& stamp) {
+  NS_ASSIGN_OR_RETURN(SqlTransaction transaction,
+                      SqlTransaction::Begin(database, TransactionKind::kExclusive));
+  NS_ASSIGN_OR_RETURN(std::int64_t version, VersionOf(database));
+  if (version == 0) {
+    NS_RETURN_IF_ERROR(begin());
     NS_RETURN_IF_ERROR(database.Execute(dialect(kSchemaV1)));
     version = 1;
   }
@@ -176,7 +200,8 @@ Status Migrate(SqlDatabase& database, std::int64_t version,
     NS_RETURN_IF_ERROR(database.Execute(dialect(fmt::format(
         "ALTER TABLE {} ADD COLUMN {} TEXT NOT NULL DEFAULT '{}'", table, name, otherwise))));
   }
-  return absl::OkStatus();
+  NS_RETURN_IF_ERROR(database.Execute(stamp));
+  return transaction.Commit();
 }
 
 // The same tables in PostgreSQL: other words for the types, and keys that count by themselves.
@@ -200,34 +225,6 @@ std::string ToPostgres(std::string sql) {
   return sql;
 }
 
-struct PostgresHeader {
-  bool exists = false;  // the schema of this name, whoever made it
-  std::int64_t version = 0;
-};
-
-StatusOr<PostgresHeader> ReadHeader(PostgresDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const std::int64_t objects,
-                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
-                                            "to_regnamespace('neuroshard')"));
-  NS_ASSIGN_OR_RETURN(const std::int64_t has_version,
-                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
-                                            "to_regnamespace('neuroshard') AND relname = "
-                                            "'store_version'"));
-  PostgresHeader header{objects > 0, 0};
-  if (has_version > 0) {
-    NS_ASSIGN_OR_RETURN(header.version,
-                        database.QueryInteger("SELECT version FROM neuroshard.store_version"));
-  }
-  return header;
-}
-
-Status CheckHeader(const PostgresHeader& header, const std::string& name) {
-  if (header.version == 0) {
-    return FailedPrecondition("{}: the schema neuroshard is another program's", name);
-  }
-  return CheckVersion(header.version, name);
-}
-
 // SQLite does not wait when two processes switch the same new file at once: each holds the read
 // lock that the other would wait for (sqlite3_busy_handler says so). The refused one queues for the
 // write lock, where SQLite does wait, and tries again; a file that has its log already needs no
@@ -246,73 +243,55 @@ Status UseWriteAheadLog(SqliteDatabase& database) {
 }  // namespace
 
 Status CheckSchema(SqliteDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
+  NS_ASSIGN_OR_RETURN(const std::int64_t version, VersionOf(database));
   // Whoever makes it was killed, or is at it; or it was copied while all records were in its log.
-  if (header.IsEmpty()) {
+  if (version == 0) {
     return NotFound(
         "there is no profile store in {} yet, which is empty, as is a copy of a store in use "
         "without its -wal file (`neuroshard store backup` makes a whole one)",
         database.name());
   }
-  NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
-  if (header.version == kVersion) return absl::OkStatus();
-  return database.Execute(ViewsOver(header.version));
+  return version == kVersion ? absl::OkStatus() : database.Execute(ViewsOver(version));
 }
 
 Status PrepareSchema(SqliteDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const Header before, ReadHeader(database));
   // Before anything is written: the file may be somebody else's.
-  if (!before.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(before, database.name()));
+  NS_ASSIGN_OR_RETURN(const std::int64_t version, VersionOf(database));
   // FULL syncs the log at every commit: an acknowledged record survives a power cut too, and a sync
   // takes far less time than the measurement that it follows.
   NS_RETURN_IF_ERROR(UseWriteAheadLog(database));
   NS_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
   NS_RETURN_IF_ERROR(database.Execute("PRAGMA foreign_keys = ON"));
-  if (before.version == kVersion) return absl::OkStatus();
-  // Another process may make the same file a store, or bring it up to date, at this moment: only
-  // what is seen under the write lock counts.
-  NS_ASSIGN_OR_RETURN(SqlTransaction transaction,
-                      SqlTransaction::Begin(database, TransactionKind::kExclusive));
-  NS_ASSIGN_OR_RETURN(const Header header, ReadHeader(database));
-  if (!header.IsEmpty()) NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
-  const auto as_it_is = [](std::string sql) { return sql; };
-  NS_RETURN_IF_ERROR(Migrate(database, header.version, as_it_is));
-  NS_RETURN_IF_ERROR(database.Execute(fmt::format(
-      "PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, kVersion)));
-  return transaction.Commit();
+  if (version == kVersion) return absl::OkStatus();
+  return BringUpToDate(
+      database, [] { return absl::OkStatus(); }, [](std::string sql) { return sql; },
+      fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId,
+                  kVersion));
 }
 
 Status CheckSchema(PostgresDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const PostgresHeader header, ReadHeader(database));
-  if (!header.exists) return NotFound("there is no profile store in {}", database.name());
-  NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
-  if (header.version == kVersion) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const std::int64_t version, VersionOf(database));
+  if (version == 0) return NotFound("there is no profile store in {}", database.name());
+  if (version == kVersion) return absl::OkStatus();
   return FailedPrecondition(
       "{} is a profile store of version {}; a sweep of this program brings it to version {}",
-      database.name(), header.version, kVersion);
+      database.name(), version, kVersion);
 }
 
 Status PrepareSchema(PostgresDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const PostgresHeader before, ReadHeader(database));
-  if (before.exists) NS_RETURN_IF_ERROR(CheckHeader(before, database.name()));
-  if (before.version == kVersion) return absl::OkStatus();
-  NS_ASSIGN_OR_RETURN(SqlTransaction transaction,
-                      SqlTransaction::Begin(database, TransactionKind::kExclusive));
-  NS_ASSIGN_OR_RETURN(const PostgresHeader header, ReadHeader(database));
-  if (header.exists) NS_RETURN_IF_ERROR(CheckHeader(header, database.name()));
-  if (!header.exists) {
+  NS_ASSIGN_OR_RETURN(const std::int64_t version, VersionOf(database));
+  if (version == kVersion) return absl::OkStatus();
+  const auto begin = [&database]() -> Status {
     NS_ASSIGN_OR_RETURN(const std::int64_t schemas,
                         database.QueryInteger("SELECT count(*) FROM pg_namespace WHERE nspname = "
                                               "'neuroshard'"));
     if (schemas == 0) NS_RETURN_IF_ERROR(database.Execute("CREATE SCHEMA neuroshard"));
-    NS_RETURN_IF_ERROR(
-        database.Execute("CREATE TABLE store_version (version BIGINT NOT NULL);"
-                         "INSERT INTO store_version VALUES (0)"));
-  }
-  NS_RETURN_IF_ERROR(Migrate(database, header.version, ToPostgres));
-  NS_RETURN_IF_ERROR(
-      database.Execute(fmt::format("UPDATE store_version SET version = {}", kVersion)));
-  return transaction.Commit();
+    return database.Execute(
+        "CREATE TABLE store_version (version BIGINT NOT NULL);"
+        "INSERT INTO store_version VALUES (0)");
+  };
+  return BringUpToDate(database, begin, ToPostgres,
+                       fmt::format("UPDATE store_version SET version = {}", kVersion));
 }
 
 }  // namespace neuroshard

@@ -86,8 +86,8 @@ struct StoreRecords {
 StatusOr<StoreRecords> ReadRecords(const std::string& path, SeriesCost cost = SeriesCost::kMedian) {
   NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(path, StoreMode::kReadOnly));
   StoreRecords records;
-  NS_ASSIGN_OR_RETURN(records.compute, store->ReadComputeRecords(cost));
-  NS_ASSIGN_OR_RETURN(records.comm, store->ReadCommRecords(cost));
+  NS_ASSIGN_OR_RETURN(records.compute, store->ReadRecords<ComputeRecord>(cost));
+  NS_ASSIGN_OR_RETURN(records.comm, store->ReadRecords<CommRecord>(cost));
   const auto idle = std::erase_if(records.compute, [](const ComputeRecord& of) {
     return std::all_of(of.sample.shards.begin(), of.sample.shards.end(), [&](const auto& shard) {
       return static_cast<double>(of.sample.batch_size) * shard.pooling_factor < 0.5;  // rounded

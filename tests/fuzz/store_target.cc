@@ -20,12 +20,12 @@ void ReadStore(const std::string& path) {
   const auto sweeps = opened.Statistics();
   if (sweeps.ok()) {
     for (const SweepStatistics& sweep : *sweeps) {
-      (void)opened.PendingComputeSamples(sweep.sweep_id);
-      (void)opened.PendingCommSamples(sweep.sweep_id);
+      (void)opened.PendingSamples<ComputeSample>(sweep.sweep_id);
+      (void)opened.PendingSamples<CommSample>(sweep.sweep_id);
     }
   }
-  (void)opened.ReadComputeRecords();
-  (void)opened.ReadCommRecords();
+  (void)opened.ReadRecords<ComputeRecord>();
+  (void)opened.ReadRecords<CommRecord>();
   (void)opened.CheckIntegrity();
 }
 
@@ -65,8 +65,10 @@ std::string SmallStore() {
     record.sample = sample;
     record.forward_ms = record.backward_ms = std::numeric_limits<double>::quiet_NaN();
     record.total_ms = 1;
-    Promise(store->ImportComputeCosts({"n", "h", "t"}, {record}).ok(), "the seed is written");
-    Promise(store->BeginComputeSweep({"n", "g", "t"}, {sample}).ok(), "the seed is written");
+    Promise(store->ImportCosts<ComputeRecord>({"n", "h", "t"}, {record}).ok(),
+            "the seed is written");
+    Promise(store->BeginSweep<ComputeSample>({"n", "g", "t"}, {sample}).ok(),
+            "the seed is written");
   }
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

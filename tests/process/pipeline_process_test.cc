@@ -73,7 +73,7 @@ settings: {{warmup_iterations: 1, min_iterations: 3, max_iterations: 3}}
   void ExpectCompleteComputeSweep() const {
     auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
     ASSERT_TRUE(store.ok()) << store.status();
-    auto records = (*store)->ReadComputeRecords();
+    auto records = (*store)->ReadRecords<ComputeRecord>();
     ASSERT_TRUE(records.ok()) << records.status();
     std::multiset<std::string> ids;
     for (const auto& record : *records) ids.insert(record.sample.sample_id);
@@ -84,7 +84,7 @@ settings: {{warmup_iterations: 1, min_iterations: 3, max_iterations: 3}}
   int CountComputeRecords() const {
     auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
     if (!store.ok()) return 0;
-    auto records = (*store)->ReadComputeRecords();
+    auto records = (*store)->ReadRecords<ComputeRecord>();
     return records.ok() ? static_cast<int>(records->size()) : 0;
   }
 
@@ -143,7 +143,7 @@ TEST_F(PipelineProcessTest, SweepsOverThreeWorkersSurvivingKilledClientAndWorker
   EXPECT_EQ(comm.exit_code, 0) << comm.err;
   auto store = ProfileStore::Open(store_, StoreMode::kReadOnly);
   ASSERT_TRUE(store.ok()) << store.status();
-  auto records = (*store)->ReadCommRecords();
+  auto records = (*store)->ReadRecords<CommRecord>();
   ASSERT_TRUE(records.ok()) << records.status();
   std::map<std::string, int> seen;
   for (const auto& record : *records) {

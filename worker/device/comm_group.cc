@@ -155,7 +155,7 @@ Status CommGroup::ForEachRank(const std::function<Status(int, DeviceSession&)>& 
     const MutexLock lock(leases_mutex_);
     for (std::size_t i = 0; i < leases_.size(); ++i) {
       running.push_back(
-          std::async(std::launch::async, run, static_cast<int>(i), std::ref(leases_[i].session())));
+          std::async(std::launch::async, run, static_cast<int>(i), std::ref(*leases_[i])));
     }
   }
   for (std::future<void>& one : running) one.get();
@@ -186,7 +186,7 @@ StatusOr<std::vector<CommMeasurement>> CommGroup::Measure(const CommSample& samp
 
 void CommGroup::CutOffRanks() {
   const MutexLock lock(leases_mutex_);
-  for (const DeviceLease& lease : leases_) lease.session().CutOff();
+  for (const DeviceLease& lease : leases_) lease->CutOff();
 }
 
 void CommGroup::CutOffIfOverdue(TimePoint now) {

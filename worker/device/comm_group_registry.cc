@@ -1,8 +1,5 @@
 #include "worker/device/comm_group_registry.h"
 
-#include <condition_variable>
-#include <mutex>
-#include <stop_token>
 #include <utility>
 
 #include "common/base/random_token.h"
@@ -122,25 +119,31 @@ Status CommGroupRegistry::Close(const CommGroupKey& key) {
 }
 
 std::vector<std::string> CommGroupRegistry::CloseIdle() {
+  const TimePoint now = clock_.Now();
+  return CloseWhere([now](const Entry& entry) {
+    return entry.running_calls == 0 && now - entry.last_used > entry.group->spec().idle_timeout;
+  });
+}
+
+void CommGroupRegistry::CloseAll() {
+  CloseWhere([](const Entry&) { return true; });
+}
+
+std::vector<std::string> CommGroupRegistry::CloseWhere(
+    const std::function<bool(const Entry&)>& closes) {
   std::vector<std::string> ids;
-  std::vector<std::shared_ptr<CommGroup>> idle;
+  std::vector<std::shared_ptr<CommGroup>> groups;
   {
     const MutexLock lock(mutex_);
-    const TimePoint now = clock_.Now();
-    for (auto entry = entries_.begin(); entry != entries_.end();) {
-      const std::shared_ptr<CommGroup>& group = entry->second.group;
-      if (group != nullptr && entry->second.running_calls == 0 &&
-          now - entry->second.last_used > group->spec().idle_timeout) {
-        idle.push_back(group);
-        ids.push_back(entry->first);
-        entry = entries_.erase(entry);
-      } else {
-        ++entry;
-      }
-    }
-    if (!idle.empty()) ReportCount();
+    std::erase_if(entries_, [&](const auto& each) {
+      if (each.second.group == nullptr || !closes(each.second)) return false;
+      ids.push_back(each.first);
+      groups.push_back(each.second.group);
+      return true;
+    });
+    if (!groups.empty()) ReportCount();
   }
-  for (const auto& group : idle) group->Close();
+  for (const auto& group : groups) group->Close();
   return ids;
 }
 
@@ -154,32 +157,5 @@ void CommGroupRegistry::CutOffOverdueCalls() {
   }
   for (const auto& group : groups) group->CutOffIfOverdue(clock_.Now());
 }
-
-void CommGroupRegistry::CloseAll() {
-  std::vector<std::shared_ptr<CommGroup>> open;
-  {
-    const MutexLock lock(mutex_);
-    for (auto& [id, entry] : entries_) {
-      if (entry.group != nullptr) open.push_back(entry.group);
-    }
-    std::erase_if(entries_, [](const auto& entry) { return entry.second.group != nullptr; });
-    ReportCount();
-  }
-  for (const auto& group : open) group->Close();
-}
-
-CommGroupReaper::CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
-                                 IdleObserver observer)
-    : thread_([&registry, period, observer = std::move(observer)](const std::stop_token& stop) {
-        std::mutex mutex;
-        std::condition_variable_any stopped;
-        std::unique_lock lock(mutex);
-        while (true) {
-          stopped.wait_for(lock, stop, period, [] { return false; });
-          if (stop.stop_requested()) return;
-          for (const std::string& group_id : registry.CloseIdle()) observer(group_id);
-          registry.CutOffOverdueCalls();
-        }
-      }) {}
 
 }  // namespace neuroshard

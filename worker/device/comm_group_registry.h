@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -61,7 +60,10 @@ class CommGroupRegistry {
       NS_REQUIRES(mutex_);
   // Runs `body` on the group, which is not idle meanwhile; a status that BreaksGroup removes it.
   Status Call(const CommGroupKey& key, const std::function<Status(CommGroup&)>& body);
-  // Out of the map first (so that nobody finds it), then closed without the lock.
+  // Out of the map first (so that nobody finds them), then closed without the lock. Returns the ids;
+  // those that are being opened stay.
+  std::vector<std::string> CloseWhere(const std::function<bool(const Entry&)>& closes);
+  // In the same order, for one group.
   void Remove(const std::string& group_id, const std::shared_ptr<CommGroup>& group);
   void ReportCount() const NS_REQUIRES(mutex_);
 
@@ -70,18 +72,6 @@ class CommGroupRegistry {
   const CountObserver observer_;
   mutable Mutex mutex_;
   std::map<std::string, Entry> entries_ NS_GUARDED_BY(mutex_);
-};
-
-// Calls registry.CloseIdle() and CutOffOverdueCalls() every `period`, until destroyed.
-class CommGroupReaper {
- public:
-  // Told of each group that was closed, on the reaper's thread.
-  using IdleObserver = std::function<void(const std::string& group_id)>;
-  CommGroupReaper(CommGroupRegistry& registry, std::chrono::milliseconds period,
-                  IdleObserver observer);
-
- private:
-  std::jthread thread_;
 };
 
 }  // namespace neuroshard

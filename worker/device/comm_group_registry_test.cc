@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "common/base/periodic_thread.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_device_session.h"
 #include "tests/support/faulty_fields.h"
@@ -282,7 +283,7 @@ TEST_F(CommGroupRegistryTest, CloseCutsOffACallThatDoesNotStop) {
 TEST_F(CommGroupRegistryTest, ReaperClosesIdleGroups) {
   OpenAndConnect();
   clock_.Advance(std::chrono::hours(1));
-  CommGroupReaper reaper(registry_, std::chrono::milliseconds(1), [](const std::string&) {});
+  const PeriodicThread reaper(std::chrono::milliseconds(1), [this] { registry_.CloseIdle(); });
   while (registry_.Spec(key_).ok()) std::this_thread::yield();
 }
 

@@ -6,16 +6,7 @@
 
 namespace neuroshard {
 
-DeviceLease::DeviceLease(DeviceLease&& other) noexcept
-    : inventory_(std::exchange(other.inventory_, nullptr)), device_(other.device_) {}
-
-DeviceLease::~DeviceLease() { Release(); }
-
-void DeviceLease::Release() {
-  if (inventory_ != nullptr) std::exchange(inventory_, nullptr)->Release(device_);
-}
-
-DeviceSession& DeviceLease::session() const { return *inventory_->devices_[device_]; }
+void DeviceRelease::operator()(DeviceSession*) const { inventory->Release(device); }
 
 DeviceInventory::DeviceInventory(std::vector<std::unique_ptr<DeviceSession>> devices,
                                  BusyObserver observer)
@@ -39,8 +30,8 @@ StatusOr<DeviceLease> DeviceInventory::Lease(int device, std::string job) {
     holder = job.empty() ? "an unnamed job" : std::move(job);
     if (observer_) observer_(device, true);
   }
-  DeviceLease lease(this, device);
-  NS_RETURN_IF_ERROR(Annotate(lease.session().Prepare(), fmt::format("device {}", device)));
+  DeviceLease lease(devices_[device].get(), {this, device});
+  NS_RETURN_IF_ERROR(Annotate(lease->Prepare(), fmt::format("device {}", device)));
   return lease;
 }
 

@@ -21,24 +21,16 @@ struct DeviceDescription {
 
 class DeviceInventory;
 
+// Gives a device back to its inventory.
+struct DeviceRelease {
+  void operator()(DeviceSession* device) const;
+
+  DeviceInventory* inventory = nullptr;
+  int device = 0;
+};
 // The right to use one device. Given back on destruction, by which time all calls of its session
 // must have ended. Must not outlive the inventory.
-class DeviceLease {
- public:
-  DeviceLease(DeviceLease&& other) noexcept;
-  ~DeviceLease();
-
-  int device() const { return device_; }
-  DeviceSession& session() const;
-
- private:
-  friend class DeviceInventory;
-  DeviceLease(DeviceInventory* inventory, int device) : inventory_(inventory), device_(device) {}
-  void Release();
-
-  DeviceInventory* inventory_;  // null when moved from
-  int device_;
-};
+using DeviceLease = std::unique_ptr<DeviceSession, DeviceRelease>;
 
 // The devices of this worker. Each is leased to one job at a time, which names itself to those that
 // find it busy. Thread-safe.
@@ -62,7 +54,7 @@ class DeviceInventory {
   std::vector<DeviceDescription> Describe() const;
 
  private:
-  friend class DeviceLease;
+  friend struct DeviceRelease;
   void Release(int device);
 
   mutable Mutex mutex_;

@@ -60,7 +60,7 @@ TEST_F(DeviceInventoryTest, DeviceIsFreeAgainWhenTheLeaseGoes) {
   {
     NS_ASSERT_OK_AND_ASSIGN(DeviceLease lease, inventory.Lease(0, "first"));
     DeviceLease moved = std::move(lease);
-    EXPECT_EQ(moved.device(), 0);
+    EXPECT_EQ(moved.get_deleter().device, 0);
     EXPECT_EQ(inventory.Describe()[0].running_job, "first") << "moving must not release";
   }
   EXPECT_EQ(inventory.Describe()[0].running_job, "");

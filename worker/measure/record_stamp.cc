@@ -1,6 +1,5 @@
 #include "worker/measure/record_stamp.h"
 
-#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -54,14 +53,6 @@ HostIdentity IdentifyHost() {
   add("cpus", std::to_string(std::thread::hardware_concurrency()));
   add("cpu_governor", FirstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
   return host;
-}
-
-std::string DescribeSettings(const MeasurementSettings& settings) {
-  return fmt::format(
-      "warmup_iterations={} min_iterations={} max_iterations={} target_relative_error={} "
-      "max_time_ms={} flush_cache={}",
-      settings.warmup_iterations, settings.min_iterations, settings.max_iterations,
-      settings.target_relative_error, settings.max_time_ms, settings.flush_cache);
 }
 
 RecordStamp::RecordStamp(HostIdentity host, std::function<std::int64_t()> unix_time_ms)

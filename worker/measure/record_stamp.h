@@ -24,9 +24,6 @@ struct HostIdentity {
 // Reads /etc/os-release, uname and /sys. What cannot be read is left out.
 HostIdentity IdentifyHost();
 
-// The settings in one line: "warmup_iterations=3 min_iterations=5 ...".
-std::string DescribeSettings(const MeasurementSettings& settings);
-
 // Makes the part of a record that says where and how it was measured. Immutable; safe for
 // concurrent use when `unix_time_ms` is.
 class RecordStamp {

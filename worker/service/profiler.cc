@@ -43,7 +43,7 @@ StatusOr<std::unique_ptr<Profiler::ComputeJob>> Profiler::StartCompute(
 StatusOr<ComputeMeasurement> Profiler::ComputeJob::Measure(const ComputeSample& sample,
                                                            const StopSignal& stop) {
   const TimePoint begin = profiler_.clock_.Now();
-  StatusOr<ComputeMeasurement> record = lease_.session().MeasureCompute(sample, settings_, stop);
+  StatusOr<ComputeMeasurement> record = lease_->MeasureCompute(sample, settings_, stop);
   profiler_.Record(MeasurementKind::kCompute, begin, record.status(),
                    record.ok() ? record->outcome : Outcome::kOk);
   return record;

@@ -1,13 +1,12 @@
 #include "worker/service/worker_service.h"
 
 #include <fmt/format.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <optional>
+#include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "common/codec/measurement_codec.h"
 #include "common/codec/request_faults.h"
 #include "common/rpc/call_threads.h"
+#include "common/rpc/deadline.h"
 #include "worker/device/device_session.h"
 
 namespace neuroshard {
@@ -25,75 +25,43 @@ namespace {
 using std::chrono::milliseconds;
 
 // Ends a streaming call whose client neither sends nor reads, so that it does not hold a device for
-// ever. While a Wait object lives, the client is expected to do something within `timeout`; if it
-// does not, the call is cancelled, which makes the blocked Read or Write return false.
+// ever.
 class StreamWatchdog {
  public:
-  class Wait {
-   public:
-    explicit Wait(StreamWatchdog& watchdog) : watchdog_(watchdog) { watchdog_.Arm(); }
-    ~Wait() { watchdog_.Disarm(); }
-    Wait(const Wait&) = delete;
-    Wait& operator=(const Wait&) = delete;
-
-   private:
-    StreamWatchdog& watchdog_;
-  };
-
   // `context` must outlive the watchdog.
   StreamWatchdog(grpc::ServerContextBase& context, milliseconds timeout)
-      : context_(context), timeout_(timeout), thread_([this] { Loop(); }) {}
-  ~StreamWatchdog() {
-    {
-      const MutexLock lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
+      : context_(context), timeout_(timeout) {}
+
+  // What `step` returns, which waits for the client to do something. If that takes longer than the
+  // timeout, the call is cancelled, which makes the blocked Read or Write return false.
+  template <typename Step>
+  bool Watch(const Step& step) {
+    const auto wait = std::make_shared<Wait>();
+    grpc::Alarm alarm;
+    alarm.Set(DeadlineIn(timeout_), [this, wait](bool reached) {
+      const MutexLock lock(wait->mutex);
+      if (!reached || wait->over) return;
+      expired_ = true;
+      context_.TryCancel();
+    });
+    const bool done = step();
+    const MutexLock lock(wait->mutex);
+    wait->over = true;
+    return done;
   }
 
-  bool expired() const {
-    const MutexLock lock(mutex_);
-    return expired_;
-  }
+  bool expired() const { return expired_; }
 
  private:
-  void Arm() {
-    {
-      const MutexLock lock(mutex_);
-      deadline_ = std::chrono::steady_clock::now() + timeout_;
-    }
-    changed_.notify_one();
-  }
-
-  void Disarm() {
-    const MutexLock lock(mutex_);
-    deadline_.reset();
-  }
-
-  void Loop() {
-    MutexLock lock(mutex_);
-    while (!stopping_) {
-      if (!deadline_.has_value()) {
-        lock.Wait(changed_);
-      } else if (std::chrono::steady_clock::now() < *deadline_) {
-        lock.WaitUntil(changed_, *deadline_);
-      } else {
-        expired_ = true;
-        deadline_.reset();
-        context_.TryCancel();
-      }
-    }
-  }
+  // gRPC may still call when the wait is over, and then all else may be gone.
+  struct Wait {
+    Mutex mutex;
+    bool over NS_GUARDED_BY(mutex) = false;
+  };
 
   grpc::ServerContextBase& context_;
   const milliseconds timeout_;
-  mutable Mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<TimePoint> deadline_ NS_GUARDED_BY(mutex_);  // none: disarmed
-  bool expired_ NS_GUARDED_BY(mutex_) = false;
-  bool stopping_ NS_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  bool expired_ = false;  // written with the mutex of a wait held, and read after it
 };
 
 // The status with its field paths below `prefix`.
@@ -230,15 +198,11 @@ Status WorkerServiceImpl::RunComputeStream(RpcGate::Call& call, grpc::ServerCont
                                            ComputeStream& stream) {
   StreamWatchdog watchdog(context, options_.stream_idle_timeout);
   v1::ProfileComputeRequest request;
-  const auto read = [&] {
-    const StreamWatchdog::Wait wait(watchdog);
-    return stream.Read(&request);
-  };
+  const auto read = [&] { return watchdog.Watch([&] { return stream.Read(&request); }); };
   const auto write = [&](const ComputeMeasurement& record) {
     v1::ProfileComputeResponse response;
     *response.mutable_measurement() = EncodeComputeMeasurement(record);
-    const StreamWatchdog::Wait wait(watchdog);
-    return stream.Write(response);
+    return watchdog.Watch([&] { return stream.Write(response); });
   };
 
   if (!read()) return InvalidArgument("header: the stream ended before it");

@@ -172,19 +172,19 @@ StatusOr<CostData> ReadCostData(const CostDataSource& source) {
 StatusOr<ImportReport> ImportCostData(CostData data, ProfileStore* store) {
   ImportReport report{data.compute_count, data.comm_count};
   if (report.compute) {
-    NS_ASSIGN_OR_RETURN(const auto records, store->ReadComputeRecords());
+    NS_ASSIGN_OR_RETURN(const auto records, store->ReadRecords<ComputeRecord>());
     const SweepInfo info =
         KeepNew(ImportedIds(records), "neuroshard-compute", data.compute, *report.compute);
     if (!data.compute.empty()) {
-      NS_RETURN_IF_ERROR(store->ImportComputeCosts(info, data.compute).status());
+      NS_RETURN_IF_ERROR(store->ImportCosts(info, data.compute).status());
     }
   }
   if (report.comm) {
-    NS_ASSIGN_OR_RETURN(const auto records, store->ReadCommRecords());
+    NS_ASSIGN_OR_RETURN(const auto records, store->ReadRecords<CommRecord>());
     const SweepInfo info =
         KeepNew(ImportedIds(records), "neuroshard-comm", data.comm, *report.comm);
     if (!data.comm.empty()) {
-      NS_RETURN_IF_ERROR(store->ImportCommCosts(info, data.comm).status());
+      NS_RETURN_IF_ERROR(store->ImportCosts(info, data.comm).status());
     }
   }
   return report;

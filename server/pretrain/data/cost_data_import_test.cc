@@ -74,7 +74,7 @@ TEST_F(CostDataImportTest, GoodLinesBecomeRecordsAndOthersAreCounted) {
   EXPECT_EQ(report->comm->imported, 2);
   EXPECT_THAT(report->comm->first_malformed, ElementsAre(2));
 
-  const auto compute = *store_->ReadComputeRecords();
+  const auto compute = *store_->ReadRecords<ComputeRecord>();
   ASSERT_EQ(compute.size(), 4u);
   EXPECT_EQ(compute[0].total_ms, 1.5);
   EXPECT_TRUE(std::isnan(compute[0].forward_ms));
@@ -86,7 +86,7 @@ TEST_F(CostDataImportTest, GoodLinesBecomeRecordsAndOthersAreCounted) {
   EXPECT_EQ(compute[0].sample.shards[1].reuse_histogram[2], 1.0);
   EXPECT_EQ(compute[2].total_ms, 3.5);
 
-  const auto comm = *store_->ReadCommRecords();
+  const auto comm = *store_->ReadRecords<CommRecord>();
   ASSERT_EQ(comm.size(), 2u);
   EXPECT_EQ(comm[0].sample.direction, CommDirection::kBackward);
   EXPECT_THAT(comm[0].cost_ms, ElementsAre(2.5, 2.25));
@@ -102,8 +102,8 @@ TEST_F(CostDataImportTest, TheSameDataAgainAddsNothing) {
   EXPECT_EQ(again->compute->imported, 0);
   EXPECT_EQ(again->compute->already_there, 4);
   EXPECT_EQ(again->comm->imported, 0);
-  EXPECT_EQ(store_->ReadComputeRecords()->size(), 4u);
-  EXPECT_EQ(store_->ReadCommRecords()->size(), 2u);
+  EXPECT_EQ(store_->ReadRecords<ComputeRecord>()->size(), 4u);
+  EXPECT_EQ(store_->ReadRecords<CommRecord>()->size(), 2u);
 }
 
 TEST_F(CostDataImportTest, GrownDataAddsWhatIsNew) {
@@ -112,7 +112,7 @@ TEST_F(CostDataImportTest, GrownDataAddsWhatIsNew) {
   const auto grown = Import();
   ASSERT_TRUE(grown.ok()) << grown.status();
   EXPECT_EQ(grown->compute->imported, 2);
-  EXPECT_EQ(store_->ReadComputeRecords()->size(), 6u);
+  EXPECT_EQ(store_->ReadRecords<ComputeRecord>()->size(), 6u);
 }
 
 TEST_F(CostDataImportTest, EitherFolderMayBeMissing) {
@@ -120,8 +120,8 @@ TEST_F(CostDataImportTest, EitherFolderMayBeMissing) {
   const auto report = Import();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_FALSE(report->compute.has_value());
-  EXPECT_EQ(store_->ReadComputeRecords()->size(), 0u);
-  EXPECT_EQ(store_->ReadCommRecords()->size(), 2u);
+  EXPECT_EQ(store_->ReadRecords<ComputeRecord>()->size(), 0u);
+  EXPECT_EQ(store_->ReadRecords<CommRecord>()->size(), 2u);
 }
 
 TEST_F(CostDataImportTest, NothingIsWrittenWhenAFileIsBad) {
@@ -129,7 +129,7 @@ TEST_F(CostDataImportTest, NothingIsWrittenWhenAFileIsBad) {
   const auto report = Import();
   EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(report.status()), HasSubstr("none of its 2 lines is a cost line"));
-  EXPECT_EQ(store_->ReadComputeRecords()->size(), 0u);
+  EXPECT_EQ(store_->ReadRecords<ComputeRecord>()->size(), 0u);
 
   fs::remove(folder_ / "comm/data.txt");
   EXPECT_EQ(Import().status().code(), absl::StatusCode::kNotFound);

@@ -77,7 +77,7 @@ class PretrainFixture : public ::testing::Test {
     const auto store = *ProfileStore::Open(train_.store, StoreMode::kReadWrite);
     std::vector<ComputeSample> compute_samples;
     for (const auto& record : compute) compute_samples.push_back(record.sample);
-    const auto compute_sweep = store->BeginComputeSweep({"c", "c", ""}, compute_samples);
+    const auto compute_sweep = store->BeginSweep<ComputeSample>({"c", "c", ""}, compute_samples);
     ASSERT_TRUE(compute_sweep.ok()) << compute_sweep.status();
     for (const auto& record : compute) {
       ComputeMeasurement measurement;
@@ -89,7 +89,7 @@ class PretrainFixture : public ::testing::Test {
     }
     std::vector<CommSample> comm_samples;
     for (const auto& record : comm) comm_samples.push_back(record.sample);
-    const auto comm_sweep = store->BeginCommSweep({"m", "m", ""}, comm_samples);
+    const auto comm_sweep = store->BeginSweep<CommSample>({"m", "m", ""}, comm_samples);
     ASSERT_TRUE(comm_sweep.ok()) << comm_sweep.status();
     for (const auto& record : comm) {
       std::vector<CommMeasurement> measurements;
