@@ -9,6 +9,7 @@
 
 #include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/record_split.h"
+#include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
@@ -111,16 +112,14 @@ void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& co
     const std::vector<CastObservation> learned = Observations(of_type, split.train);
     if (learned.empty()) continue;
     *rates = FitCasts(learned);
-    NetworkReport report;
-    report.name = fmt::format("casts {}", ToText(dtype));
-    report.key = fmt::format("casts.{}", ToText(dtype));
-    report.train_samples = std::ssize(split.train);
+    EnsemblePredictions said;
     for (const CastObservation& one : Observations(of_type, split.test)) {
-      report.predicted_ms.push_back((*rates)->Ms(one.values));
-      report.measured_ms.push_back(one.ms);
+      said.members_ms.push_back({(*rates)->Ms(one.values)});
+      said.measured_ms.push_back(one.ms);
     }
-    report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
-    outcome.reports.push_back(std::move(report));
+    outcome.reports.push_back(ReportOn(fmt::format("casts {}", ToText(dtype)),
+                                       fmt::format("casts.{}", ToText(dtype)), said));
+    outcome.reports.back().train_samples = std::ssize(split.train);
   }
 }
 

@@ -44,6 +44,7 @@ StatusOr<EnsembleFit> FitComm(const std::string& name, const UniversalCommProble
   const SampleSplit split = comm.ranks.RanksOf(by_record);
   EnsembleOptions options{ConfigForSamples(config.comm_optimization, split.train.size()),
                           config.members, purpose};
+  options.ranks = &comm.ranks;
   if (start != nullptr && start->manifest.comm) {
     options.start = &start->comm;
     options.start_members = start->manifest.comm->members;
@@ -65,7 +66,6 @@ struct CommCalibration {
 // The training and validation collectives, a fifth at a time said by a network that learned from
 // the other four, as the ensemble's were fitted. Errors of RunFit.
 StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
-                                           const CollectiveRanks& ranks,
                                            const SampleSplit& by_record,
                                            const OptimizationConfig& config,
                                            const FitContext& context) {
@@ -80,7 +80,7 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
     }
   }
   std::vector<SampleSplit> of_ranks;
-  for (const SampleSplit& fold : folds) of_ranks.push_back(ranks.RanksOf(fold));
+  for (const SampleSplit& fold : folds) of_ranks.push_back(ensemble.ranks->RanksOf(fold));
   NS_ASSIGN_OR_RETURN(
       const auto weights,
       FitOneToEach("comm, intervals", ensemble,
@@ -88,9 +88,7 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
   UnseenCollectives unseen;
   for (std::size_t f = 0; f < kFolds; ++f) {
     const std::vector<std::int64_t>& left_out = folds[f].validation;
-    const std::vector<double> said_ms =
-        PredictEnsemble(ensemble.problem, ensemble.network, {weights[f]}, ranks.RanksOf(left_out))
-            .Model();
+    const std::vector<double> said_ms = ensemble.PredictBy({weights[f]}, left_out).Model();
     unseen.records.insert(unseen.records.end(), left_out.begin(), left_out.end());
     unseen.said_ms.insert(unseen.said_ms.end(), said_ms.begin(), said_ms.end());
   }
@@ -99,9 +97,9 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
 
 // On what CalibrateInterval takes: a collective is a group. Collectives with too few are only in
 // `all`, which has nothing where even all of them are too few.
-CommCalibration CalibrateComm(const EnsembleFit& ensemble, const CollectiveRanks& ranks,
-                              const UnseenCollectives& unseen) {
-  const EnsemblePredictions said = ensemble.Predict(ranks.RanksOf(unseen.records));
+CommCalibration CalibrateComm(const EnsembleFit& ensemble, const UnseenCollectives& unseen) {
+  const CollectiveRanks& ranks = *ensemble.ranks;
+  const EnsemblePredictions said = ensemble.Predict(unseen.records);
   std::vector<CalibrationValue> all;
   std::map<std::string, std::vector<CalibrationValue>> by_collective;
   for (const std::int64_t record : unseen.records) {
@@ -123,18 +121,16 @@ CommCalibration CalibrateComm(const EnsembleFit& ensemble, const CollectiveRanks
 }
 
 // By collectives that a network had not learned from.
-StatusOr<CommCalibration> Calibrate(const EnsembleFit& fit, const CollectiveRanks& ranks,
-                                    const SampleSplit& by_record, const TrainingConfig& config,
-                                    const FitContext& context) {
+StatusOr<CommCalibration> Calibrate(const EnsembleFit& fit, const SampleSplit& by_record,
+                                    const TrainingConfig& config, const FitContext& context) {
   UnseenCollectives unseen;
   if (fit.starts.empty()) {
-    NS_ASSIGN_OR_RETURN(unseen,
-                        LeaveOutInTurn(fit, ranks, by_record, config.comm_optimization, context));
+    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit, by_record, config.comm_optimization, context));
   } else {
     // The network to go on from may have learned from any but the validation samples.
-    unseen = {by_record.validation, fit.Predict(ranks.RanksOf(by_record.validation)).Model()};
+    unseen = {by_record.validation, fit.Predict(by_record.validation).Model()};
   }
-  return CalibrateComm(fit, ranks, unseen);
+  return CalibrateComm(fit, unseen);
 }
 
 // Collectives that no sample had get no wait and no floor.
@@ -196,17 +192,17 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
   };
   NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to(FitPurpose::kModel)("comm", by_record));
   NS_ASSIGN_OR_RETURN(const CommCalibration calibration,
-                      Calibrate(fit, comm.ranks, by_record, config, context));
+                      Calibrate(fit, by_record, config, context));
   UniversalCommManifest manifest = ManifestOf(fit.problem, config);
   manifest.interval = calibration.all;
   manifest.intervals = calibration.by_collective;
   const std::vector<HeldOutPart> parts = PartsOf(records, comm.ranks, by_record, manifest);
-  AddReports(fit, &comm.ranks, by_record, parts, outcome);
+  AddReports(fit, by_record, parts, outcome);
   outcome.manifest.comm = manifest;
   TensorFile& file = outcome.files[manifest.file] = fit.File();
   ForgetUnmeasured(comm.ranks.kinds, file);
   if (!config.learning_curve || start != nullptr) return absl::OkStatus();
-  return AddLearningCurves("comm", fit, &comm.ranks, by_record, config.optimization.seed, parts,
+  return AddLearningCurves(fit, by_record, config.optimization.seed, parts,
                            fit_to(FitPurpose::kLearningCurve), outcome);
 }
 

@@ -182,7 +182,7 @@ Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
     add("compute, new samples", "compute.new_samples", fresh, true);
     add("compute, replayed samples", "compute.replayed_samples", replayed, true);
   }
-  AddReports(fit, nullptr, split.samples, parts, outcome);
+  AddReports(fit, split.samples, parts, outcome);
   outcome.remarks.push_back(fmt::format(
       "{} of {} tables are held out: the {} samples that have one of them are only reported on.",
       split.held_out_tables, split.tables, split.unseen_tables.size()));
@@ -190,7 +190,7 @@ Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
   outcome.manifest.universal = std::move(manifest);
   outcome.files[outcome.manifest.universal->file] = fit.File();
   if (!config.learning_curve || start != nullptr) return absl::OkStatus();
-  return AddLearningCurves("compute", fit, nullptr, split.samples, config.optimization.seed, parts,
+  return AddLearningCurves(fit, split.samples, config.optimization.seed, parts,
                            fit_to(FitPurpose::kLearningCurve), outcome);
 }
 
