@@ -73,13 +73,8 @@ Conditions ConditionsOf(const CommRecord& record) {
 }
 
 Conditions Wanted(const RecordFilter& filter) {
-  Conditions wanted = {{"cadence", std::string(ToText(filter.cadence))}};
-  if (filter.batch_size) wanted["batch_size"] = std::to_string(*filter.batch_size);
-  if (filter.weight_dtype) wanted["weight_dtype"] = *filter.weight_dtype;
-  if (filter.optimizer) wanted["optimizer"] = *filter.optimizer;
-  if (filter.pooling_mode) wanted["pooling_mode"] = *filter.pooling_mode;
-  if (filter.compute_kernel) wanted["compute_kernel"] = *filter.compute_kernel;
-  if (filter.weighted) wanted["weighted"] = *filter.weighted ? "true" : "false";
+  Conditions wanted = filter.Chosen();
+  wanted.erase("network");  // PassesNetwork
   if (filter.device) wanted["device"] = Stated(*filter.device);
   return wanted;
 }
