@@ -19,12 +19,6 @@ constexpr float kFreshLogPhi = -2;
 constexpr float kFreshLogHead = -3;
 constexpr float kFreshFloor = 0.005f;  // in units of the targets
 
-std::int64_t CountOf(const TensorSpec& tensor) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : tensor.shape) count *= extent;
-  return count;
-}
-
 // Without the standardisation, and of a member's tensors without its name.
 std::vector<TensorSpec> OwnTensors(std::vector<TensorSpec> tensors) {
   std::erase_if(tensors, [](const TensorSpec& tensor) {
@@ -41,7 +35,7 @@ template <typename Change>
 void ForEachNonNegative(const NetworkDefinition& network, std::span<float> values, Change change) {
   std::int64_t begin = 0;
   for (const TensorSpec& tensor : network.tensors) {
-    const std::int64_t end = begin + CountOf(tensor);
+    const std::int64_t end = begin + tensor.count();
     const std::int64_t columns = tensor.shape.back();
     for (std::int64_t row = begin; row < end && tensor.non_negative_columns > 0; row += columns) {
       for (float& value : values.subspan(row, tensor.non_negative_columns)) change(value);
@@ -55,7 +49,7 @@ std::span<float> Part(const NetworkDefinition& network, std::span<float> values,
   const auto tensor = std::find_if(network.tensors.begin(), network.tensors.end(),
                                    [&](const TensorSpec& each) { return each.name == name; });
   assert(tensor != network.tensors.end());
-  return values.subspan(network.OffsetOf(name), CountOf(*tensor));
+  return values.subspan(network.OffsetOf(name), tensor->count());
 }
 
 // Values of [outputs, ...] times the factor of their output.
@@ -99,7 +93,7 @@ void ScaleCosts(const NetworkDefinition& network, std::span<const double> scale,
 
 std::int64_t NetworkDefinition::num_values() const {
   std::int64_t count = 0;
-  for (const TensorSpec& tensor : tensors) count += CountOf(tensor);
+  for (const TensorSpec& tensor : tensors) count += tensor.count();
   return count;
 }
 
@@ -107,7 +101,7 @@ std::int64_t NetworkDefinition::OffsetOf(std::string_view name) const {
   std::int64_t offset = 0;
   for (const TensorSpec& tensor : tensors) {
     if (tensor.name == name) break;
-    offset += CountOf(tensor);
+    offset += tensor.count();
   }
   return offset;
 }
@@ -168,7 +162,7 @@ std::vector<float> InitialParameters(const NetworkDefinition& network, Random& r
   for (const TensorSpec& tensor : network.tensors) {
     // A bias follows its layer's weights.
     if (tensor.shape.size() == 2) bound = 1 / std::sqrt(static_cast<double>(tensor.shape[1]));
-    for (std::int64_t i = CountOf(tensor); i > 0; --i) {
+    for (std::int64_t i = tensor.count(); i > 0; --i) {
       parameters.push_back(static_cast<float>((2 * random.UniformReal() - 1) * bound));
     }
   }
@@ -196,7 +190,7 @@ void AddNetwork(const NetworkDefinition& network, std::span<const float> weights
   std::vector<float> values(weights.begin(), weights.end());
   ScaleCosts(network, scale, values);
   const std::size_t columns = standardisation.deviation.size();
-  const std::int64_t first = CountOf(network.tensors.front());
+  const std::int64_t first = network.tensors.front().count();
   for (std::size_t i = 0; i < static_cast<std::size_t>(first); ++i) {
     if (standardisation.deviation[i % columns] == 0) values[i] = 0;
   }
