@@ -56,10 +56,7 @@ CostModelInfo UniversalInfo(const ModelManifest& manifest) {
   const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
   CostModelInfo info = InfoOfManifest(manifest);
   ModelCoverage& coverage = info.coverage;
-  coverage.ranges = {
-      trained_on.min_batch_size, trained_on.max_batch_size, trained_on.weight_dtypes,
-      trained_on.optimizers,     trained_on.min_ranks,      trained_on.max_ranks,
-      trained_on.max_hosts,      trained_on.pooling_modes,  trained_on.compute_kernels};
+  coverage.ranges = trained_on;
   coverage.features = manifest.universal->features;
   coverage.max_ranks = manifest.comm ? UniversalComm::kMaxRanks : 1;
   coverage.measured_types = MeasuredTypes(trained_on);
