@@ -58,11 +58,6 @@ struct UnseenCollectives {
   std::vector<double> said_ms;  // rank by rank
 };
 
-struct CommCalibration {
-  std::optional<IntervalManifest> all;                    // of all collectives together
-  std::map<std::string, IntervalManifest> by_collective;  // by CollectiveName
-};
-
 // The training and validation collectives, a fifth at a time said by a network that learned from
 // the other four, as the ensemble's were fitted. Errors of RunFit.
 StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
@@ -95,11 +90,21 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
   return unseen;
 }
 
-// On what CalibrateInterval takes: a collective is a group. Collectives with too few are only in
-// `all`, which has nothing where even all of them are too few.
-CommCalibration CalibrateComm(const EnsembleFit& ensemble, const UnseenCollectives& unseen) {
-  const CollectiveRanks& ranks = *ensemble.ranks;
-  const EnsemblePredictions said = ensemble.Predict(unseen.records);
+// The intervals by collectives that a network had not learned from, each a group. Collectives with
+// too few have only the interval of all together, which there is none of where even those are too
+// few.
+Status CalibrateComm(const EnsembleFit& fit, const SampleSplit& by_record,
+                     const TrainingConfig& config, const FitContext& context,
+                     UniversalCommManifest& manifest) {
+  UnseenCollectives unseen;
+  if (fit.starts.empty()) {
+    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit, by_record, config.comm_optimization, context));
+  } else {
+    // The network to go on from may have learned from any but the validation samples.
+    unseen = {by_record.validation, fit.Predict(by_record.validation).Model()};
+  }
+  const CollectiveRanks& ranks = *fit.ranks;
+  const EnsemblePredictions said = fit.Predict(unseen.records);
   std::vector<CalibrationValue> all;
   std::map<std::string, std::vector<CalibrationValue>> by_collective;
   for (const std::int64_t record : unseen.records) {
@@ -111,26 +116,12 @@ CommCalibration CalibrateComm(const EnsembleFit& ensemble, const UnseenCollectiv
       by_collective[std::string(CollectiveName(ranks.kinds[record]))].push_back(all.back());
     }
   }
-  CommCalibration calibration;
-  calibration.all = CalibrateInterval(std::move(all), kIntervalCoverage);
+  manifest.interval = CalibrateInterval(std::move(all), kIntervalCoverage);
   for (auto& [collective, values] : by_collective) {
     const auto interval = CalibrateInterval(std::move(values), kIntervalCoverage);
-    if (interval) calibration.by_collective[collective] = *interval;
+    if (interval) manifest.intervals[collective] = *interval;
   }
-  return calibration;
-}
-
-// By collectives that a network had not learned from.
-StatusOr<CommCalibration> Calibrate(const EnsembleFit& fit, const SampleSplit& by_record,
-                                    const TrainingConfig& config, const FitContext& context) {
-  UnseenCollectives unseen;
-  if (fit.starts.empty()) {
-    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit, by_record, config.comm_optimization, context));
-  } else {
-    // The network to go on from may have learned from any but the validation samples.
-    unseen = {by_record.validation, fit.Predict(by_record.validation).Model()};
-  }
-  return CalibrateComm(fit, unseen);
+  return absl::OkStatus();
 }
 
 // Collectives that no sample had get no wait and no floor.
@@ -191,11 +182,8 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
     };
   };
   NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to(FitPurpose::kModel)("comm", by_record));
-  NS_ASSIGN_OR_RETURN(const CommCalibration calibration,
-                      Calibrate(fit, by_record, config, context));
   UniversalCommManifest manifest = ManifestOf(fit.problem, config);
-  manifest.interval = calibration.all;
-  manifest.intervals = calibration.by_collective;
+  NS_RETURN_IF_ERROR(CalibrateComm(fit, by_record, config, context, manifest));
   const std::vector<HeldOutPart> parts = PartsOf(records, comm.ranks, by_record, manifest);
   AddReports(fit, by_record, parts, outcome);
   outcome.manifest.comm = manifest;
