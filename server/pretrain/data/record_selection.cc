@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "common/domain/backend_names.h"
@@ -287,13 +288,10 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                               before.Describe(1));
   }
   if (!bad.empty()) {
-    std::string names;
-    for (std::size_t i = 0; i < bad.size() && i < kNamedSamples; ++i) {
-      names += (i == 0 ? "" : ", ") + bad[i];
-    }
+    const auto named = std::span(bad).first(std::min(kNamedSamples, bad.size()));
     return FailedPrecondition(
         "{} records have a cost that is negative, not finite or missing for a rank: {}{}",
-        bad.size(), names, bad.size() > kNamedSamples ? ", ..." : "");
+        bad.size(), fmt::join(named, ", "), bad.size() > kNamedSamples ? ", ..." : "");
   }
   if (const std::string mixed = after.Describe(2); !mixed.empty()) {
     return FailedPrecondition(

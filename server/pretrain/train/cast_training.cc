@@ -56,14 +56,6 @@ CastRates TwoRates(std::span<const CastObservation> observations, double cached_
   return {a, cached_values, a + c};
 }
 
-std::vector<CommRecord> OfType(const std::vector<CommRecord>& records, DataType dtype) {
-  std::vector<CommRecord> of_type;
-  for (const CommRecord& record : records) {
-    if (record.sample.wire_dtype == dtype) of_type.push_back(record);
-  }
-  return of_type;
-}
-
 // Of every rank of these records.
 std::vector<CastObservation> Observations(const std::vector<CommRecord>& records,
                                           const std::vector<std::int64_t>& at) {
@@ -104,7 +96,10 @@ void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& co
   MeasuredCasts& casts = outcome.manifest.casts;
   for (const auto& [dtype, rates] :
        {std::pair(DataType::kFp16, &casts.fp16), std::pair(DataType::kBf16, &casts.bf16)}) {
-    const std::vector<CommRecord> of_type = OfType(records, dtype);
+    std::vector<CommRecord> of_type = records;
+    std::erase_if(of_type, [type = dtype](const CommRecord& record) {
+      return record.sample.wire_dtype != type;
+    });
     if (std::ssize(of_type) < config.min_samples) continue;
     SampleSplit split = SplitComm(of_type, config.optimization.seed);
     // There is nothing to choose between: validation samples are learned from, too.

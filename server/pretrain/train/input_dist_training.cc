@@ -86,10 +86,9 @@ EnsemblePredictions Predict(const MeasuredInputDist& measured, const Samples& sa
                             const std::vector<std::int64_t>& which) {
   EnsemblePredictions said;
   for (const std::int64_t at : which) {
-    const auto i = static_cast<std::size_t>(at);
-    const InputDistRates rates = measured.At(samples.num_ranks[i], 1).value();
-    said.members_ms.push_back({rates.fixed_ms + rates.Ms(samples.observations[i].bytes)});
-    said.measured_ms.push_back(samples.observations[i].ms);
+    const InputDistRates rates = measured.At(samples.num_ranks[at], 1).value();
+    said.members_ms.push_back({rates.fixed_ms + rates.Ms(samples.observations[at].bytes)});
+    said.measured_ms.push_back(samples.observations[at].ms);
   }
   return said;
 }
@@ -99,8 +98,7 @@ MeasuredInputDist Fit(const Samples& samples, const std::vector<std::int64_t>& t
                       std::int64_t least) {
   std::map<int, std::vector<InputDistObservation>> by_ranks;
   for (const std::int64_t at : train) {
-    const auto i = static_cast<std::size_t>(at);
-    by_ranks[samples.num_ranks[i]].push_back(samples.observations[i]);
+    by_ranks[samples.num_ranks[at]].push_back(samples.observations[at]);
   }
   MeasuredInputDist measured;
   for (const auto& [ranks, observations] : by_ranks) {
@@ -192,7 +190,7 @@ Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConf
     KeepUnmeasuredCounts(before->measured, manifest.measured);
   }
   const auto unknown = [&](std::int64_t at) {
-    return !manifest.measured.At(samples.num_ranks[static_cast<std::size_t>(at)], 1).has_value();
+    return !manifest.measured.At(samples.num_ranks[at], 1).has_value();
   };
   for (auto* part : {&split.train, &split.validation, &split.test}) std::erase_if(*part, unknown);
   // Four rates of hundreds of samples hardly know any of them, so those count as well.
@@ -202,9 +200,8 @@ Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConf
 
   const auto add = [&](const std::string& name, const std::string& key, bool is_part, int ranks) {
     const auto those = [&](std::vector<std::int64_t> part) {
-      std::erase_if(part, [&](std::int64_t at) {
-        return ranks != 0 && samples.num_ranks[static_cast<std::size_t>(at)] != ranks;
-      });
+      std::erase_if(part,
+                    [&](std::int64_t at) { return ranks != 0 && samples.num_ranks[at] != ranks; });
       return part;
     };
     const EnsemblePredictions said = Predict(manifest.measured, samples, those(split.test));
