@@ -11,7 +11,8 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::string_view kMember = "member.0.";
+constexpr std::string_view kMember = "member.";
+constexpr std::string_view kFirstMember = "member.0.";
 // The least weight that an exponential's parameter is made for: ln of it is far, and finite.
 constexpr float kMinWeight = 1e-12f;
 // ln of what a fresh phi and a fresh head's weights are about.
@@ -19,13 +20,14 @@ constexpr float kFreshLogPhi = -2;
 constexpr float kFreshLogHead = -3;
 constexpr float kFreshFloor = 0.005f;  // in units of the targets
 
-// Without the standardisation, and of a member's tensors without its name.
+// Without the standardisation, and of members the tensors of the first without its name.
 std::vector<TensorSpec> OwnTensors(std::vector<TensorSpec> tensors) {
   std::erase_if(tensors, [](const TensorSpec& tensor) {
-    return tensor.name == "feature_mean" || tensor.name == "feature_std";
+    return tensor.name == "feature_mean" || tensor.name == "feature_std" ||
+           (tensor.name.starts_with(kMember) && !tensor.name.starts_with(kFirstMember));
   });
   for (TensorSpec& tensor : tensors) {
-    if (tensor.name.starts_with(kMember)) tensor.name.erase(0, kMember.size());
+    if (tensor.name.starts_with(kFirstMember)) tensor.name.erase(0, kFirstMember.size());
   }
   return tensors;
 }
@@ -68,12 +70,9 @@ void ScaleCosts(const NetworkDefinition& network, std::span<const double> scale,
   };
   switch (network.kind) {
     case NetworkKind::kTableSum:
-      scale_part(fmt::format("head.{}.weight", network.head_layers - 1));
-      scale_part(fmt::format("head.{}.bias", network.head_layers - 1));
-      return;
     case NetworkKind::kMlp:
-      scale_part(fmt::format("layer.{}.weight", network.row_layers - 1));
-      scale_part(fmt::format("layer.{}.bias", network.row_layers - 1));
+      // The last layer's.
+      for (const TensorSpec& tensor : std::span(network.tensors).last(2)) scale_part(tensor.name);
       return;
     case NetworkKind::kUniversalTableSum:
       scale_part("output.weight");
@@ -125,16 +124,12 @@ NetworkDefinition DefinitionOf(const CommNetworkManifest& network) {
 }
 
 NetworkDefinition DefinitionOf(const UniversalComputeManifest& network) {
-  UniversalComputeManifest one = network;
-  one.members = 1;
-  return {NetworkKind::kUniversalTableSum, OwnTensors(UniversalComputeTensors(one)),
+  return {NetworkKind::kUniversalTableSum, OwnTensors(UniversalComputeTensors(network)),
           std::ssize(network.table_layers) - 1, 0};
 }
 
 NetworkDefinition DefinitionOf(const UniversalCommManifest& network) {
-  UniversalCommManifest one = network;
-  one.members = 1;
-  return {NetworkKind::kUniversalComm, OwnTensors(UniversalCommTensors(one)),
+  return {NetworkKind::kUniversalComm, OwnTensors(UniversalCommTensors(network)),
           std::ssize(network.layers) - 1, 0};
 }
 
