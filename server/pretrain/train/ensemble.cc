@@ -63,7 +63,11 @@ void StandardiseProblem(const SampleSplit& split, const NetworkDefinition& netwo
                   fresh.standardisation);
     problem.Standardise(split.train, &continued);
   }
-  if (options.purpose == FitPurpose::kModel) WarnOfConstantColumns(problem, observer);
+  const std::string constant = problem.standardisation.Constant(problem.columns);
+  if (options.purpose != FitPurpose::kModel || constant.empty()) return;
+  observer.OnWarning(
+      fmt::format("{}: the same value in every training sample, so the network ignores: {}",
+                  problem.name, constant));
 }
 
 StatusOr<std::vector<std::vector<float>>> ReadStarts(const TrainingProblem& problem,
@@ -232,9 +236,10 @@ void AddReports(const EnsembleFit& fit, const SampleSplit& by_record,
   }
 }
 
-Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record, std::uint64_t seed,
-                         const std::vector<HeldOutPart>& parts, const FitTo& fit_to,
-                         TrainingOutcome& outcome) {
+Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record,
+                         const TrainingConfig& config, const std::vector<HeldOutPart>& parts,
+                         const FitTo& fit_to, TrainingOutcome& outcome) {
+  if (!config.learning_curve) return absl::OkStatus();
   std::vector<LearningCurve> curves;
   const auto add_points = [&](const EnsembleFit& fit, const std::vector<std::int64_t>& train) {
     std::size_t curve = 0;
@@ -249,11 +254,11 @@ Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record,
   };
   for (const std::int64_t divisor : kLearningCurveDivisors) {
     SampleSplit share = by_record;
-    share.train = ShareOfTraining(std::move(share.train), divisor, seed);
+    share.train = ShareOfTraining(std::move(share.train), divisor, config.optimization.seed);
     if (share.train.empty()) continue;
-    NS_ASSIGN_OR_RETURN(
-        const EnsembleFit fit,
-        fit_to(fmt::format("{}, learning curve 1/{}", whole.problem.name, divisor), share));
+    NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
+                        fit_to(fmt::format("{}, learning curve 1/{}", whole.problem.name, divisor),
+                               share, FitPurpose::kLearningCurve));
     add_points(fit, share.train);
   }
   add_points(whole, by_record.train);

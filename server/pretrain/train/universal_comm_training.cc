@@ -24,7 +24,7 @@ std::string KeyOf(CollectiveKind kind) {
   return std::string(CollectiveName(kind));
 }
 
-UniversalCommManifest ManifestOf(const TrainingProblem& problem, const TrainingConfig& config) {
+UniversalCommManifest CommManifestOf(const TrainingProblem& problem, const TrainingConfig& config) {
   UniversalCommManifest manifest;
   manifest.file = "comm.safetensors";
   manifest.features = problem.columns;
@@ -40,7 +40,7 @@ StatusOr<EnsembleFit> FitComm(const std::string& name, const UniversalCommProble
                               const FitContext& context) {
   TrainingProblem problem = comm.problem;
   problem.name = name;
-  NetworkDefinition network = DefinitionOf(ManifestOf(problem, config));
+  NetworkDefinition network = DefinitionOf(CommManifestOf(problem, config));
   const SampleSplit split = comm.ranks.RanksOf(by_record);
   EnsembleOptions options{ConfigForSamples(config.comm_optimization, split.train.size()),
                           config.members, purpose};
@@ -176,22 +176,18 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
                           TrainingOutcome& outcome) {
   const SampleSplit by_record = SplitComm(records, config.optimization.seed);
   const UniversalCommProblem comm = MakeUniversalComm(records);
-  const auto fit_to = [&](FitPurpose purpose) {
-    return [&, purpose](const std::string& name, const SampleSplit& samples) {
-      return FitComm(name, comm, samples, config, start, purpose, context);
-    };
+  const auto fit_to = [&](const std::string& name, const SampleSplit& samples, FitPurpose purpose) {
+    return FitComm(name, comm, samples, config, start, purpose, context);
   };
-  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to(FitPurpose::kModel)("comm", by_record));
-  UniversalCommManifest manifest = ManifestOf(fit.problem, config);
+  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to("comm", by_record, FitPurpose::kModel));
+  UniversalCommManifest manifest = CommManifestOf(fit.problem, config);
   NS_RETURN_IF_ERROR(CalibrateComm(fit, by_record, config, context, manifest));
   const std::vector<HeldOutPart> parts = PartsOf(records, comm.ranks, by_record, manifest);
   AddReports(fit, by_record, parts, outcome);
   outcome.manifest.comm = manifest;
   TensorFile& file = outcome.files[manifest.file] = fit.File();
   ForgetUnmeasured(comm.ranks.kinds, file);
-  if (!config.learning_curve || start != nullptr) return absl::OkStatus();
-  return AddLearningCurves(fit, by_record, config.optimization.seed, parts,
-                           fit_to(FitPurpose::kLearningCurve), outcome);
+  return AddLearningCurves(fit, by_record, config, parts, fit_to, outcome);
 }
 
 }  // namespace neuroshard
