@@ -311,15 +311,12 @@ void Describe(ManifestFields& fields, MeasuredCasts& casts) {
 // A plan's intervals have one coverage.
 void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
   std::vector<std::pair<std::string, double>> coverages;
-  if (manifest.universal->interval) {
-    coverages.emplace_back("compute.interval", manifest.universal->interval->coverage);
-  }
-  if (manifest.comm && manifest.comm->interval) {
-    coverages.emplace_back("comm.interval", manifest.comm->interval->coverage);
-  }
-  if (manifest.input_dist && manifest.input_dist->interval) {
-    coverages.emplace_back("input_dist.interval", manifest.input_dist->interval->coverage);
-  }
+  const auto add = [&](const char* path, const std::optional<IntervalManifest>& interval) {
+    if (interval) coverages.emplace_back(path, interval->coverage);
+  };
+  add("compute.interval", manifest.universal->interval);
+  if (manifest.comm) add("comm.interval", manifest.comm->interval);
+  if (manifest.input_dist) add("input_dist.interval", manifest.input_dist->interval);
   if (manifest.comm) {
     for (const auto& [collective, interval] : manifest.comm->intervals) {
       coverages.emplace_back("comm.intervals." + collective, interval.coverage);
