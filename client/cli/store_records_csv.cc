@@ -107,8 +107,7 @@ std::string RecordsAsCsv(const std::vector<CommRecord>& records) {
       csv += fmt::format("{},{},{}", InputDistFields(sample, rank),
                          embeddings ? ToText(sample.wire_dtype) : "", ToText(sample.cadence));
       for (const auto property : {kInterfaceProperty, kAddressProperty, kNetworkProperty}) {
-        const auto found = environment.properties.find(std::string(property));
-        csv += ',' + (found == environment.properties.end() ? "" : Field(found->second));
+        csv += ',' + Field(environment.property(property));
       }
       csv += '\n';
     }

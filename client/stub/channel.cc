@@ -150,9 +150,7 @@ Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context
   if (const std::string id = RequestIdOf(context); !id.empty() && LogTellsMore(plain.code())) {
     message += fmt::format(" (request id {})", id);
   }
-  Status named(plain.code(), message);
-  CopyPayloads(plain, named);
-  return named;
+  return WithPayloadsOf(plain, Status(plain.code(), message));
 }
 
 namespace {

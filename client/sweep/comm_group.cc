@@ -23,10 +23,8 @@ Status CheckWhatWasMeasured(const CommSample& sample, const std::vector<CommMeas
     expected.emplace_back(kCadenceProperty, ToText(sample.cadence));
   }
   for (const CommMeasurement& record : records) {
-    const auto& properties = record.environment.properties;
     for (const auto& [property, word] : expected) {
-      const auto measured = properties.find(property);
-      if (measured != properties.end() && measured->second == word) continue;
+      if (record.environment.property(property) == word) continue;
       return FailedPrecondition(
           "the worker of rank {} ({}, version {}) does not know {}: update it", record.rank,
           record.environment.hostname, record.environment.worker_version, word);

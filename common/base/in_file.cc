@@ -5,13 +5,11 @@
 namespace neuroshard {
 
 Status InFile(const std::string& path, const Status& status) {
-  Status named = Annotate(status, path);
   Violations violations;
   for (const Violation& violation : Violations::FromStatus(status)) {
     violations.Add(path + ": " + violation.field, violation.description);
   }
-  CopyPayloads(violations.ToStatus(), named);
-  return named;
+  return WithPayloadsOf(violations.ToStatus(), Annotate(status, path));
 }
 
 }  // namespace neuroshard

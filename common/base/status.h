@@ -51,8 +51,10 @@ template <typename... Args>
   return Status(status.code(), context + ": " + Message(status));
 }
 
-inline void CopyPayloads(const Status& from, Status& to) {
-  from.ForEachPayload([&to](auto type, const auto& payload) { to.SetPayload(type, payload); });
+// The status with the payloads of another one, besides its own. OK stays OK.
+[[nodiscard]] inline Status WithPayloadsOf(const Status& other, Status status) {
+  other.ForEachPayload([&](auto type, const auto& payload) { status.SetPayload(type, payload); });
+  return status;
 }
 
 }  // namespace neuroshard

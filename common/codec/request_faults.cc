@@ -6,20 +6,13 @@
 #include "common/base/failure_reason.h"
 
 namespace neuroshard {
-namespace {
-
-Status AsResourceExhausted(const Status& status) {
-  Status other(absl::StatusCode::kResourceExhausted, status.message());
-  CopyPayloads(status, other);
-  return other;
-}
-
-}  // namespace
 
 Status RequestFaults::ToStatus() const {
   if (over_limits.empty()) return violations.ToStatus();
   if (violations.empty()) {
-    return WithReason(AsResourceExhausted(over_limits.ToStatus()), FailureReason::kOverLimit);
+    const Status listed = over_limits.ToStatus();
+    return WithReason(WithPayloadsOf(listed, absl::ResourceExhaustedError(listed.message())),
+                      FailureReason::kOverLimit);
   }
   Violations all = over_limits;
   for (const Violation& violation : violations.kept()) {

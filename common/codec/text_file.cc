@@ -10,23 +10,10 @@
 #include <cstring>
 #include <memory>
 
+#include "common/base/file_descriptor.h"
+
 namespace neuroshard {
 namespace {
-
-// A descriptor that closes itself.
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 Status FileError(int error, std::string_view doing, const std::string& path) {
   const std::string message = fmt::format("cannot {} {}: {}", doing, path, std::strerror(error));
@@ -43,20 +30,10 @@ Status FileError(int error, std::string_view doing, const std::string& path) {
   }
 }
 
-bool WriteAll(int descriptor, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t written = write(descriptor, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 // Devices and pipes are written to, not replaced; a directory is refused by open.
 Status WriteInPlace(const std::string& path, std::string_view content) {
-  const File file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (file.get() < 0) return FileError(errno, "open", path);
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.open()) return FileError(errno, "open", path);
   if (!WriteAll(file.get(), content)) return FileError(errno, "write", path);
   return absl::OkStatus();
 }
@@ -84,9 +61,9 @@ int CreateBeside(const std::string& target, std::string& beside) {
 }  // namespace
 
 StatusOr<std::string> ReadTextFile(const std::string& path, std::size_t max_bytes) {
-  const File file(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                              : open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return FileError(errno, "open", path);
+  const FileDescriptor file(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                        : open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.open()) return FileError(errno, "open", path);
   std::string content;
   std::string chunk(std::size_t{1} << 16, '\0');
   while (true) {
@@ -109,8 +86,8 @@ Status WriteTextFile(const std::string& path, std::string_view content) {
   }
   const std::string target = LinkTarget(path);
   std::string beside;
-  const File file(CreateBeside(target, beside));
-  if (file.get() < 0) return FileError(errno, "create", path);
+  const FileDescriptor file(CreateBeside(target, beside));
+  if (!file.open()) return FileError(errno, "create", path);
   const bool written = WriteAll(file.get(), content) && fsync(file.get()) == 0 &&
                        std::rename(beside.c_str(), target.c_str()) == 0;
   if (written) return absl::OkStatus();
@@ -126,8 +103,8 @@ Status CheckTextFileWritable(const std::string& path) {
     return access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : FileError(errno, "write", path);
   }
   std::string beside;
-  const File file(CreateBeside(LinkTarget(path), beside));
-  if (file.get() < 0) return FileError(errno, "create", path);
+  const FileDescriptor file(CreateBeside(LinkTarget(path), beside));
+  if (!file.open()) return FileError(errno, "create", path);
   unlink(beside.c_str());
   return absl::OkStatus();
 }

@@ -1,10 +1,6 @@
 #include "common/observe/server_metrics.h"
 
 #include <absl/algorithm/container.h>
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,6 +16,7 @@
 
 #include "common/base/build_info.h"
 #include "common/base/failure_reason.h"
+#include "common/observe/metric_families.h"
 
 namespace neuroshard {
 namespace {
@@ -36,67 +33,40 @@ constexpr FailureReason kShedReasons[] = {FailureReason::kOverloaded, FailureRea
 // The label of methods that are not ours.
 constexpr char kOtherRpc[] = "other";
 
-// The registry's family of connections; it has one, however often this is called.
 prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& registry) {
-  return prometheus::BuildCounter()
-      .Name("neuroshard_rpc_connections_total")
-      .Help(
-          "Connections of clients: accepted, refused beyond the limit, or reset later for too many "
-          "calls")
-      .Register(registry);
+  return FamilyOf(registry, prometheus::BuildCounter(), "neuroshard_rpc_connections_total",
+                  "Connections of clients: accepted, refused beyond the limit, or reset later for "
+                  "too many calls");
 }
 
 }  // namespace
 
 RpcMetrics::RpcMetrics(prometheus::Registry& registry)
-    : requests_(prometheus::BuildCounter()
-                    .Name("neuroshard_rpc_requests_total")
-                    .Help("RPCs answered, by method and gRPC status code")
-                    .Register(registry)),
-      shed_(prometheus::BuildCounter()
-                .Name("neuroshard_rpc_shed_total")
-                .Help("RPCs refused because the server is overloaded, the caller is over its quota "
-                      "or the server drains, by method")
-                .Register(registry)),
-      durations_(prometheus::BuildHistogram()
-                     .Name("neuroshard_rpc_duration_seconds")
-                     .Help("Time inside the handler, by method, without shed calls")
-                     .Register(registry)),
-      in_flight_(prometheus::BuildGauge()
-                     .Name("neuroshard_rpc_in_flight")
-                     .Help("RPCs being handled, by method")
-                     .Register(registry)),
+    : requests_(FamilyOf(registry, prometheus::BuildCounter(), "neuroshard_rpc_requests_total",
+                         "RPCs answered, by method and gRPC status code")),
+      shed_(FamilyOf(registry, prometheus::BuildCounter(), "neuroshard_rpc_shed_total",
+                     "RPCs refused because the server is overloaded, the caller is over its quota "
+                     "or the server drains, by method")),
+      durations_(FamilyOf(registry, prometheus::BuildHistogram(), "neuroshard_rpc_duration_seconds",
+                          "Time inside the handler, by method, without shed calls")),
+      in_flight_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_rpc_in_flight",
+                          "RPCs being handled, by method")),
       in_flight_limit_(
-          prometheus::BuildGauge()
-              .Name("neuroshard_rpc_in_flight_limit")
-              .Help("RPCs that may be handled at the same time; cheap ones do not count")
-              .Register(registry)
-              .Add({})),
+          OneGauge(registry, "neuroshard_rpc_in_flight_limit",
+                   "RPCs that may be handled at the same time; cheap ones do not count")),
       connections_accepted_(Connections(registry).Add({{"outcome", "accepted"}})),
       connections_refused_(Connections(registry).Add({{"outcome", "refused"}})),
       connections_reset_(Connections(registry).Add({{"outcome", "reset"}})),
-      connections_(prometheus::BuildGauge()
-                       .Name("neuroshard_rpc_connections")
-                       .Help("Connections of clients that are open")
-                       .Register(registry)
-                       .Add({})),
-      connections_limit_(prometheus::BuildGauge()
-                             .Name("neuroshard_rpc_connections_limit")
-                             .Help("Connections that may be open; more are refused")
-                             .Register(registry)
-                             .Add({})),
-      tls_ends_(prometheus::BuildGauge()
-                    .Name("neuroshard_tls_not_after_seconds")
-                    .Help("Until when the server's certificate, and the last authority of its "
-                          "callers, are valid, in seconds since 1970; none without TLS")
-                    .Register(registry)),
-      tls_reloads_failed_(
-          prometheus::BuildCounter()
-              .Name("neuroshard_tls_reload_failures_total")
-              .Help("Readings of the files of TLS that found what cannot be used; the last good "
-                    "ones stay in use")
-              .Register(registry)
-              .Add({})) {
+      connections_(
+          OneGauge(registry, "neuroshard_rpc_connections", "Connections of clients that are open")),
+      connections_limit_(OneGauge(registry, "neuroshard_rpc_connections_limit",
+                                  "Connections that may be open; more are refused")),
+      tls_ends_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_tls_not_after_seconds",
+                         "Until when the server's certificate, and the last authority of its "
+                         "callers, are valid, in seconds since 1970; none without TLS")),
+      tls_reloads_failed_(OneCounter(registry, "neuroshard_tls_reload_failures_total",
+                                     "Readings of the files of TLS that found what cannot be used; "
+                                     "the last good ones stay in use")) {
   for (const auto code : {absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnimplemented}) {
     requests_.Add({{"rpc", kOtherRpc}, {"code", absl::StatusCodeToString(code)}});
   }

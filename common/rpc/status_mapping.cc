@@ -143,8 +143,7 @@ Status FromGrpc(const grpc::Status& status) {
       violations.Add(entry.field(), entry.description());
     }
   }
-  CopyPayloads(violations.ToStatus(), result);
-  return result;
+  return WithPayloadsOf(violations.ToStatus(), std::move(result));
 }
 
 }  // namespace neuroshard

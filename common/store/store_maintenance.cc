@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/store/record_rows.h"
 #include "common/store/row_text.h"
 #include "common/store/sample_rows.h"
@@ -178,11 +179,9 @@ StatusOr<std::int64_t> CopySweep(SqlDatabase& from, const SweepStatistics& sweep
 }
 
 Status SyncPath(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && fsync(descriptor) == 0;
-  if (descriptor >= 0) close(descriptor);
-  return synced ? absl::OkStatus()
-                : absl::UnavailableError(fmt::format("{}: cannot be written to disk", path));
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.open() && fsync(file.get()) == 0) return absl::OkStatus();
+  return Unavailable("{}: cannot be written to disk", path);
 }
 
 // Every record of one sweep, decoded and compared.

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "common/base/bytes.h"
+#include "common/base/file_descriptor.h"
 #include "common/domain/measurement.h"
 
 namespace neuroshard {
@@ -199,11 +200,10 @@ StatusOr<SocketAddress> OfHost(const std::string& host) {
   std::string reason = "it has no address";
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     if (!IsIp(one->ai_addr)) continue;
-    const int fd = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool bound = fd >= 0 && bind(fd, one->ai_addr, one->ai_addrlen) == 0;
-    if (!bound) reason = std::strerror(errno);
-    if (fd >= 0) close(fd);
+    const FileDescriptor fd(socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const bool bound = fd.open() && bind(fd.get(), one->ai_addr, one->ai_addrlen) == 0;
     if (bound) return Copy(*one->ai_addr);
+    reason = std::strerror(errno);
   }
   return Unavailable("{}: {}", host, reason);
 }

@@ -71,8 +71,8 @@ StatusOr<std::unique_ptr<RankSockets>> RankSockets::Open(int rank, int size,
                                                          std::vector<IpNetwork> networks) {
   std::unique_ptr<RankSockets> sockets(new RankSockets(rank, size, local, std::move(networks)));
   SocketAddress bound = local.address;
-  sockets->listener_ =
-      SocketFd(socket(bound.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockets->listener_ = FileDescriptor(
+      socket(bound.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int fd = sockets->listener_.get();
   if (fd < 0 || bind(fd, &bound.get(), bound.length) != 0 ||
       getsockname(fd, &bound.get(), &bound.length) != 0) {
@@ -115,8 +115,8 @@ std::string RankSockets::Hello(int dialler, int listener) const {
                      Proof("dialler", dialler, listener));
 }
 
-StatusOr<std::vector<SocketFd>> RankSockets::Connect(const std::vector<std::string>& addresses,
-                                                     TimePoint deadline, const StopSignal& stop) {
+StatusOr<std::vector<FileDescriptor>> RankSockets::Connect(
+    const std::vector<std::string>& addresses, TimePoint deadline, const StopSignal& stop) {
   std::vector<Address> peers;
   for (const std::string& address : addresses) {
     NS_ASSIGN_OR_RETURN(Address peer, ParseAddress(address));
@@ -145,7 +145,7 @@ StatusOr<std::vector<SocketFd>> RankSockets::Connect(const std::vector<std::stri
     std::erase_if(accepted_, [this](Accepted& accepted) { return !ContinueAccept(accepted); });
   }
   const int on = 1;  // what is sent goes at once
-  for (const SocketFd& socket : sockets_) {
+  for (const FileDescriptor& socket : sockets_) {
     if (socket.open()) setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
   listener_.Close();
@@ -189,7 +189,8 @@ void RankSockets::WaitForEvents(TimePoint until) {
 
 void RankSockets::StartDial(Dial& dial) {
   const SocketAddress& peer = peers_[dial.rank].socket;
-  dial.fd = SocketFd(socket(peer.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  dial.fd =
+      FileDescriptor(socket(peer.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   dial.received.clear();
   // From the address that the peer's operator expects, on hosts with several networks.
   if (!dial.fd.open() ||
@@ -236,7 +237,8 @@ void RankSockets::AcceptConnections() {
   while (true) {
     SocketAddress from;
     from.length = sizeof from.storage;
-    SocketFd fd(accept4(listener_.get(), &from.get(), &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    FileDescriptor fd(
+        accept4(listener_.get(), &from.get(), &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.open()) return;
     if (!AnyContains(networks_, from.get())) {
       ++refused_;

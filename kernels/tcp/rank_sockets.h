@@ -1,8 +1,6 @@
 // The connections between the ranks of a group, whose peers prove who they are.
 #pragma once
 
-#include <unistd.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -10,36 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "kernels/machine/machine.h"
 
 namespace neuroshard {
-
-class SocketFd {
- public:
-  explicit SocketFd(int fd = -1) : fd_(fd) {}
-  SocketFd(SocketFd&& other) noexcept : fd_(other.Release()) {}
-  SocketFd& operator=(SocketFd&& other) noexcept {
-    if (this != &other) {
-      Close();
-      fd_ = other.Release();
-    }
-    return *this;
-  }
-  ~SocketFd() { Close(); }
-
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  int Release() { return std::exchange(fd_, -1); }
-  void Close() {
-    if (open()) close(Release());
-  }
-
- private:
-  int fd_;
-};
 
 // One rank's connections to its peers. Of two ranks the one with the larger number dials. Both then
 // prove that they know the keys in both addresses, which are random and told to the group alone, by
@@ -62,9 +37,9 @@ class RankSockets {
   // unread, others when their first bytes are no proof. ABORTED with the missing ranks at the
   // deadline or when `stop` stops; call it once, but for INVALID_ARGUMENT, when nothing was done:
   // not one address a rank (addresses[r] is rank r's), or one that CheckAddress refuses.
-  StatusOr<std::vector<SocketFd>> Connect(const std::vector<std::string>& addresses,
-                                          std::chrono::steady_clock::time_point deadline,
-                                          const StopSignal& stop);
+  StatusOr<std::vector<FileDescriptor>> Connect(const std::vector<std::string>& addresses,
+                                                std::chrono::steady_clock::time_point deadline,
+                                                const StopSignal& stop);
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -79,13 +54,13 @@ class RankSockets {
     State state = State::kWaits;
     TimePoint retry_at{};
     std::chrono::milliseconds retry_after{1};
-    SocketFd fd{};
+    FileDescriptor fd{};
     std::string received{};
     std::string last_error = "not dialled yet";
   };
   // An accepted connection that has not proven whose it is.
   struct Accepted {
-    SocketFd fd;
+    FileDescriptor fd;
     std::string received;
     TimePoint deadline;
   };
@@ -110,12 +85,12 @@ class RankSockets {
   const int size_;
   const LocalAddress local_;
   const std::vector<IpNetwork> networks_;
-  SocketFd listener_;
+  FileDescriptor listener_;
   std::string key_;
   std::string address_;
 
   std::vector<Address> peers_;
-  std::vector<SocketFd> sockets_;  // by rank
+  std::vector<FileDescriptor> sockets_;  // by rank
   std::vector<Dial> dials_;
   std::vector<Accepted> accepted_;
   int refused_ = 0;  // connections from outside of the networks, or without a proof

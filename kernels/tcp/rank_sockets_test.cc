@@ -38,7 +38,7 @@ std::vector<std::string> AddressesOf(const std::vector<std::unique_ptr<RankSocke
   return addresses;
 }
 
-using Connected = StatusOr<std::vector<SocketFd>>;
+using Connected = StatusOr<std::vector<FileDescriptor>>;
 
 std::future<Connected> ConnectLater(RankSockets& rank, const std::vector<std::string>& addresses,
                                     milliseconds timeout = milliseconds(20'000)) {
@@ -54,14 +54,14 @@ SocketAddress PortOf(const RankSockets& rank) {
 }
 
 // A connection to the rank's port, or the error.
-StatusOr<SocketFd> Visit(const RankSockets& rank) {
+StatusOr<FileDescriptor> Visit(const RankSockets& rank) {
   const SocketAddress port = PortOf(rank);
-  SocketFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (connect(fd.get(), &port.get(), port.length) != 0) return Unavailable("{}", errno);
   return fd;
 }
 
-SocketFd VisitWhenItListens(const RankSockets& rank) {
+FileDescriptor VisitWhenItListens(const RankSockets& rank) {
   while (true) {
     if (auto fd = Visit(rank); fd.ok()) return *std::move(fd);
     std::this_thread::yield();
@@ -69,7 +69,7 @@ SocketFd VisitWhenItListens(const RankSockets& rank) {
 }
 
 // Whether the other side closes without sending anything.
-bool IsTurnedAway(const SocketFd& fd) {
+bool IsTurnedAway(const FileDescriptor& fd) {
   char byte;
   return recv(fd.get(), &byte, 1, 0) <= 0;
 }
@@ -79,7 +79,7 @@ TEST(RankSocketsTest, EveryRankIsConnectedToEveryOther) {
     auto ranks = OpenSockets(size);
     std::vector<std::future<Connected>> connecting;
     for (auto& rank : ranks) connecting.push_back(ConnectLater(*rank, AddressesOf(ranks)));
-    std::vector<std::vector<SocketFd>> sockets;
+    std::vector<std::vector<FileDescriptor>> sockets;
     for (auto& one : connecting) sockets.push_back(one.get().value());
     for (int a = 0; a < size; ++a) {
       EXPECT_FALSE(sockets[a][a].open());
@@ -99,7 +99,7 @@ TEST(RankSocketsTest, APortIsOpenOnlyWhileTheGroupConnects) {
   auto ranks = OpenSockets(2);
   EXPECT_FALSE(Visit(*ranks[0]).ok()) << "before";
   auto first = ConnectLater(*ranks[0], AddressesOf(ranks));
-  const SocketFd early = VisitWhenItListens(*ranks[0]);
+  const FileDescriptor early = VisitWhenItListens(*ranks[0]);
   auto second = ConnectLater(*ranks[1], AddressesOf(ranks));
   ASSERT_TRUE(first.get().ok());
   ASSERT_TRUE(second.get().ok());
@@ -113,13 +113,13 @@ TEST(RankSocketsTest, StrangersAreTurnedAwayAndTheGroupConnectsAllTheSame) {
   // Bytes that are no greeting, a wrong proof, an early end, silence.
   for (const std::string& message :
        {std::string(148, '\1'), "NSRANK00000001" + std::string(64, '0'), std::string("NSRANK")}) {
-    const SocketFd stranger = VisitWhenItListens(*ranks[0]);
+    const FileDescriptor stranger = VisitWhenItListens(*ranks[0]);
     ASSERT_EQ(send(stranger.get(), message.data(), message.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(message.size()));
     shutdown(stranger.get(), SHUT_WR);
     EXPECT_TRUE(IsTurnedAway(stranger));
   }
-  std::vector<SocketFd> silent;
+  std::vector<FileDescriptor> silent;
   for (int i = 0; i < 200; ++i) silent.push_back(VisitWhenItListens(*ranks[0]));
   auto second = ConnectLater(*ranks[1], AddressesOf(ranks));
   auto third = ConnectLater(*ranks[2], AddressesOf(ranks));
@@ -167,9 +167,9 @@ TEST(RankSocketsTest, ConnectionsFromOutsideOfTheNetworksAreClosedUnread) {
   auto ranks = OpenSockets(2, Networks({"127.0.0.1"}));
   auto first = ConnectLater(*ranks[0], AddressesOf(ranks));
   const SocketAddress port = PortOf(*ranks[0]), elsewhere = *ParseSocketAddress("127.0.0.2:0");
-  SocketFd fd;
+  FileDescriptor fd;
   do {
-    fd = SocketFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    fd = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(bind(fd.get(), &elsewhere.get(), elsewhere.length), 0);
   } while (connect(fd.get(), &port.get(), port.length) != 0);
   EXPECT_TRUE(IsTurnedAway(fd));

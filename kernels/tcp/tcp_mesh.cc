@@ -146,7 +146,7 @@ Status TcpMesh::Wait(std::span<Transfer> transfers, TimePoint deadline) const {
 
 void TcpMesh::Abort() noexcept {
   aborted_ = true;
-  for (const SocketFd& socket : sockets_) {
+  for (const FileDescriptor& socket : sockets_) {
     if (socket.open()) shutdown(socket.get(), SHUT_RDWR);
   }
 }

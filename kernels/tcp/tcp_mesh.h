@@ -88,7 +88,7 @@ class TcpMesh {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // `sockets` by rank, as RankSockets connects them.
-  explicit TcpMesh(std::vector<SocketFd> sockets) : sockets_(std::move(sockets)) {}
+  explicit TcpMesh(std::vector<FileDescriptor> sockets) : sockets_(std::move(sockets)) {}
 
   // The group's next exchange: moves all transfers, in both directions at once. Every rank has to
   // call it for every exchange, whether or not it has transfers there. ABORTED: a peer is gone, is
@@ -106,7 +106,7 @@ class TcpMesh {
   Status Wait(std::span<Transfer> transfers, TimePoint deadline) const;
 
   // Shut down by Abort, but open as long as the object lives.
-  const std::vector<SocketFd> sockets_;
+  const std::vector<FileDescriptor> sockets_;
   std::uint64_t exchanges_ = 0;
   std::atomic<bool> aborted_{false};
 };

@@ -27,15 +27,15 @@ using Direction = Transfer::Direction;
 TcpMesh::TimePoint Later() { return steady_clock::now() + seconds(20); }  // of nothing but hangs
 
 // Connected sockets: ranks[a][b] is a's to b.
-std::vector<std::vector<SocketFd>> SocketsOf(std::size_t size) {
-  std::vector<std::vector<SocketFd>> ranks;
+std::vector<std::vector<FileDescriptor>> SocketsOf(std::size_t size) {
+  std::vector<std::vector<FileDescriptor>> ranks;
   for (std::size_t rank = 0; rank < size; ++rank) ranks.emplace_back(size);
   for (std::size_t a = 0; a < size; ++a) {
     for (std::size_t b = 0; b < a; ++b) {
       int ends[2];
       EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-      ranks[a][b] = SocketFd(ends[0]);
-      ranks[b][a] = SocketFd(ends[1]);
+      ranks[a][b] = FileDescriptor(ends[0]);
+      ranks[b][a] = FileDescriptor(ends[1]);
     }
   }
   return ranks;
@@ -101,7 +101,7 @@ TEST(TcpMeshTest, APeerInAnotherExchangeOrWithOtherSizesIsNamed) {
 
 TEST(TcpMeshTest, BytesThatAreNoHeaderEndTheGroupAndNothingElse) {
   auto sockets = SocketsOf(2);
-  const SocketFd peer = std::move(sockets[1][0]);
+  const FileDescriptor peer = std::move(sockets[1][0]);
   TcpMesh mesh(std::move(sockets[0]));
   const std::string garbage(100'000, '\xff');
   ASSERT_GT(send(peer.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT), 1000);
@@ -129,7 +129,7 @@ TEST(TcpMeshTest, AtTheDeadlineWhatIsMissingIsNamed) {
 TEST(TcpMeshTest, WhoSendsToAPeerThatGaveUpLearnsOfIt) {
   for (const bool while_nothing_is_there_to_send : {false, true}) {
     auto sockets = SocketsOf(2);
-    const SocketFd peer = std::move(sockets[1][0]);
+    const FileDescriptor peer = std::move(sockets[1][0]);
     TcpMesh mesh(std::move(sockets[0]));
     Bytes sent(10'000'000);
     Transfer transfers[] = {Send(1, sent)};

@@ -3,23 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <string_view>
 
+#include "common/base/number_text.h"
+
 namespace neuroshard {
 namespace {
 
-std::optional<double> NumberOf(const CostModelInfo& model, const std::string& key) {
+std::optional<double> FigureOf(const CostModelInfo& model, const std::string& key) {
   const auto found = model.details.find(key);
-  if (found == model.details.end()) return std::nullopt;
-  const std::string& text = found->second;
-  double number = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  return found == model.details.end() ? std::nullopt : NumberOf<double>(found->second);
 }
 
 // Stages of `metrics`, each with the path of its figures: "compute" -> "metrics.compute.". A model
@@ -49,8 +45,8 @@ std::map<std::string, std::string> HeldOutStages(const CostModelInfo& model) {
 
 void AddReasons(const CostModelInfo& model, const std::string& stage, const std::string& metrics,
                 std::vector<std::string>& reasons) {
-  const auto mape = NumberOf(model, metrics + "mape_percent");
-  const auto samples = NumberOf(model, metrics + "samples");
+  const auto mape = FigureOf(model, metrics + "mape_percent");
+  const auto samples = FigureOf(model, metrics + "samples");
   if (!mape || !samples) return;
   if (*samples < kTellingSamples) {
     reasons.push_back(fmt::format(
@@ -65,7 +61,7 @@ void AddReasons(const CostModelInfo& model, const std::string& stage, const std:
                                   stage, *mape, *samples, most));
   }
   constexpr double kLeastOfCoverage = 2.0 / 3;
-  const auto covered = NumberOf(model, metrics + "interval_coverage");
+  const auto covered = FigureOf(model, metrics + "interval_coverage");
   const double stated = model.properties.interval_coverage;
   if (covered && !(*covered >= kLeastOfCoverage * stated)) {
     reasons.push_back(

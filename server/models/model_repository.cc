@@ -296,8 +296,7 @@ StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelReposito
     (void)repository->Reload();
   }
   if (!repository->options_.default_model.empty()) {
-    const auto found = repository->Current()->Find({});
-    if (!found.ok()) return Annotate(found.status(), "models.default");
+    NS_RETURN_IF_ERROR(Annotate(repository->Current()->Find({}).status(), "models.default"));
   }
   return repository;
 }

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <set>
 #include <system_error>
 #include <utility>
 
+#include "common/base/number_text.h"
 #include "server/networks/model_files.h"
 #include "server/networks/network_tensors.h"
 #include "server/networks/regular_file.h"
@@ -110,9 +110,8 @@ Status WriteContents(const fs::path& directory, const std::string& manifest_text
 }  // namespace
 
 std::optional<int> VersionFromName(const std::string& name) {
-  int version = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), version);
-  if (error != std::errc() || version < 1 || std::to_string(version) != name) return std::nullopt;
+  const std::optional<int> version = NumberOf<int>(name);
+  if (!version || *version < 1 || std::to_string(*version) != name) return std::nullopt;
   return version;
 }
 

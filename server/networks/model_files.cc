@@ -1,11 +1,11 @@
 #include "server/networks/model_files.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <map>
 #include <system_error>
 
+#include "common/base/number_text.h"
 #include "common/base/printable_text.h"
 #include "common/base/sha256.h"
 #include "server/networks/model_drift.h"
@@ -69,9 +69,7 @@ Status CheckLine(const fs::path& directory, std::string_view line, std::string* 
   std::int64_t size = -1;
   const std::size_t space = line.find(' ', kDigits + 1);
   if (line.size() > kDigits && line[kDigits] == ' ' && space != std::string_view::npos) {
-    const char* end = line.data() + space;
-    const auto read = std::from_chars(line.data() + kDigits + 1, end, size);
-    if (read.ec != std::errc() || read.ptr != end) size = -1;
+    size = NumberOf<std::int64_t>(line.substr(0, space).substr(kDigits + 1)).value_or(-1);
     *name = std::string(line.substr(space + 1));
   }
   if (size < 0 || !IsInside(*name)) {

@@ -45,17 +45,12 @@ std::vector<std::string_view> CollectiveNames() {
   return names;
 }
 
+// Of the values that count; null: all do.
 template <typename E>
-std::vector<std::string_view> WordsIn() {
+std::vector<std::string_view> WordsIn(bool (*counts)(E) = nullptr) {
   std::vector<std::string_view> words;
-  for (const auto& word : kWords<E>) words.push_back(word.text);
-  return words;
-}
-
-std::vector<std::string_view> MeasurableKernels() {
-  std::vector<std::string_view> words;
-  for (const auto& word : kWords<ComputeKernel>) {
-    if (IsMeasurable(word.value)) words.push_back(word.text);
+  for (const auto& word : kWords<E>) {
+    if (counts == nullptr || counts(word.value)) words.push_back(word.text);
   }
   return words;
 }
@@ -231,7 +226,7 @@ void Describe(ManifestFields& fields, TrainedOnManifest& trained_on) {
   known("optimizers", trained_on.optimizers, WordsIn<Optimizer>());
   known("weighted", trained_on.weighted, {"true", "false"});
   known("pooling_modes", trained_on.pooling_modes, WordsIn<PoolingMode>());
-  known("compute_kernels", trained_on.compute_kernels, MeasurableKernels());
+  known("compute_kernels", trained_on.compute_kernels, WordsIn(IsMeasurable));
   fields.MinMax("num_ranks", kMaxRanks, &trained_on.min_ranks, &trained_on.max_ranks);
   fields.Number("max_hosts", &trained_on.max_hosts, {1, kMaxRanks}, Presence::kOptional);
   known("collectives", trained_on.collectives, CollectiveNames());
@@ -316,15 +311,12 @@ void Describe(ManifestFields& fields, MeasuredCasts& casts) {
 // A plan's intervals have one coverage.
 void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
   std::vector<std::pair<std::string, double>> coverages;
-  if (manifest.universal->interval) {
-    coverages.emplace_back("compute.interval", manifest.universal->interval->coverage);
-  }
-  if (manifest.comm && manifest.comm->interval) {
-    coverages.emplace_back("comm.interval", manifest.comm->interval->coverage);
-  }
-  if (manifest.input_dist && manifest.input_dist->interval) {
-    coverages.emplace_back("input_dist.interval", manifest.input_dist->interval->coverage);
-  }
+  const auto add = [&](const char* path, const std::optional<IntervalManifest>& interval) {
+    if (interval) coverages.emplace_back(path, interval->coverage);
+  };
+  add("compute.interval", manifest.universal->interval);
+  if (manifest.comm) add("comm.interval", manifest.comm->interval);
+  if (manifest.input_dist) add("input_dist.interval", manifest.input_dist->interval);
   if (manifest.comm) {
     for (const auto& [collective, interval] : manifest.comm->intervals) {
       coverages.emplace_back("comm.intervals." + collective, interval.coverage);

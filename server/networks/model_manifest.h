@@ -100,18 +100,10 @@ struct InputDistManifest {
   bool operator==(const InputDistManifest&) const = default;
 };
 
-// Conditions of the samples that a model was trained on. Zero or empty: not stated.
-struct TrainedOnManifest {
-  std::int64_t min_batch_size = 0;
-  std::int64_t max_batch_size = 0;
-  std::vector<std::string> weight_dtypes;
-  std::vector<std::string> optimizers;
-  std::vector<std::string> weighted;  // "true", "false"
-  std::vector<std::string> pooling_modes;
-  std::vector<std::string> compute_kernels;  // empty: "fused" alone
-  int min_ranks = 0;
-  int max_ranks = 0;
-  int max_hosts = 0;
+// Conditions of the samples that a model was trained on. Zero or empty: not stated, but for
+// compute_kernels, of which empty means "fused" alone.
+struct TrainedOnManifest : ConditionRanges {
+  std::vector<std::string> weighted;     // "true", "false"
   std::vector<std::string> collectives;  // of CollectiveName
 
   bool operator==(const TrainedOnManifest&) const = default;

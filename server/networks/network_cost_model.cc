@@ -56,10 +56,7 @@ CostModelInfo UniversalInfo(const ModelManifest& manifest) {
   const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
   CostModelInfo info = InfoOfManifest(manifest);
   ModelCoverage& coverage = info.coverage;
-  coverage.ranges = {
-      trained_on.min_batch_size, trained_on.max_batch_size, trained_on.weight_dtypes,
-      trained_on.optimizers,     trained_on.min_ranks,      trained_on.max_ranks,
-      trained_on.max_hosts,      trained_on.pooling_modes,  trained_on.compute_kernels};
+  coverage.ranges = trained_on;
   coverage.features = manifest.universal->features;
   coverage.max_ranks = manifest.comm ? UniversalComm::kMaxRanks : 1;
   coverage.measured_types = MeasuredTypes(trained_on);
@@ -105,13 +102,17 @@ struct NeuralNetwork {
   }
 };
 
-// Both directions at one rank count. Loads are VolumeEquivalent's; every cost is at least 0 and
-// finite.
+// Both directions at one rank count; null: there is no network.
+struct NeuralDirections {
+  std::shared_ptr<const NeuralNetwork> forward;
+  std::shared_ptr<const NeuralNetwork> backward;
+};
+
+// Loads are VolumeEquivalent's; every cost is at least 0 and finite.
 class BoundNeuralComm final : public CommModel {
  public:
-  BoundNeuralComm(const PricingConditions& conditions, std::shared_ptr<const NeuralNetwork> forward,
-                  std::shared_ptr<const NeuralNetwork> backward)
-      : conditions_(conditions), forward_(std::move(forward)), backward_(std::move(backward)) {}
+  BoundNeuralComm(const PricingConditions& conditions, NeuralDirections networks)
+      : conditions_(conditions), networks_(std::move(networks)) {}
 
   CommLoad Load(const ShardFeatures& shard) const override {
     return VolumeEquivalent(conditions_, shard);
@@ -119,13 +120,13 @@ class BoundNeuralComm final : public CommModel {
 
   void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
     const std::span<const float> parts[] = {loads};
-    Costs(*backward_, parts, cost_ms);
+    Costs(*networks_.backward, parts, cost_ms);
   }
 
   void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
                     std::span<float> cost_ms) const override {
     const std::span<const float> parts[] = {loads, start_offsets_ms};
-    Costs(*forward_, parts, cost_ms);
+    Costs(*networks_.forward, parts, cost_ms);
   }
 
  private:
@@ -136,33 +137,11 @@ class BoundNeuralComm final : public CommModel {
   }
 
   const PricingConditions conditions_;
-  const std::shared_ptr<const NeuralNetwork> forward_;
-  const std::shared_ptr<const NeuralNetwork> backward_;
+  const NeuralDirections networks_;
 };
 
-// The communication half of NeuroShard's networks, by rank count. Immutable, so thread-safe.
-struct NeuralComm {
-  using Networks = std::map<int, std::shared_ptr<const NeuralNetwork>>;
-  Networks forward;
-  Networks backward;
-
-  // Rank counts that have both directions, ascending.
-  std::vector<int> NumRanks() const {
-    std::vector<int> counts;
-    for (const auto& [ranks, network] : forward) {
-      if (backward.contains(ranks)) counts.push_back(ranks);
-    }
-    return counts;
-  }
-
-  // Returns the model for the conditions; null for rank counts that are not in NumRanks.
-  std::shared_ptr<const CommModel> Bind(const PricingConditions& conditions) const {
-    const auto ahead = forward.find(conditions.num_ranks);
-    const auto back = backward.find(conditions.num_ranks);
-    if (ahead == forward.end() || back == backward.end()) return nullptr;
-    return std::make_shared<const BoundNeuralComm>(conditions, ahead->second, back->second);
-  }
-};
+// The communication half of NeuroShard's networks, by the rank counts that have both directions.
+using NeuralComm = std::map<int, NeuralDirections>;
 
 // Reads the manifest's files in `directory` and runs every network once, to refuse results that are
 // not finite. Errors are those of ReadNetworkFile.
@@ -188,9 +167,12 @@ StatusOr<NeuralComm> LoadNeuralComm(const ModelManifest& manifest,
             "{}: {} communication network for {} devices: a trial run gives {}, must be finite",
             directory.string(), forward ? "forward" : "backward", ranks, value);
       }
-      (forward ? comm.forward : comm.backward).emplace(ranks, network);
+      (forward ? comm[ranks].forward : comm[ranks].backward) = network;
     }
   }
+  std::erase_if(comm, [](const auto& of_count) {
+    return of_count.second.forward == nullptr || of_count.second.backward == nullptr;
+  });
   return comm;
 }
 
@@ -198,7 +180,7 @@ CostModelInfo NeuralInfo(const ModelManifest& manifest, const NeuralComm& comm) 
   CostModelInfo info = InfoOfManifest(manifest);
   info.kind = "neural";
   info.coverage.features = manifest.compute.features;
-  info.coverage.num_devices = comm.NumRanks();
+  for (const auto& [ranks, networks] : comm) info.coverage.num_devices.push_back(ranks);
   return info;
 }
 
@@ -302,7 +284,9 @@ StatusOr<std::shared_ptr<const CostModel>> LoadNeural(const ModelManifest& manif
       std::make_shared<const NetworkCompute>(compute, columns, file),
       [comm](const CostModelInfo& info,
              const PricingConditions& conditions) -> StatusOr<std::shared_ptr<const CommModel>> {
-        if (auto bound = comm.Bind(conditions)) return bound;
+        if (const auto found = comm.find(conditions.num_ranks); found != comm.end()) {
+          return std::make_shared<const BoundNeuralComm>(conditions, found->second);
+        }
         const std::vector<int>& counts = info.coverage.num_devices;
         return FailedPrecondition(
             "cost model {} version {} has no communication networks for {} devices; it has them "

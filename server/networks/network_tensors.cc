@@ -1,6 +1,9 @@
 #include "server/networks/network_tensors.h"
 
 #include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
 
 #include "common/base/violations.h"
 #include "server/cost/comm_features.h"
@@ -13,11 +16,13 @@ void AddNormalisation(std::int64_t inputs, std::vector<TensorSpec>& specs) {
   specs.push_back({"feature_std", {inputs}});
 }
 
+// Weights are not negative on the way of the first `rising` inputs.
 void AddLayers(std::string_view prefix, const std::vector<std::int64_t>& widths,
-               std::vector<TensorSpec>& specs) {
+               std::vector<TensorSpec>& specs, std::int64_t rising = 0) {
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
-    specs.push_back({fmt::format("{}.{}.weight", prefix, i), {widths[i + 1], widths[i]}});
+    specs.push_back({fmt::format("{}.{}.weight", prefix, i), {widths[i + 1], widths[i]}, rising});
     specs.push_back({fmt::format("{}.{}.bias", prefix, i), {widths[i + 1]}});
+    if (rising > 0) rising = widths[i + 1];
   }
 }
 
@@ -47,6 +52,10 @@ void CheckValues(const std::string& field, bool positive, std::int64_t non_negat
 }
 
 }  // namespace
+
+std::int64_t TensorSpec::count() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
 
 std::vector<TensorSpec> ComputeNetworkTensors(const ComputeNetworkManifest& network) {
   std::vector<TensorSpec> specs;
@@ -88,14 +97,8 @@ std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& networ
   AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
   for (int member = 0; member < network.members; ++member) {
     const std::string prefix = fmt::format("member.{}", member);
-    for (std::size_t i = 0; i + 1 < network.layers.size(); ++i) {
-      const std::int64_t in = network.layers[i];
-      const std::int64_t out = network.layers[i + 1];
-      // Not negative on the way of bytes: costs rise with them.
-      const std::int64_t rising = i == 0 ? static_cast<std::int64_t>(kMonotoneCommFeatures) : in;
-      specs.push_back({fmt::format("{}.layer.{}.weight", prefix, i), {out, in}, rising});
-      specs.push_back({fmt::format("{}.layer.{}.bias", prefix, i), {out}});
-    }
+    // Costs rise with bytes.
+    AddLayers(prefix + ".layer", network.layers, specs, kMonotoneCommFeatures);
     specs.push_back({prefix + ".wait_scale", {kKinds}, kKinds});
     specs.push_back({prefix + ".floor_ms", {kKinds}, kKinds});
   }

@@ -20,6 +20,8 @@ struct TensorSpec {
   // positive number means all of its values.
   std::int64_t non_negative_columns = 0;
 
+  // Returns the number of its values.
+  std::int64_t count() const;
   bool operator==(const TensorSpec&) const = default;
 };
 

@@ -7,25 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/base/file_descriptor.h"
+
 namespace neuroshard {
 namespace {
-
-// Closes what is open; Close() tells whether the file system took everything.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  int get() const { return fd_; }
-  int Close() { return ::close(std::exchange(fd_, -1)); }
-
- private:
-  int fd_;
-};
 
 Status SystemError(const std::filesystem::path& path, std::string_view action) {
   const int error = errno;
@@ -34,20 +19,10 @@ Status SystemError(const std::filesystem::path& path, std::string_view action) {
   return absl::UnavailableError(text);
 }
 
-Status WriteAll(int fd, std::string_view bytes, const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return SystemError(path, "write");
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
 Status WriteAndSync(const std::filesystem::path& path, std::string_view bytes) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (file.get() < 0) return SystemError(path, "create");
-  NS_RETURN_IF_ERROR(WriteAll(file.get(), bytes, path));
+  if (!file.open()) return SystemError(path, "create");
+  if (!WriteAll(file.get(), bytes)) return SystemError(path, "write");
   if (::fsync(file.get()) != 0) return SystemError(path, "fsync");
   if (file.Close() != 0) return SystemError(path, "close");
   return absl::OkStatus();
@@ -58,7 +33,7 @@ Status WriteAndSync(const std::filesystem::path& path, std::string_view bytes) {
 StatusOr<std::string> ReadRegularFile(const std::filesystem::path& path, std::int64_t max_bytes) {
   // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return SystemError(path, "open");
+  if (!file.open()) return SystemError(path, "open");
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return SystemError(path, "stat");
   if (!S_ISREG(status.st_mode)) return InvalidArgument("{}: not a regular file", path.string());
@@ -96,7 +71,7 @@ Status WriteFileAtomically(const std::filesystem::path& path, std::string_view b
 
 Status SyncDirectory(const std::filesystem::path& directory) {
   FileDescriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() < 0) return SystemError(directory, "open");
+  if (!folder.open()) return SystemError(directory, "open");
   if (::fsync(folder.get()) != 0) return SystemError(directory, "fsync");
   return absl::OkStatus();
 }

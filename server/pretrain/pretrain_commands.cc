@@ -98,6 +98,18 @@ StatusOr<StoreRecords> ReadRecords(const std::string& path, SeriesCost cost = Se
   return records;
 }
 
+// What a training learns from.
+StatusOr<SelectedRecords> ReadSelected(const std::string& path, const TrainingConfig& config) {
+  NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(path, config.cost_of_series));
+  auto selected =
+      SelectRecords(std::move(records.compute), std::move(records.comm), config.records,
+                    config.preset == TrainingPreset::kUniversal ? ConditionSupport::kAny
+                                                                : ConditionSupport::kOne);
+  if (!selected.ok()) return Annotate(selected.status(), path);
+  for (const std::string& text : records.warnings) selected->warnings.push_back(text);
+  return selected;
+}
+
 void PrintWarnings(const CommandContext& context, const std::vector<std::string>& warnings) {
   for (const std::string& text : warnings) fmt::print(context.err, "warning: {}\n", text);
 }
@@ -140,12 +152,9 @@ StatusOr<UniversalStart> ReadStart(const TrainCommand& command, const TrainingCo
   if (start.manifest.comm) {
     NS_ASSIGN_OR_RETURN(start.comm, ReadTensorFile(directory / start.manifest.comm->file));
   }
-  if (command.replay_store.empty()) return start;
-  NS_ASSIGN_OR_RETURN(StoreRecords old, ReadRecords(command.replay_store, config.cost_of_series));
-  auto selected = SelectRecords(std::move(old.compute), std::move(old.comm), config.records,
-                                ConditionSupport::kAny);
-  if (!selected.ok()) return Annotate(selected.status(), command.replay_store);
-  start.replay = *std::move(selected);
+  if (!command.replay_store.empty()) {
+    NS_ASSIGN_OR_RETURN(start.replay, ReadSelected(command.replay_store, config));
+  }
   return start;
 }
 
@@ -243,26 +252,19 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   if (command.batch_size) config.records.batch_size = *command.batch_size;
   NS_ASSIGN_OR_RETURN(const ModelLocation location,
                       LocateModel(command.model_directory, command.existing));
-  NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(command.store, config.cost_of_series));
-  auto selected =
-      SelectRecords(std::move(records.compute), std::move(records.comm), config.records,
-                    config.preset == TrainingPreset::kUniversal ? ConditionSupport::kAny
-                                                                : ConditionSupport::kOne);
-  if (!selected.ok()) return Annotate(selected.status(), command.store);
+  NS_ASSIGN_OR_RETURN(const SelectedRecords selected, ReadSelected(command.store, config));
   fmt::print(context.err, "{}: {} compute and {} communication samples, {} filtered out\n",
-             command.store, selected->compute.size(), selected->comm.size(),
-             selected->filtered_out);
+             command.store, selected.compute.size(), selected.comm.size(), selected.filtered_out);
 
-  NS_ASSIGN_OR_RETURN(const std::optional<Fabric> fabric, ChosenFabric(command, *selected));
+  NS_ASSIGN_OR_RETURN(const std::optional<Fabric> fabric, ChosenFabric(command, selected));
 
   ConsoleProgress progress(context);
-  for (const std::string& text : records.warnings) selected->warnings.push_back(text);
-  for (const std::string& warning : selected->warnings) progress.OnWarning(warning);
+  for (const std::string& warning : selected.warnings) progress.OnWarning(warning);
   // Hidden, so that a planner that watches the repository does not take it for a version.
   CheckpointFolder checkpoints(
       location.directory.parent_path() / fmt::format(".training-{}", location.version),
       context.clock);
-  auto trained = Train(command, *selected, config,
+  auto trained = Train(command, selected, config,
                        {context.stop, TrainingThreads(config), &progress, &checkpoints});
   if (absl::IsCancelled(trained.status())) {
     return absl::CancelledError("interrupted; the same command goes on from the last epoch");
@@ -270,7 +272,7 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   if (!trained.ok()) return trained.status();
   TrainingOutcome outcome = *std::move(trained);
   if (fabric) UseFabric(*fabric, progress, outcome);
-  for (const std::string& warning : selected->warnings) outcome.remarks.push_back(warning);
+  for (const std::string& warning : selected.warnings) outcome.remarks.push_back(warning);
   if (const std::string cadence = CadenceOf(outcome.manifest); !cadence.empty()) {
     outcome.remarks.push_back(fmt::format("Collectives were measured with cadence {}.", cadence));
   }
@@ -292,7 +294,7 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
     outcome.remarks.push_back(fmt::format("The model is poor: {}.", poor));
   }
   auto provenance = DescribeProvenance(
-      *selected, config, std::filesystem::path(command.store).filename(), context.now_unix_ms);
+      selected, config, std::filesystem::path(command.store).filename(), context.now_unix_ms);
   if (!command.resume_from.empty()) provenance["resumed_from"] = command.resume_from;
   NS_RETURN_IF_ERROR(PublishModel(outcome, location, provenance, command.existing));
   checkpoints.Remove();

@@ -1,14 +1,10 @@
 #include "server/service/planner_metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
-
 #include <optional>
 #include <utility>
 
 #include "common/base/failure_reason.h"
+#include "common/observe/metric_families.h"
 #include "server/cost/model_error.h"
 
 namespace neuroshard {
@@ -20,22 +16,6 @@ const prometheus::Histogram::BucketBoundaries kCostSeconds = {
     1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10};
 const prometheus::Histogram::BucketBoundaries kBoundRatios = {1.0001, 1.001, 1.003, 1.01, 1.03,
                                                               1.1,    1.3,   2,     5};
-
-// A family of what `builder` makes: prometheus::BuildCounter(), BuildGauge() or BuildHistogram().
-template <typename Builder>
-auto& FamilyOf(prometheus::Registry& registry, Builder builder, const char* name,
-               const char* help) {
-  return builder.Name(name).Help(help).Register(registry);
-}
-
-prometheus::Counter& OneCounter(prometheus::Registry& registry, const char* name,
-                                const char* help) {
-  return FamilyOf(registry, prometheus::BuildCounter(), name, help).Add({});
-}
-
-prometheus::Gauge& OneGauge(prometheus::Registry& registry, const char* name, const char* help) {
-  return FamilyOf(registry, prometheus::BuildGauge(), name, help).Add({});
-}
 
 prometheus::Gauge& ModelGauge(prometheus::Registry& registry, const char* state) {
   return FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_models",

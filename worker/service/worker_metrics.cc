@@ -1,9 +1,6 @@
 #include "worker/service/worker_metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
+#include "common/observe/metric_families.h"
 
 namespace neuroshard {
 namespace {
@@ -19,27 +16,18 @@ const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {0.01, 0.03, 0.1
 }  // namespace
 
 WorkerMetrics::WorkerMetrics(prometheus::Registry& registry)
-    : samples_(prometheus::BuildCounter()
-                   .Name("neuroshard_worker_samples_total")
-                   .Help("Samples that came to an end")
-                   .Register(registry)),
-      seconds_(prometheus::BuildHistogram()
-                   .Name("neuroshard_worker_measurement_seconds")
-                   .Help("Time from a sample's arrival on the device to its record")
-                   .Register(registry)),
-      open_groups_(prometheus::BuildGauge()
-                       .Name("neuroshard_worker_open_comm_groups")
-                       .Help("Communication groups that hold devices")
-                       .Register(registry)
-                       .Add({})),
-      device_busy_(prometheus::BuildGauge()
-                       .Name("neuroshard_worker_device_busy")
-                       .Help("1 while the device is leased")
-                       .Register(registry)),
-      device_process_deaths_(prometheus::BuildCounter()
-                                 .Name("neuroshard_worker_device_process_deaths_total")
-                                 .Help("Processes of a device that ended by themselves")
-                                 .Register(registry)) {
+    : samples_(FamilyOf(registry, prometheus::BuildCounter(), "neuroshard_worker_samples_total",
+                        "Samples that came to an end")),
+      seconds_(FamilyOf(registry, prometheus::BuildHistogram(),
+                        "neuroshard_worker_measurement_seconds",
+                        "Time from a sample's arrival on the device to its record")),
+      open_groups_(OneGauge(registry, "neuroshard_worker_open_comm_groups",
+                            "Communication groups that hold devices")),
+      device_busy_(FamilyOf(registry, prometheus::BuildGauge(), "neuroshard_worker_device_busy",
+                            "1 while the device is leased")),
+      device_process_deaths_(FamilyOf(registry, prometheus::BuildCounter(),
+                                      "neuroshard_worker_device_process_deaths_total",
+                                      "Processes of a device that ended by themselves")) {
   for (const MeasurementKind kind : {MeasurementKind::kCompute, MeasurementKind::kComm}) {
     samples_.Add({{"kind", Label(kind)}, {"outcome", "ok"}});
     seconds_.Add({{"kind", Label(kind)}}, kSecondsBuckets);

@@ -17,8 +17,7 @@ namespace {
 TensorFile SignedNetwork(const std::vector<TensorSpec>& specs, Random& random) {
   TensorFile file;
   for (const TensorSpec& spec : specs) {
-    std::size_t count = 1;
-    for (const std::int64_t extent : spec.shape) count *= static_cast<std::size_t>(extent);
+    const auto count = static_cast<std::size_t>(spec.count());
     Tensor tensor{spec.shape, std::vector<float>(count)};
     const auto member = spec.name.find('.');
     const auto first =

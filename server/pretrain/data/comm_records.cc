@@ -1,13 +1,12 @@
 #include "server/pretrain/data/comm_records.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <utility>
 
+#include "common/base/number_text.h"
 #include "common/domain/measurement.h"
 #include "server/cost/input_dist.h"
 
@@ -17,14 +16,8 @@ namespace {
 // Of a rank of a record with casts; nothing where it does not say, or says what cannot be.
 std::optional<double> CastsMs(const CommRecord& record, std::size_t rank) {
   if (rank >= record.environments.size()) return std::nullopt;
-  const auto& properties = record.environments[rank].properties;
-  const auto found = properties.find(std::string(kCastsProperty));
-  if (found == properties.end()) return std::nullopt;
-  const std::string& text = found->second;
-  double ms = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ms);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || !std::isfinite(ms) || ms < 0 || ms > record.cost_ms[rank]) return std::nullopt;
+  const auto ms = NumberOf<double>(record.environments[rank].property(kCastsProperty));
+  if (!ms || !std::isfinite(*ms) || *ms < 0 || *ms > record.cost_ms[rank]) return std::nullopt;
   return ms;
 }
 

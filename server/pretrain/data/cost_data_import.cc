@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/sha256.h"
+#include "common/base/text_lines.h"
 #include "server/pretrain/data/cost_data_text.h"
 
 namespace neuroshard {
@@ -39,22 +40,18 @@ class SampleIds {
   std::map<std::string, int> occurrences_;
 };
 
+// Imports what the store does not have.
 template <typename Record>
-std::set<std::string> ImportedIds(const std::vector<Record>& records) {
-  std::set<std::string> ids;
-  for (const Record& record : records) {
-    if (record.imported) ids.insert(record.sample.sample_id);
+Status ImportNew(const std::string& name, std::vector<Record>& costs, ImportCount& count,
+                 ProfileStore* store) {
+  NS_ASSIGN_OR_RETURN(const std::vector<Record> stored, store->ReadRecords<Record>());
+  std::set<std::string> known;
+  for (const Record& record : stored) {
+    if (record.imported) known.insert(record.sample.sample_id);
   }
-  return ids;
-}
-
-// Drops what the store has; returns the identity of what is left.
-template <typename Cost>
-SweepInfo KeepNew(const std::set<std::string>& known, const std::string& name,
-                  std::vector<Cost>& costs, ImportCount& count) {
   std::string all_ids;
-  std::vector<Cost> fresh;
-  for (Cost& cost : costs) {
+  std::vector<Record> fresh;
+  for (Record& cost : costs) {
     if (known.contains(cost.sample.sample_id)) {
       ++count.already_there;
       continue;
@@ -62,11 +59,12 @@ SweepInfo KeepNew(const std::set<std::string>& known, const std::string& name,
     all_ids += cost.sample.sample_id + "\n";
     fresh.push_back(std::move(cost));
   }
-  costs = std::move(fresh);
-  count.imported = static_cast<std::int64_t>(costs.size());
+  count.imported = std::ssize(fresh);
+  if (fresh.empty()) return absl::OkStatus();
   const std::string hash = Sha256Hex(all_ids);
-  return {fmt::format("{}-{}", name, hash.substr(0, 12)), "import:" + hash,
-          "imported from NeuroShard's text format"};
+  const SweepInfo info = {fmt::format("{}-{}", name, hash.substr(0, 12)), "import:" + hash,
+                          "imported from NeuroShard's text format"};
+  return store->ImportCosts(info, fresh).status();
 }
 
 // Calls parse(line) for every line that is not blank; it returns whether the line is well-formed.
@@ -75,10 +73,7 @@ Status ForEachLine(const std::filesystem::path& path, ImportCount& count, Parse 
   NS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   std::int64_t number = 0;
   std::int64_t good = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line(text.data() + begin, end - begin);
-    begin = end + 1;
+  for (const std::string_view line : SplitLines(text)) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     ++count.lines;
@@ -172,20 +167,10 @@ StatusOr<CostData> ReadCostData(const CostDataSource& source) {
 StatusOr<ImportReport> ImportCostData(CostData data, ProfileStore* store) {
   ImportReport report{data.compute_count, data.comm_count};
   if (report.compute) {
-    NS_ASSIGN_OR_RETURN(const auto records, store->ReadRecords<ComputeRecord>());
-    const SweepInfo info =
-        KeepNew(ImportedIds(records), "neuroshard-compute", data.compute, *report.compute);
-    if (!data.compute.empty()) {
-      NS_RETURN_IF_ERROR(store->ImportCosts(info, data.compute).status());
-    }
+    NS_RETURN_IF_ERROR(ImportNew("neuroshard-compute", data.compute, *report.compute, store));
   }
   if (report.comm) {
-    NS_ASSIGN_OR_RETURN(const auto records, store->ReadRecords<CommRecord>());
-    const SweepInfo info =
-        KeepNew(ImportedIds(records), "neuroshard-comm", data.comm, *report.comm);
-    if (!data.comm.empty()) {
-      NS_RETURN_IF_ERROR(store->ImportCosts(info, data.comm).status());
-    }
+    NS_RETURN_IF_ERROR(ImportNew("neuroshard-comm", data.comm, *report.comm, store));
   }
   return report;
 }

@@ -1,10 +1,10 @@
 #include "server/pretrain/data/cost_data_text.h"
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "common/base/number_text.h"
 #include "common/base/violations.h"
 
 namespace neuroshard {
@@ -30,11 +30,8 @@ std::vector<std::string_view> Words(std::string_view text) {
 
 // Finite and at least 0.
 std::optional<double> ParseNumber(std::string_view text) {
-  text = Trim(text);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return {};
-  if (!std::isfinite(value) || value < 0) return {};
+  const auto value = NumberOf<double>(Trim(text));
+  if (!value || !std::isfinite(*value) || *value < 0) return {};
   return value;
 }
 
@@ -71,7 +68,7 @@ std::string_view WithoutBrackets(std::string_view text) {
 }
 
 // A number of a table; `minimum` where it is faulty.
-double NumberOf(const nlohmann::json& table, const std::string& path, const std::string& key,
+double NumberIn(const nlohmann::json& table, const std::string& path, const std::string& key,
                 double minimum, double maximum, Violations& violations) {
   const std::string field = path + "." + key;
   const auto found = table.find(key);
@@ -148,7 +145,7 @@ StatusOr<std::vector<MeasuredShard>> ParseTableConfigs(const std::string& json) 
       continue;
     }
     const auto number = [&](const std::string& key, double minimum, double maximum) {
-      return NumberOf(document[i], path, key, minimum, maximum, violations);
+      return NumberIn(document[i], path, key, minimum, maximum, violations);
     };
     MeasuredShard table;
     table.table = fmt::format("{}", i);

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "common/domain/backend_names.h"
@@ -73,13 +74,8 @@ Conditions ConditionsOf(const CommRecord& record) {
 }
 
 Conditions Wanted(const RecordFilter& filter) {
-  Conditions wanted = {{"cadence", std::string(ToText(filter.cadence))}};
-  if (filter.batch_size) wanted["batch_size"] = std::to_string(*filter.batch_size);
-  if (filter.weight_dtype) wanted["weight_dtype"] = *filter.weight_dtype;
-  if (filter.optimizer) wanted["optimizer"] = *filter.optimizer;
-  if (filter.pooling_mode) wanted["pooling_mode"] = *filter.pooling_mode;
-  if (filter.compute_kernel) wanted["compute_kernel"] = *filter.compute_kernel;
-  if (filter.weighted) wanted["weighted"] = *filter.weighted ? "true" : "false";
+  Conditions wanted = filter.Chosen();
+  wanted.erase("network");  // PassesNetwork
   if (filter.device) wanted["device"] = Stated(*filter.device);
   return wanted;
 }
@@ -292,13 +288,10 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                               before.Describe(1));
   }
   if (!bad.empty()) {
-    std::string names;
-    for (std::size_t i = 0; i < bad.size() && i < kNamedSamples; ++i) {
-      names += (i == 0 ? "" : ", ") + bad[i];
-    }
+    const auto named = std::span(bad).first(std::min(kNamedSamples, bad.size()));
     return FailedPrecondition(
         "{} records have a cost that is negative, not finite or missing for a rank: {}{}",
-        bad.size(), names, bad.size() > kNamedSamples ? ", ..." : "");
+        bad.size(), fmt::join(named, ", "), bad.size() > kNamedSamples ? ", ..." : "");
   }
   if (const std::string mixed = after.Describe(2); !mixed.empty()) {
     return FailedPrecondition(

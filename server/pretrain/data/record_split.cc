@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/base/positions.h"
 
 namespace neuroshard {
 namespace {
@@ -64,7 +65,12 @@ std::string ContentOf(const CommRecord& record) {
   return text;
 }
 
-SampleSplit SplitByHash(std::vector<std::pair<std::uint64_t, std::int64_t>> hashed) {
+// Of the records at these positions.
+template <typename Record>
+SampleSplit SplitByHash(std::span<const Record> records, const std::vector<std::int64_t>& which,
+                        std::uint64_t seed) {
+  std::vector<std::pair<std::uint64_t, std::int64_t>> hashed;
+  for (const std::int64_t at : which) hashed.push_back({HashOf(seed, ContentOf(records[at])), at});
   std::sort(hashed.begin(), hashed.end());
   SampleSplit split;
   const std::size_t tenth = std::max<std::size_t>(1, hashed.size() / 10);
@@ -81,12 +87,6 @@ SampleSplit SplitByHash(std::vector<std::pair<std::uint64_t, std::int64_t>> hash
     std::sort(part->begin(), part->end());
   }
   return split;
-}
-
-template <typename Record>
-std::pair<std::uint64_t, std::int64_t> Hashed(const Record& record, std::int64_t at,
-                                              std::uint64_t seed) {
-  return {HashOf(seed, ContentOf(record)), at};
 }
 
 // The samples that have a table.
@@ -128,21 +128,14 @@ ComputeSplit SplitCompute(std::span<const ComputeRecord> records, double table_s
   const std::set<std::int64_t> unseen =
       HoldOutTables(samples_of, records.size(), table_share, seed, &split.held_out_tables);
   split.unseen_tables.assign(unseen.begin(), unseen.end());
-  std::vector<std::pair<std::uint64_t, std::int64_t>> hashed;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    const auto at = static_cast<std::int64_t>(i);
-    if (!unseen.contains(at)) hashed.push_back(Hashed(records[i], at, seed));
-  }
-  split.samples = SplitByHash(std::move(hashed));
+  std::vector<std::int64_t> others = Positions<std::int64_t>(records.size());
+  std::erase_if(others, [&](std::int64_t at) { return unseen.contains(at); });
+  split.samples = SplitByHash(records, others, seed);
   return split;
 }
 
 SampleSplit SplitComm(std::span<const CommRecord> records, std::uint64_t seed) {
-  std::vector<std::pair<std::uint64_t, std::int64_t>> hashed;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    hashed.push_back(Hashed(records[i], static_cast<std::int64_t>(i), seed));
-  }
-  return SplitByHash(std::move(hashed));
+  return SplitByHash(records, Positions<std::int64_t>(records.size()), seed);
 }
 
 }  // namespace neuroshard

@@ -182,6 +182,22 @@ StatusOr<TrainingConfig> ParseTrainingConfig(const std::string& text, const std:
   return DecodeConfig(std::move(reader));
 }
 
+std::map<std::string, std::string> RecordFilter::Chosen() const {
+  std::map<std::string, std::string> chosen = {{"cadence", std::string(ToText(cadence))}};
+  const auto add = [&](const char* key, const auto& value) {
+    if (value) chosen[key] = fmt::format("{}", *value);
+  };
+  add("batch_size", batch_size);
+  add("weight_dtype", weight_dtype);
+  add("optimizer", optimizer);
+  add("pooling_mode", pooling_mode);
+  add("compute_kernel", compute_kernel);
+  add("weighted", weighted);
+  add("device", device);
+  add("network", network);
+  return chosen;
+}
+
 std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& config) {
   const OptimizationConfig& optimization = config.optimization;
   std::map<std::string, std::string> values = {
@@ -206,16 +222,7 @@ std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& 
   for (const auto& [feature, transform] : config.transforms) {
     values["transforms." + feature] = transform;
   }
-  const RecordFilter& records = config.records;
-  if (records.batch_size) values["records.batch_size"] = fmt::format("{}", *records.batch_size);
-  if (records.weight_dtype) values["records.weight_dtype"] = *records.weight_dtype;
-  if (records.optimizer) values["records.optimizer"] = *records.optimizer;
-  if (records.pooling_mode) values["records.pooling_mode"] = *records.pooling_mode;
-  if (records.compute_kernel) values["records.compute_kernel"] = *records.compute_kernel;
-  if (records.weighted) values["records.weighted"] = fmt::format("{}", *records.weighted);
-  if (records.device) values["records.device"] = *records.device;
-  if (records.network) values["records.network"] = *records.network;
-  values["records.cadence"] = std::string(ToText(records.cadence));
+  for (const auto& [key, value] : config.records.Chosen()) values["records." + key] = value;
   return values;
 }
 

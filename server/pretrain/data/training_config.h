@@ -91,6 +91,9 @@ struct RecordFilter {
   std::optional<std::string> network;  // of all ranks: an interface, address or network
   Cadence cadence = Cadence::kBarrier;
 
+  // Returns every condition that is chosen, by its key.
+  std::map<std::string, std::string> Chosen() const;
+
   bool operator==(const RecordFilter&) const = default;
 };
 

@@ -71,17 +71,9 @@ TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
 }
 
 CollectiveKind KindOf(const CommSample& sample) {
-  switch (sample.collective) {
-    case Collective::kReduceScatter:
-      return CollectiveKind::kReduceScatter;
-    case Collective::kAllGather:
-      return CollectiveKind::kAllGather;
-    case Collective::kAllReduce:
-      return CollectiveKind::kAllReduce;
-    default:
-      return sample.direction == CommDirection::kForward ? CollectiveKind::kAllToAllForward
-                                                         : CollectiveKind::kAllToAllBackward;
-  }
+  if (const auto kind = CollectiveFromName(ToText(sample.collective))) return *kind;
+  return sample.direction == CommDirection::kForward ? CollectiveKind::kAllToAllForward
+                                                     : CollectiveKind::kAllToAllBackward;
 }
 
 std::vector<HostRanks> HostsOf(const CommRecord& record) {

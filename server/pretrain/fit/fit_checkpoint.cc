@@ -1,9 +1,10 @@
 #include "server/pretrain/fit/fit_checkpoint.h"
 
-#include <charconv>
 #include <map>
 #include <system_error>
+#include <type_traits>
 
+#include "common/base/number_text.h"
 #include "common/base/sha256.h"
 #include "server/networks/regular_file.h"
 #include "server/networks/safetensors.h"
@@ -51,9 +52,9 @@ std::optional<std::vector<MemberState>> MembersOf(const TensorFile& file) {
       const auto found = file.metadata.find(fmt::format("{}.{}", members.size(), name));
       complete = complete && found != file.metadata.end();
       if (!complete) return;
-      const std::string& text = found->second;
-      const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-      complete = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+      const auto number = NumberOf<std::decay_t<decltype(value)>>(found->second);
+      complete = number.has_value();
+      if (complete) value = *number;
     });
     if (!complete) return std::nullopt;
     members.push_back(std::move(state));

@@ -157,14 +157,6 @@ StatusOr<std::vector<MemberState>> Run::ToTheEnd() {
 
 }  // namespace
 
-void WarnOfConstantColumns(const TrainingProblem& problem, TrainingObserver& observer) {
-  const std::string constant = problem.standardisation.Constant(problem.columns);
-  if (constant.empty()) return;
-  observer.OnWarning(
-      fmt::format("{}: the same value in every training sample, so the network ignores: {}",
-                  problem.name, constant));
-}
-
 StatusOr<std::vector<MemberState>> RunFit(const FitTask& task, const FitContext& context) {
   return Run(task, context).ToTheEnd();
 }

@@ -33,9 +33,6 @@ class TrainingObserver {
   virtual void OnWarning(const std::string& message) = 0;
 };
 
-// Warns of the columns that do not vary, which the network ignores.
-void WarnOfConstantColumns(const TrainingProblem& problem, TrainingObserver& observer);
-
 // Environment of a training.
 struct FitContext {
   const StopSignal* stop = nullptr;

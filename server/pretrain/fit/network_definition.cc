@@ -11,7 +11,8 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::string_view kMember = "member.0.";
+constexpr std::string_view kMember = "member.";
+constexpr std::string_view kFirstMember = "member.0.";
 // The least weight that an exponential's parameter is made for: ln of it is far, and finite.
 constexpr float kMinWeight = 1e-12f;
 // ln of what a fresh phi and a fresh head's weights are about.
@@ -19,19 +20,14 @@ constexpr float kFreshLogPhi = -2;
 constexpr float kFreshLogHead = -3;
 constexpr float kFreshFloor = 0.005f;  // in units of the targets
 
-std::int64_t CountOf(const TensorSpec& tensor) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : tensor.shape) count *= extent;
-  return count;
-}
-
-// Without the standardisation, and of a member's tensors without its name.
+// Without the standardisation, and of members the tensors of the first without its name.
 std::vector<TensorSpec> OwnTensors(std::vector<TensorSpec> tensors) {
   std::erase_if(tensors, [](const TensorSpec& tensor) {
-    return tensor.name == "feature_mean" || tensor.name == "feature_std";
+    return tensor.name == "feature_mean" || tensor.name == "feature_std" ||
+           (tensor.name.starts_with(kMember) && !tensor.name.starts_with(kFirstMember));
   });
   for (TensorSpec& tensor : tensors) {
-    if (tensor.name.starts_with(kMember)) tensor.name.erase(0, kMember.size());
+    if (tensor.name.starts_with(kFirstMember)) tensor.name.erase(0, kFirstMember.size());
   }
   return tensors;
 }
@@ -41,7 +37,7 @@ template <typename Change>
 void ForEachNonNegative(const NetworkDefinition& network, std::span<float> values, Change change) {
   std::int64_t begin = 0;
   for (const TensorSpec& tensor : network.tensors) {
-    const std::int64_t end = begin + CountOf(tensor);
+    const std::int64_t end = begin + tensor.count();
     const std::int64_t columns = tensor.shape.back();
     for (std::int64_t row = begin; row < end && tensor.non_negative_columns > 0; row += columns) {
       for (float& value : values.subspan(row, tensor.non_negative_columns)) change(value);
@@ -55,7 +51,7 @@ std::span<float> Part(const NetworkDefinition& network, std::span<float> values,
   const auto tensor = std::find_if(network.tensors.begin(), network.tensors.end(),
                                    [&](const TensorSpec& each) { return each.name == name; });
   assert(tensor != network.tensors.end());
-  return values.subspan(network.OffsetOf(name), CountOf(*tensor));
+  return values.subspan(network.OffsetOf(name), tensor->count());
 }
 
 // Values of [outputs, ...] times the factor of their output.
@@ -74,12 +70,9 @@ void ScaleCosts(const NetworkDefinition& network, std::span<const double> scale,
   };
   switch (network.kind) {
     case NetworkKind::kTableSum:
-      scale_part(fmt::format("head.{}.weight", network.head_layers - 1));
-      scale_part(fmt::format("head.{}.bias", network.head_layers - 1));
-      return;
     case NetworkKind::kMlp:
-      scale_part(fmt::format("layer.{}.weight", network.row_layers - 1));
-      scale_part(fmt::format("layer.{}.bias", network.row_layers - 1));
+      // The last layer's.
+      for (const TensorSpec& tensor : std::span(network.tensors).last(2)) scale_part(tensor.name);
       return;
     case NetworkKind::kUniversalTableSum:
       scale_part("output.weight");
@@ -99,7 +92,7 @@ void ScaleCosts(const NetworkDefinition& network, std::span<const double> scale,
 
 std::int64_t NetworkDefinition::num_values() const {
   std::int64_t count = 0;
-  for (const TensorSpec& tensor : tensors) count += CountOf(tensor);
+  for (const TensorSpec& tensor : tensors) count += tensor.count();
   return count;
 }
 
@@ -107,7 +100,7 @@ std::int64_t NetworkDefinition::OffsetOf(std::string_view name) const {
   std::int64_t offset = 0;
   for (const TensorSpec& tensor : tensors) {
     if (tensor.name == name) break;
-    offset += CountOf(tensor);
+    offset += tensor.count();
   }
   return offset;
 }
@@ -131,16 +124,12 @@ NetworkDefinition DefinitionOf(const CommNetworkManifest& network) {
 }
 
 NetworkDefinition DefinitionOf(const UniversalComputeManifest& network) {
-  UniversalComputeManifest one = network;
-  one.members = 1;
-  return {NetworkKind::kUniversalTableSum, OwnTensors(UniversalComputeTensors(one)),
+  return {NetworkKind::kUniversalTableSum, OwnTensors(UniversalComputeTensors(network)),
           std::ssize(network.table_layers) - 1, 0};
 }
 
 NetworkDefinition DefinitionOf(const UniversalCommManifest& network) {
-  UniversalCommManifest one = network;
-  one.members = 1;
-  return {NetworkKind::kUniversalComm, OwnTensors(UniversalCommTensors(one)),
+  return {NetworkKind::kUniversalComm, OwnTensors(UniversalCommTensors(network)),
           std::ssize(network.layers) - 1, 0};
 }
 
@@ -168,7 +157,7 @@ std::vector<float> InitialParameters(const NetworkDefinition& network, Random& r
   for (const TensorSpec& tensor : network.tensors) {
     // A bias follows its layer's weights.
     if (tensor.shape.size() == 2) bound = 1 / std::sqrt(static_cast<double>(tensor.shape[1]));
-    for (std::int64_t i = CountOf(tensor); i > 0; --i) {
+    for (std::int64_t i = tensor.count(); i > 0; --i) {
       parameters.push_back(static_cast<float>((2 * random.UniformReal() - 1) * bound));
     }
   }
@@ -196,7 +185,7 @@ void AddNetwork(const NetworkDefinition& network, std::span<const float> weights
   std::vector<float> values(weights.begin(), weights.end());
   ScaleCosts(network, scale, values);
   const std::size_t columns = standardisation.deviation.size();
-  const std::int64_t first = CountOf(network.tensors.front());
+  const std::int64_t first = network.tensors.front().count();
   for (std::size_t i = 0; i < static_cast<std::size_t>(first); ++i) {
     if (standardisation.deviation[i % columns] == 0) values[i] = 0;
   }

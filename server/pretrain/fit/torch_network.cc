@@ -219,10 +219,7 @@ at::Tensor TorchProblem::LossOf(const at::Tensor& outputs, const TorchBatch& bat
 }
 
 TorchNetwork::TorchNetwork(const NetworkDefinition& network) : network_(network) {
-  for (const TensorSpec& tensor : network.tensors) {
-    sizes_.push_back(std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1},
-                                     std::multiplies<>()));
-  }
+  for (const TensorSpec& tensor : network.tensors) sizes_.push_back(tensor.count());
   // Of parameters that are all negative, only such weights are not.
   const std::vector<float> negative(static_cast<std::size_t>(network.num_values()), -1.0f);
   non_negative_ = ToTensor(WeightsOf(network, negative)) > 0;

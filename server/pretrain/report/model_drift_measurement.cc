@@ -100,10 +100,9 @@ DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord>
 }
 
 std::string CacheFlushOf(const MeasurementEnvironment& environment) {
-  const auto settings = environment.properties.find("settings");
-  if (settings == environment.properties.end()) return "";
-  if (settings->second.find("flush_cache=true") != std::string::npos) return "with";
-  return settings->second.find("flush_cache=false") != std::string::npos ? "without" : "";
+  const std::string settings = environment.property("settings");
+  if (settings.find("flush_cache=true") != std::string::npos) return "with";
+  return settings.find("flush_cache=false") != std::string::npos ? "without" : "";
 }
 
 std::string DriftVerdict(const CostModelInfo& model, const std::vector<StageDrift>& drift) {

@@ -9,6 +9,7 @@
 
 #include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/record_split.h"
+#include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
@@ -55,14 +56,6 @@ CastRates TwoRates(std::span<const CastObservation> observations, double cached_
   return {a, cached_values, a + c};
 }
 
-std::vector<CommRecord> OfType(const std::vector<CommRecord>& records, DataType dtype) {
-  std::vector<CommRecord> of_type;
-  for (const CommRecord& record : records) {
-    if (record.sample.wire_dtype == dtype) of_type.push_back(record);
-  }
-  return of_type;
-}
-
 // Of every rank of these records.
 std::vector<CastObservation> Observations(const std::vector<CommRecord>& records,
                                           const std::vector<std::int64_t>& at) {
@@ -103,7 +96,10 @@ void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& co
   MeasuredCasts& casts = outcome.manifest.casts;
   for (const auto& [dtype, rates] :
        {std::pair(DataType::kFp16, &casts.fp16), std::pair(DataType::kBf16, &casts.bf16)}) {
-    const std::vector<CommRecord> of_type = OfType(records, dtype);
+    std::vector<CommRecord> of_type = records;
+    std::erase_if(of_type, [type = dtype](const CommRecord& record) {
+      return record.sample.wire_dtype != type;
+    });
     if (std::ssize(of_type) < config.min_samples) continue;
     SampleSplit split = SplitComm(of_type, config.optimization.seed);
     // There is nothing to choose between: validation samples are learned from, too.
@@ -111,16 +107,14 @@ void TrainCasts(const std::vector<CommRecord>& records, const TrainingConfig& co
     const std::vector<CastObservation> learned = Observations(of_type, split.train);
     if (learned.empty()) continue;
     *rates = FitCasts(learned);
-    NetworkReport report;
-    report.name = fmt::format("casts {}", ToText(dtype));
-    report.key = fmt::format("casts.{}", ToText(dtype));
-    report.train_samples = std::ssize(split.train);
+    EnsemblePredictions said;
     for (const CastObservation& one : Observations(of_type, split.test)) {
-      report.predicted_ms.push_back((*rates)->Ms(one.values));
-      report.measured_ms.push_back(one.ms);
+      said.members_ms.push_back({(*rates)->Ms(one.values)});
+      said.measured_ms.push_back(one.ms);
     }
-    report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
-    outcome.reports.push_back(std::move(report));
+    outcome.reports.push_back(ReportOn(fmt::format("casts {}", ToText(dtype)),
+                                       fmt::format("casts.{}", ToText(dtype)), said));
+    outcome.reports.back().train_samples = std::ssize(split.train);
   }
 }
 

@@ -74,7 +74,7 @@ Status AddTrained(TrainingProblem problem, const NetworkManifest& manifest, std:
       const EnsembleFit fit,
       TrainNetwork(std::move(problem), DefinitionOf(manifest), split, config, context));
   outcome.files[manifest.file] = fit.File();
-  AddReports(fit, nullptr, split, {{fit.problem.name, std::move(key), split.test}}, outcome);
+  AddReports(fit, split, {{fit.problem.name, std::move(key), split.test}}, outcome);
   return absl::OkStatus();
 }
 

@@ -63,7 +63,11 @@ void StandardiseProblem(const SampleSplit& split, const NetworkDefinition& netwo
                   fresh.standardisation);
     problem.Standardise(split.train, &continued);
   }
-  if (options.purpose == FitPurpose::kModel) WarnOfConstantColumns(problem, observer);
+  const std::string constant = problem.standardisation.Constant(problem.columns);
+  if (options.purpose != FitPurpose::kModel || constant.empty()) return;
+  observer.OnWarning(
+      fmt::format("{}: the same value in every training sample, so the network ignores: {}",
+                  problem.name, constant));
 }
 
 StatusOr<std::vector<std::vector<float>>> ReadStarts(const TrainingProblem& problem,
@@ -130,12 +134,30 @@ OptimizationConfig ConfigForSamples(OptimizationConfig config, std::size_t sampl
   return config;
 }
 
-EnsemblePredictions EnsembleFit::Predict(const std::vector<std::int64_t>& samples) const {
-  return PredictEnsemble(problem, network, members, samples);
+EnsemblePredictions EnsembleFit::Predict(const std::vector<std::int64_t>& records) const {
+  return PredictBy(members, records);
 }
 
-EnsemblePredictions EnsembleFit::PredictBefore(const std::vector<std::int64_t>& samples) const {
-  return PredictEnsemble(problem, network, starts, samples);
+EnsemblePredictions EnsembleFit::PredictBy(const std::vector<std::vector<float>>& weights,
+                                           const std::vector<std::int64_t>& records) const {
+  const std::vector<std::int64_t> samples = ranks ? ranks->RanksOf(records) : records;
+  const auto outputs = static_cast<std::size_t>(problem.outputs);
+  const std::size_t values = problem.total_counts ? 1 : outputs;
+  EnsemblePredictions predictions;
+  predictions.members_ms.resize(samples.size() * values);
+  predictions.measured_ms.resize(samples.size() * values);
+  for (const std::vector<float>& of_member : weights) {
+    const auto costs = PredictCosts(problem, network, of_member, samples);
+    for (std::vector<double>& by_member : predictions.members_ms) by_member.push_back(0);
+    for (std::size_t at = 0; at < costs.size(); ++at) {
+      predictions.members_ms[at * values / outputs].back() += std::max(0.0, costs[at]);
+    }
+  }
+  for (std::size_t at = 0; at < samples.size() * outputs; ++at) {
+    const std::size_t target = static_cast<std::size_t>(samples[at / outputs]) * outputs;
+    predictions.measured_ms[at * values / outputs] += problem.targets[target + at % outputs];
+  }
+  return predictions;
 }
 
 TensorFile EnsembleFit::File() const {
@@ -151,6 +173,7 @@ StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition net
                                   const SampleSplit& split, const EnsembleOptions& options,
                                   const FitContext& context) {
   EnsembleFit fit;
+  fit.ranks = options.ranks;
   NS_ASSIGN_OR_RETURN(fit.starts, ReadStarts(problem, network, options));
   StandardiseProblem(split, network, options, problem, *context.observer);
   fit.problem = std::move(problem);
@@ -179,48 +202,25 @@ StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
   return BestWeights(states, ensemble.network);
 }
 
-EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
-                                    const NetworkDefinition& network,
-                                    const std::vector<std::vector<float>>& members,
-                                    const std::vector<std::int64_t>& samples) {
-  const auto outputs = static_cast<std::size_t>(problem.outputs);
-  const std::size_t values = problem.total_counts ? 1 : outputs;
-  EnsemblePredictions predictions;
-  predictions.members_ms.resize(samples.size() * values);
-  predictions.measured_ms.resize(samples.size() * values);
-  for (const auto& weights : members) {
-    const auto costs = PredictCosts(problem, network, weights, samples);
-    for (std::vector<double>& by_member : predictions.members_ms) by_member.push_back(0);
-    for (std::size_t at = 0; at < costs.size(); ++at) {
-      predictions.members_ms[at * values / outputs].back() += std::max(0.0, costs[at]);
-    }
-  }
-  for (std::size_t at = 0; at < samples.size() * outputs; ++at) {
-    const std::size_t target = static_cast<std::size_t>(samples[at / outputs]) * outputs;
-    predictions.measured_ms[at * values / outputs] += problem.targets[target + at % outputs];
-  }
-  return predictions;
+NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& said) {
+  NetworkReport report;
+  report.name = std::move(name);
+  report.key = std::move(key);
+  report.predicted_ms = said.Model();
+  report.measured_ms = said.measured_ms;
+  report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
+  return report;
 }
 
-void AddReports(const EnsembleFit& fit, const CollectiveRanks* ranks, const SampleSplit& by_record,
+void AddReports(const EnsembleFit& fit, const SampleSplit& by_record,
                 const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome) {
   for (const HeldOutPart& part : parts) {
-    const std::vector<std::int64_t> samples = ranks ? ranks->RanksOf(part.records) : part.records;
-    const auto report = [&](std::string name, std::string key, const EnsemblePredictions& said) {
-      NetworkReport result;
-      result.name = std::move(name);
-      result.key = std::move(key);
-      result.predicted_ms = said.Model();
-      result.measured_ms = said.measured_ms;
-      result.held_out = MeasureRegression(result.predicted_ms, result.measured_ms);
-      result.held_out.samples = std::ssize(part.records);
-      return result;
-    };
-    const EnsemblePredictions said = fit.Predict(samples);
-    NetworkReport result = report(part.name, part.key, said);
+    const EnsemblePredictions said = fit.Predict(part.records);
+    NetworkReport result = ReportOn(part.name, part.key, said);
+    result.held_out.samples = std::ssize(part.records);
     if (part.interval != nullptr && !part.records.empty()) {
       result.coverage = IntervalCoverage(
-          *part.interval, said, ranks ? ranks->CountsOf(part.records) : std::vector<int>());
+          *part.interval, said, fit.ranks ? fit.ranks->CountsOf(part.records) : std::vector<int>());
     }
     result.train_samples = Counted(part, by_record.train);
     result.validation_samples = Counted(part, by_record.validation);
@@ -229,23 +229,24 @@ void AddReports(const EnsembleFit& fit, const CollectiveRanks* ranks, const Samp
     result.is_part = part.is_part;
     outcome.reports.push_back(std::move(result));
     if (fit.starts.empty() || !part.reports_start) continue;
-    outcome.reports.push_back(
-        report(part.name + ", before", part.key + ".before", fit.PredictBefore(samples)));
+    outcome.reports.push_back(ReportOn(part.name + ", before", part.key + ".before",
+                                       fit.PredictBy(fit.starts, part.records)));
+    outcome.reports.back().held_out.samples = std::ssize(part.records);
     outcome.reports.back().is_part = true;
   }
 }
 
-Status AddLearningCurves(const std::string& network, const EnsembleFit& whole,
-                         const CollectiveRanks* ranks, const SampleSplit& by_record,
-                         std::uint64_t seed, const std::vector<HeldOutPart>& parts,
+Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record,
+                         const TrainingConfig& config, const std::vector<HeldOutPart>& parts,
                          const FitTo& fit_to, TrainingOutcome& outcome) {
+  if (!config.learning_curve) return absl::OkStatus();
   std::vector<LearningCurve> curves;
   const auto add_points = [&](const EnsembleFit& fit, const std::vector<std::int64_t>& train) {
     std::size_t curve = 0;
     for (const HeldOutPart& part : parts) {
       if (part.is_part || part.records.empty()) continue;
       if (curve == curves.size()) curves.push_back({part.name, {}});
-      const auto said = fit.Predict(ranks ? ranks->RanksOf(part.records) : part.records);
+      const auto said = fit.Predict(part.records);
       const RegressionMetrics metrics = MeasureRegression(said.Model(), said.measured_ms);
       curves[curve++].points.push_back(
           {Counted(part, train), metrics.mape_percent, metrics.kendall_tau});
@@ -253,10 +254,11 @@ Status AddLearningCurves(const std::string& network, const EnsembleFit& whole,
   };
   for (const std::int64_t divisor : kLearningCurveDivisors) {
     SampleSplit share = by_record;
-    share.train = ShareOfTraining(std::move(share.train), divisor, seed);
+    share.train = ShareOfTraining(std::move(share.train), divisor, config.optimization.seed);
     if (share.train.empty()) continue;
     NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
-                        fit_to(fmt::format("{}, learning curve 1/{}", network, divisor), share));
+                        fit_to(fmt::format("{}, learning curve 1/{}", whole.problem.name, divisor),
+                               share, FitPurpose::kLearningCurve));
     add_points(fit, share.train);
   }
   add_points(whole, by_record.train);

@@ -34,6 +34,9 @@ struct EnsembleOptions {
   FitPurpose purpose = FitPurpose::kModel;
   const TensorFile* start = nullptr;  // tensors of a model to go on from; null: random weights
   int start_members = 0;              // members of that model
+  // Positions of the ranks where the problem's samples are ranks of records; null: samples are
+  // records.
+  const CollectiveRanks* ranks = nullptr;
 };
 
 // An ensemble of one network, fitted to one problem.
@@ -44,10 +47,15 @@ struct EnsembleFit {
   std::vector<std::vector<float>> members;  // weights by validation loss, the best first
   std::int64_t epochs = 0;                  // of the first member
   std::int64_t best_epoch = 0;
+  const CollectiveRanks* ranks = nullptr;  // as in EnsembleOptions
 
-  EnsemblePredictions Predict(const std::vector<std::int64_t>& samples) const;
-  // Predicts by the model that it went on from.
-  EnsemblePredictions PredictBefore(const std::vector<std::int64_t>& samples) const;
+  // Predicts costs of the samples of records in ms by each of the members, or by other weights,
+  // beside the measured ones: the total of a sample where that counts
+  // (TrainingProblem::total_counts), else every output. Negative predictions become 0, as in
+  // serving.
+  EnsemblePredictions Predict(const std::vector<std::int64_t>& records) const;
+  EnsemblePredictions PredictBy(const std::vector<std::vector<float>>& weights,
+                                const std::vector<std::int64_t>& records) const;
   // Returns standardization and members, as serving reads them.
   TensorFile File() const;
 };
@@ -67,14 +75,6 @@ StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
                                                        const std::vector<SampleSplit>& splits,
                                                        const FitContext& context);
 
-// Predicts costs of samples in ms by each of `members` (weights), beside the measured ones: the
-// total of a sample where that counts (TrainingProblem::total_counts), else every output. Negative
-// predictions become 0, as in serving.
-EnsemblePredictions PredictEnsemble(const TrainingProblem& problem,
-                                    const NetworkDefinition& network,
-                                    const std::vector<std::vector<float>>& members,
-                                    const std::vector<std::int64_t>& samples);
-
 // Held-out records that are reported on together.
 struct HeldOutPart {
   std::string name;  // as in NetworkReport
@@ -88,18 +88,19 @@ struct HeldOutPart {
   std::function<bool(std::int64_t record)> counts = {};
 };
 
-// Adds a report on each part. `ranks`: positions of the ranks where the problem's samples are ranks
-// of records; null: samples are records.
-void AddReports(const EnsembleFit& fit, const CollectiveRanks* ranks, const SampleSplit& by_record,
+// Returns the errors of what was said of held-out samples; the caller fills in the rest.
+NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& said);
+
+// Adds a report on each part.
+void AddReports(const EnsembleFit& fit, const SampleSplit& by_record,
                 const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome);
 
-// Adds the learning curve of each report that is no part of another: fits of 1/8, 1/4 and 1/2 of
+// Adds, where the configuration asks for it, the learning curve of each report that is no part of another: fits of 1/8, 1/4 and 1/2 of
 // the training records by `fit_to`, then `whole`, which was fitted to all. Errors of `fit_to`.
-using FitTo =
-    std::function<StatusOr<EnsembleFit>(const std::string& name, const SampleSplit& by_record)>;
-Status AddLearningCurves(const std::string& network, const EnsembleFit& whole,
-                         const CollectiveRanks* ranks, const SampleSplit& by_record,
-                         std::uint64_t seed, const std::vector<HeldOutPart>& parts,
+using FitTo = std::function<StatusOr<EnsembleFit>(
+    const std::string& name, const SampleSplit& by_record, FitPurpose purpose)>;
+Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record,
+                         const TrainingConfig& config, const std::vector<HeldOutPart>& parts,
                          const FitTo& fit_to, TrainingOutcome& outcome);
 
 }  // namespace neuroshard

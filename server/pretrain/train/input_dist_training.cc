@@ -9,15 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "server/cost/interval_rule.h"
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/data/universal_problem.h"
+#include "server/pretrain/train/ensemble.h"
 #include "server/pretrain/train/universal_training.h"
 
 namespace neuroshard {
 namespace {
 
-constexpr double kCoverage = 0.9;
 constexpr double kLeastNoise = 1e-3;
 
 constexpr std::size_t kRates = 4;  // the fixed time, then ns a byte
@@ -83,11 +82,15 @@ struct Samples {
   std::vector<InputDistObservation> observations;
 };
 
-double PredictInputDist(const MeasuredInputDist& measured, const Samples& samples,
-                        std::int64_t at) {
-  const auto i = static_cast<std::size_t>(at);
-  const InputDistRates rates = measured.At(samples.num_ranks[i], 1).value();
-  return rates.fixed_ms + rates.Ms(samples.observations[i].bytes);
+EnsemblePredictions Predict(const MeasuredInputDist& measured, const Samples& samples,
+                            const std::vector<std::int64_t>& which) {
+  EnsemblePredictions said;
+  for (const std::int64_t at : which) {
+    const InputDistRates rates = measured.At(samples.num_ranks[at], 1).value();
+    said.members_ms.push_back({rates.fixed_ms + rates.Ms(samples.observations[at].bytes)});
+    said.measured_ms.push_back(samples.observations[at].ms);
+  }
+  return said;
 }
 
 // Rates of every number of ranks with enough samples to learn from.
@@ -95,8 +98,7 @@ MeasuredInputDist Fit(const Samples& samples, const std::vector<std::int64_t>& t
                       std::int64_t least) {
   std::map<int, std::vector<InputDistObservation>> by_ranks;
   for (const std::int64_t at : train) {
-    const auto i = static_cast<std::size_t>(at);
-    by_ranks[samples.num_ranks[i]].push_back(samples.observations[i]);
+    by_ranks[samples.num_ranks[at]].push_back(samples.observations[at]);
   }
   MeasuredInputDist measured;
   for (const auto& [ranks, observations] : by_ranks) {
@@ -119,41 +121,19 @@ void KeepUnmeasuredCounts(const MeasuredInputDist& before, MeasuredInputDist& me
 }
 
 // Holds so many of the samples by the distance of logarithms, whatever they cost.
-IntervalManifest CalibrateInputDist(const MeasuredInputDist& measured, const Samples& samples,
-                                    const std::vector<std::int64_t>& calibration) {
+IntervalManifest CalibrateInputDist(const EnsemblePredictions& said) {
   std::vector<double> distances;
-  for (const std::int64_t at : calibration) {
-    const double ms = samples.observations[static_cast<std::size_t>(at)].ms;
-    distances.push_back(std::abs(std::log(ms / PredictInputDist(measured, samples, at))));
+  for (std::size_t i = 0; i < said.measured_ms.size(); ++i) {
+    distances.push_back(std::abs(std::log(said.measured_ms[i] / said.members_ms[i].front())));
   }
   std::sort(distances.begin(), distances.end());
-  const double place = kCoverage * static_cast<double>(distances.size() + 1);
+  const double place = kIntervalCoverage * static_cast<double>(distances.size() + 1);
   const std::size_t held = std::min(distances.size(), static_cast<std::size_t>(std::ceil(place)));
   IntervalManifest interval;
-  interval.coverage = kCoverage;
+  interval.coverage = kIntervalCoverage;
   interval.noise_cost_ms = {1};
   interval.noise = {std::max(kLeastNoise, held == 0 ? 1 : distances[held - 1])};
   return interval;
-}
-
-NetworkReport ReportOf(const InputDistManifest& manifest, const Samples& samples,
-                       const std::vector<std::int64_t>& held_out) {
-  NetworkReport report;
-  const IntervalRule rule(*manifest.interval);
-  std::int64_t covered = 0;
-  for (const std::int64_t at : held_out) {
-    const double said = PredictInputDist(manifest.measured, samples, at);
-    const double ms = samples.observations[static_cast<std::size_t>(at)].ms;
-    const CostInterval interval = rule.Around(said, rule.Noise(said));
-    covered += ms >= interval.low_ms && ms <= interval.high_ms;
-    report.predicted_ms.push_back(said);
-    report.measured_ms.push_back(ms);
-  }
-  report.held_out = MeasureRegression(report.predicted_ms, report.measured_ms);
-  if (!held_out.empty()) {
-    report.coverage = static_cast<double>(covered) / static_cast<double>(held_out.size());
-  }
-  return report;
 }
 
 }  // namespace
@@ -210,24 +190,23 @@ Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConf
     KeepUnmeasuredCounts(before->measured, manifest.measured);
   }
   const auto unknown = [&](std::int64_t at) {
-    return !manifest.measured.At(samples.num_ranks[static_cast<std::size_t>(at)], 1).has_value();
+    return !manifest.measured.At(samples.num_ranks[at], 1).has_value();
   };
   for (auto* part : {&split.train, &split.validation, &split.test}) std::erase_if(*part, unknown);
   // Four rates of hundreds of samples hardly know any of them, so those count as well.
   std::vector<std::int64_t> calibration = split.train;
   calibration.insert(calibration.end(), split.validation.begin(), split.validation.end());
-  manifest.interval = CalibrateInputDist(manifest.measured, samples, calibration);
+  manifest.interval = CalibrateInputDist(Predict(manifest.measured, samples, calibration));
 
   const auto add = [&](const std::string& name, const std::string& key, bool is_part, int ranks) {
     const auto those = [&](std::vector<std::int64_t> part) {
-      std::erase_if(part, [&](std::int64_t at) {
-        return ranks != 0 && samples.num_ranks[static_cast<std::size_t>(at)] != ranks;
-      });
+      std::erase_if(part,
+                    [&](std::int64_t at) { return ranks != 0 && samples.num_ranks[at] != ranks; });
       return part;
     };
-    NetworkReport report = ReportOf(manifest, samples, those(split.test));
-    report.name = name;
-    report.key = key;
+    const EnsemblePredictions said = Predict(manifest.measured, samples, those(split.test));
+    NetworkReport report = ReportOn(name, key, said);
+    if (!said.measured_ms.empty()) report.coverage = IntervalCoverage(*manifest.interval, said);
     report.is_part = is_part;
     report.train_samples = std::ssize(those(split.train));
     report.validation_samples = std::ssize(those(split.validation));

@@ -24,7 +24,7 @@ std::string KeyOf(CollectiveKind kind) {
   return std::string(CollectiveName(kind));
 }
 
-UniversalCommManifest ManifestOf(const TrainingProblem& problem, const TrainingConfig& config) {
+UniversalCommManifest CommManifestOf(const TrainingProblem& problem, const TrainingConfig& config) {
   UniversalCommManifest manifest;
   manifest.file = "comm.safetensors";
   manifest.features = problem.columns;
@@ -40,10 +40,11 @@ StatusOr<EnsembleFit> FitComm(const std::string& name, const UniversalCommProble
                               const FitContext& context) {
   TrainingProblem problem = comm.problem;
   problem.name = name;
-  NetworkDefinition network = DefinitionOf(ManifestOf(problem, config));
+  NetworkDefinition network = DefinitionOf(CommManifestOf(problem, config));
   const SampleSplit split = comm.ranks.RanksOf(by_record);
   EnsembleOptions options{ConfigForSamples(config.comm_optimization, split.train.size()),
                           config.members, purpose};
+  options.ranks = &comm.ranks;
   if (start != nullptr && start->manifest.comm) {
     options.start = &start->comm;
     options.start_members = start->manifest.comm->members;
@@ -57,15 +58,9 @@ struct UnseenCollectives {
   std::vector<double> said_ms;  // rank by rank
 };
 
-struct CommCalibration {
-  std::optional<IntervalManifest> all;                    // of all collectives together
-  std::map<std::string, IntervalManifest> by_collective;  // by CollectiveName
-};
-
 // The training and validation collectives, a fifth at a time said by a network that learned from
 // the other four, as the ensemble's were fitted. Errors of RunFit.
 StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
-                                           const CollectiveRanks& ranks,
                                            const SampleSplit& by_record,
                                            const OptimizationConfig& config,
                                            const FitContext& context) {
@@ -80,7 +75,7 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
     }
   }
   std::vector<SampleSplit> of_ranks;
-  for (const SampleSplit& fold : folds) of_ranks.push_back(ranks.RanksOf(fold));
+  for (const SampleSplit& fold : folds) of_ranks.push_back(ensemble.ranks->RanksOf(fold));
   NS_ASSIGN_OR_RETURN(
       const auto weights,
       FitOneToEach("comm, intervals", ensemble,
@@ -88,20 +83,28 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
   UnseenCollectives unseen;
   for (std::size_t f = 0; f < kFolds; ++f) {
     const std::vector<std::int64_t>& left_out = folds[f].validation;
-    const std::vector<double> said_ms =
-        PredictEnsemble(ensemble.problem, ensemble.network, {weights[f]}, ranks.RanksOf(left_out))
-            .Model();
+    const std::vector<double> said_ms = ensemble.PredictBy({weights[f]}, left_out).Model();
     unseen.records.insert(unseen.records.end(), left_out.begin(), left_out.end());
     unseen.said_ms.insert(unseen.said_ms.end(), said_ms.begin(), said_ms.end());
   }
   return unseen;
 }
 
-// On what CalibrateInterval takes: a collective is a group. Collectives with too few are only in
-// `all`, which has nothing where even all of them are too few.
-CommCalibration CalibrateComm(const EnsembleFit& ensemble, const CollectiveRanks& ranks,
-                              const UnseenCollectives& unseen) {
-  const EnsemblePredictions said = ensemble.Predict(ranks.RanksOf(unseen.records));
+// The intervals by collectives that a network had not learned from, each a group. Collectives with
+// too few have only the interval of all together, which there is none of where even those are too
+// few.
+Status CalibrateComm(const EnsembleFit& fit, const SampleSplit& by_record,
+                     const TrainingConfig& config, const FitContext& context,
+                     UniversalCommManifest& manifest) {
+  UnseenCollectives unseen;
+  if (fit.starts.empty()) {
+    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit, by_record, config.comm_optimization, context));
+  } else {
+    // The network to go on from may have learned from any but the validation samples.
+    unseen = {by_record.validation, fit.Predict(by_record.validation).Model()};
+  }
+  const CollectiveRanks& ranks = *fit.ranks;
+  const EnsemblePredictions said = fit.Predict(unseen.records);
   std::vector<CalibrationValue> all;
   std::map<std::string, std::vector<CalibrationValue>> by_collective;
   for (const std::int64_t record : unseen.records) {
@@ -113,28 +116,12 @@ CommCalibration CalibrateComm(const EnsembleFit& ensemble, const CollectiveRanks
       by_collective[std::string(CollectiveName(ranks.kinds[record]))].push_back(all.back());
     }
   }
-  CommCalibration calibration;
-  calibration.all = CalibrateInterval(std::move(all), kIntervalCoverage);
+  manifest.interval = CalibrateInterval(std::move(all), kIntervalCoverage);
   for (auto& [collective, values] : by_collective) {
     const auto interval = CalibrateInterval(std::move(values), kIntervalCoverage);
-    if (interval) calibration.by_collective[collective] = *interval;
+    if (interval) manifest.intervals[collective] = *interval;
   }
-  return calibration;
-}
-
-// By collectives that a network had not learned from.
-StatusOr<CommCalibration> Calibrate(const EnsembleFit& fit, const CollectiveRanks& ranks,
-                                    const SampleSplit& by_record, const TrainingConfig& config,
-                                    const FitContext& context) {
-  UnseenCollectives unseen;
-  if (fit.starts.empty()) {
-    NS_ASSIGN_OR_RETURN(unseen,
-                        LeaveOutInTurn(fit, ranks, by_record, config.comm_optimization, context));
-  } else {
-    // The network to go on from may have learned from any but the validation samples.
-    unseen = {by_record.validation, fit.Predict(ranks.RanksOf(by_record.validation)).Model()};
-  }
-  return CalibrateComm(fit, ranks, unseen);
+  return absl::OkStatus();
 }
 
 // Collectives that no sample had get no wait and no floor.
@@ -189,25 +176,18 @@ Status TrainUniversalComm(const std::vector<CommRecord>& records, const Training
                           TrainingOutcome& outcome) {
   const SampleSplit by_record = SplitComm(records, config.optimization.seed);
   const UniversalCommProblem comm = MakeUniversalComm(records);
-  const auto fit_to = [&](FitPurpose purpose) {
-    return [&, purpose](const std::string& name, const SampleSplit& samples) {
-      return FitComm(name, comm, samples, config, start, purpose, context);
-    };
+  const auto fit_to = [&](const std::string& name, const SampleSplit& samples, FitPurpose purpose) {
+    return FitComm(name, comm, samples, config, start, purpose, context);
   };
-  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to(FitPurpose::kModel)("comm", by_record));
-  NS_ASSIGN_OR_RETURN(const CommCalibration calibration,
-                      Calibrate(fit, comm.ranks, by_record, config, context));
-  UniversalCommManifest manifest = ManifestOf(fit.problem, config);
-  manifest.interval = calibration.all;
-  manifest.intervals = calibration.by_collective;
+  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to("comm", by_record, FitPurpose::kModel));
+  UniversalCommManifest manifest = CommManifestOf(fit.problem, config);
+  NS_RETURN_IF_ERROR(CalibrateComm(fit, by_record, config, context, manifest));
   const std::vector<HeldOutPart> parts = PartsOf(records, comm.ranks, by_record, manifest);
-  AddReports(fit, &comm.ranks, by_record, parts, outcome);
+  AddReports(fit, by_record, parts, outcome);
   outcome.manifest.comm = manifest;
   TensorFile& file = outcome.files[manifest.file] = fit.File();
   ForgetUnmeasured(comm.ranks.kinds, file);
-  if (!config.learning_curve || start != nullptr) return absl::OkStatus();
-  return AddLearningCurves("comm", fit, &comm.ranks, by_record, config.optimization.seed, parts,
-                           fit_to(FitPurpose::kLearningCurve), outcome);
+  return AddLearningCurves(fit, by_record, config, parts, fit_to, outcome);
 }
 
 }  // namespace neuroshard

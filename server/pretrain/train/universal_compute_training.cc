@@ -16,12 +16,12 @@
 namespace neuroshard {
 namespace {
 
-UniversalComputeManifest ManifestOf(const TrainingProblem& problem, double cache_bytes,
-                                    const TrainingConfig& config) {
+UniversalComputeManifest ComputeManifestOf(const TrainingProblem& problem,
+                                           const TrainingConfig& config) {
   UniversalComputeManifest manifest;
   manifest.file = "compute.safetensors";
   manifest.features = problem.columns;
-  manifest.cache_bytes = static_cast<std::int64_t>(cache_bytes);
+  manifest.cache_bytes = config.cache_bytes;
   manifest.table_layers =
       LayersOf(problem.num_columns(), config.table_hidden, config.representation);
   manifest.head_width = config.head_hidden.front();
@@ -55,12 +55,13 @@ TensorFile WithColumns(const UniversalStart& start, const std::vector<std::strin
 }
 
 StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<ComputeRecord>& records,
-                                 const SampleSplit& split, double cache_bytes,
-                                 const TrainingConfig& config, const UniversalStart* start,
-                                 FitPurpose purpose, const FitContext& context) {
-  TrainingProblem problem = MakeUniversalCompute(records, split.train, cache_bytes);
+                                 const SampleSplit& split, const TrainingConfig& config,
+                                 const UniversalStart* start, FitPurpose purpose,
+                                 const FitContext& context) {
+  TrainingProblem problem =
+      MakeUniversalCompute(records, split.train, static_cast<double>(config.cache_bytes));
   problem.name = name;
-  NetworkDefinition network = DefinitionOf(ManifestOf(problem, cache_bytes, config));
+  NetworkDefinition network = DefinitionOf(ComputeManifestOf(problem, config));
   EnsembleOptions options{ConfigForSamples(config.optimization, split.train.size()), config.members,
                           purpose};
   TensorFile widened;
@@ -149,16 +150,11 @@ Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
   const std::vector<ComputeRecord>& records = merged.all;
   const ComputeSplit split =
       SplitCompute(records, config.held_out_tables, config.optimization.seed);
-  const double cache_bytes = start != nullptr
-                                 ? static_cast<double>(start->manifest.universal->cache_bytes)
-                                 : static_cast<double>(config.cache_bytes);
-  const auto fit_to = [&](FitPurpose purpose) {
-    return [&, purpose](const std::string& name, const SampleSplit& samples) {
-      return FitCompute(name, records, samples, cache_bytes, config, start, purpose, context);
-    };
+  const auto fit_to = [&](const std::string& name, const SampleSplit& samples, FitPurpose purpose) {
+    return FitCompute(name, records, samples, config, start, purpose, context);
   };
-  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to(FitPurpose::kModel)("compute", split.samples));
-  UniversalComputeManifest manifest = ManifestOf(fit.problem, cache_bytes, config);
+  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to("compute", split.samples, FitPurpose::kModel));
+  UniversalComputeManifest manifest = ComputeManifestOf(fit.problem, config);
   manifest.interval = CalibrateInterval(fit.Predict(split.samples.validation), kIntervalCoverage);
 
   std::vector<HeldOutPart> parts;
@@ -182,16 +178,14 @@ Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
     add("compute, new samples", "compute.new_samples", fresh, true);
     add("compute, replayed samples", "compute.replayed_samples", replayed, true);
   }
-  AddReports(fit, nullptr, split.samples, parts, outcome);
+  AddReports(fit, split.samples, parts, outcome);
   outcome.remarks.push_back(fmt::format(
       "{} of {} tables are held out: the {} samples that have one of them are only reported on.",
       split.held_out_tables, split.tables, split.unseen_tables.size()));
   AddDriftRemark(records, split, fit, outcome);
   outcome.manifest.universal = std::move(manifest);
   outcome.files[outcome.manifest.universal->file] = fit.File();
-  if (!config.learning_curve || start != nullptr) return absl::OkStatus();
-  return AddLearningCurves("compute", fit, nullptr, split.samples, config.optimization.seed, parts,
-                           fit_to(FitPurpose::kLearningCurve), outcome);
+  return AddLearningCurves(fit, split.samples, config, parts, fit_to, outcome);
 }
 
 }  // namespace neuroshard

@@ -87,6 +87,8 @@ TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& mani
   config.representation = compute.table_layers.back();
   config.head_hidden = {static_cast<int>(compute.head_width)};
   config.members = compute.members;
+  config.cache_bytes = compute.cache_bytes;
+  config.learning_curve = false;
   if (manifest.comm) {
     config.comm_hidden.assign(manifest.comm->layers.begin() + 1, manifest.comm->layers.end() - 1);
   }

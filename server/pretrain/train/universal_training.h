@@ -26,15 +26,15 @@ struct UniversalStart {
   SelectedRecords replay;
 };
 
-// Returns `config` for going on from a model: its layers and members, a quarter of the learning
-// rates and half of the epochs.
+// Returns `config` for going on from a model: its layers, members and cache, a quarter of the
+// learning rates, half of the epochs, and no learning curve.
 TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest);
 
 // Trains a model. The ensemble's members are trained concurrently; those with the least validation
 // loss come first and price (UniversalComputeManifest::pricing_members). Intervals are calibrated
 // on the validation samples, and their coverage is reported on the held-out ones. With `start`,
 // members begin at its weights and with its standardization, and the report also has its errors on
-// the same held-out samples, new and replayed ones apart.
+// the same held-out samples, new and replayed ones apart; `config` is then ConfigForGoingOn.
 //
 // FAILED_PRECONDITION when there are fewer than config.min_samples compute samples, or when `start`
 // is of another shape or device; communication with fewer is left out with a warning. Otherwise the

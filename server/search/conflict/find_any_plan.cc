@@ -24,13 +24,6 @@
 namespace neuroshard {
 namespace {
 
-// The status with the violations listed in it.
-Status Listing(Status status, const Violations& violations) {
-  violations.ToStatus().ForEachPayload(
-      [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
-  return status;
-}
-
 using DemandList = std::vector<std::size_t>;  // positions in Demands, ascending
 
 std::optional<Infeasibility> Prove(const Demands& demands, const DemandList& kept,
@@ -83,7 +76,8 @@ Status NotFound(const PlanRequest& request, TypeSet default_types, const StopSig
       Violations violations;
       violations.Add("migration.budget_bytes",
                      fmt::format("{} bytes would be enough for one plan that was found", moved));
-      return WithReason(Listing(std::move(status), violations), FailureReason::kNoPlanFound);
+      return WithReason(WithPayloadsOf(violations.ToStatus(), std::move(status)),
+                        FailureReason::kNoPlanFound);
     }
   }
   return WithReason(FailedPrecondition(
@@ -136,7 +130,7 @@ Status ToStatus(const Conflict& conflict) {
       std::all_of(conflict.demands.begin(), conflict.demands.end(),
                   [](const ConflictingDemand& demand) { return demand.path == "topology"; });
   return WithReason(
-      Listing(std::move(status), violations),
+      WithPayloadsOf(violations.ToStatus(), std::move(status)),
       memory_alone ? FailureReason::kOutOfMemory : FailureReason::kConstraintsConflict);
 }
 

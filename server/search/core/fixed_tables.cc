@@ -198,12 +198,11 @@ Status CheckKeptTables(const PlanRequest& request) {
   if (violations.empty()) AddFullRanks(request, kept, violations);
   if (violations.empty()) return absl::OkStatus();
   const Status listed = violations.ToStatus();
-  Status status = FailedPrecondition(
-      "no plan can exist: tables that are not of migration.only_types cannot stay as they are: {}",
-      std::string(listed.message()));
-  listed.ForEachPayload(
-      [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
-  return WithReason(std::move(status), FailureReason::kConstraintsConflict);
+  return WithReason(
+      WithPayloadsOf(listed, FailedPrecondition("no plan can exist: tables that are not of "
+                                                "migration.only_types cannot stay as they are: {}",
+                                                Message(listed))),
+      FailureReason::kConstraintsConflict);
 }
 
 }  // namespace neuroshard
