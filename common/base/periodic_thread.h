@@ -1,3 +1,4 @@
+// Work that is done again and again.
 #pragma once
 
 #include <chrono>

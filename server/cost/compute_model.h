@@ -48,7 +48,8 @@ class ComputeModel {
   // least 0.
   virtual void Costs(std::span<const float> sums, std::span<ComputeCost> out) const = 0;
 
-  // Returns the intervals of ranks, each given by its shards (at least one) and their Costs. It is
+  // Returns the intervals of ranks, each given by its shards (at least one) and their Costs; every
+  // shard of `ranks` is on one of them. It is
   // too slow for the inner loop of a search. Empty where the model has no intervals.
   virtual std::vector<ComputeInterval> Intervals(const PricingConditions& /*conditions*/,
                                                  const ShardSets& /*ranks*/,

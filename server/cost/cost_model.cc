@@ -44,6 +44,24 @@ std::span<const ShardFeatures> Priced(std::span<const ShardFeatures> given,
   return made;
 }
 
+// The sets with no shards but their own.
+ShardSets OnlyOf(std::span<const ShardFeatures> shards, std::vector<std::vector<int>> sets) {
+  ShardSets only;
+  std::vector<int> number_of(shards.size(), -1);
+  for (std::vector<int>& set : sets) {
+    for (int& shard : set) {
+      int& number = number_of[static_cast<std::size_t>(shard)];
+      if (number < 0) {
+        number = static_cast<int>(only.shards.size());
+        only.shards.push_back(shards[static_cast<std::size_t>(shard)]);
+      }
+      shard = number;
+    }
+  }
+  only.sets = std::move(sets);
+  return only;
+}
+
 }  // namespace
 
 BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties properties,
@@ -165,21 +183,20 @@ std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(ShardSets ranks,
   if (kinds_.size() == 1) return kinds_.front().compute->Intervals(conditions_, ranks, costs);
   assert(kinds.size() == costs.size());
   std::vector<ComputeInterval> intervals(costs.size());
-  ShardSets of_kind;
-  of_kind.shards = std::move(ranks.shards);
   for (int k = 0; k < num_kinds(); ++k) {
     std::vector<std::size_t> ranks_of_kind;
+    std::vector<std::vector<int>> sets;
     std::vector<ComputeCost> costs_of_kind;
-    of_kind.sets.clear();
     for (std::size_t i = 0; i < costs.size(); ++i) {
       if (kinds[i] != k) continue;
       ranks_of_kind.push_back(i);
-      of_kind.sets.push_back(std::move(ranks.sets[i]));
+      sets.push_back(std::move(ranks.sets[i]));
       costs_of_kind.push_back(costs[i]);
     }
     if (ranks_of_kind.empty()) continue;
     const std::vector<ComputeInterval> found =
-        kinds_[static_cast<std::size_t>(k)].compute->Intervals(conditions_, of_kind, costs_of_kind);
+        kinds_[static_cast<std::size_t>(k)].compute->Intervals(
+            conditions_, OnlyOf(ranks.shards, std::move(sets)), costs_of_kind);
     if (found.empty()) return {};
     for (std::size_t i = 0; i < ranks_of_kind.size(); ++i) {
       intervals[ranks_of_kind[i]] = found[i];
@@ -206,9 +223,9 @@ std::vector<ShardSetCost> BoundCostModel::CostsOfSets(const ShardSets& sets,
     filled.push_back(s);
     if (kinds_.size() > 1) kinds_of_filled.push_back(kinds[s]);
     sums.resize(filled.size() * width);
-    float* const sum = &sums[sums.size() - width];
+    float* const sum = sums.data() + sums.size() - width;
     for (const int shard : sets.sets[s]) {
-      const float* const of_shard = &phi[static_cast<std::size_t>(shard) * width];
+      const float* const of_shard = phi.data() + static_cast<std::size_t>(shard) * width;
       for (std::size_t w = 0; w < width; ++w) sum[w] += of_shard[w];
       costs[s].load += loads[static_cast<std::size_t>(shard)];
     }

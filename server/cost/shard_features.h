@@ -38,8 +38,8 @@ struct ShardFeatures {
 // plan for 1,024 ranks has a million shards of a few thousand kinds.
 struct ShardSets {
   ShardSets() = default;
-  // Every shard by itself.
-  ShardSets(const std::vector<std::vector<ShardFeatures>>& sets);  // NOLINT: sets are that
+  // Every shard is there by itself. Implicit, since sets of shards are just that.
+  ShardSets(const std::vector<std::vector<ShardFeatures>>& given);  // NOLINT
 
   std::vector<ShardFeatures> shards;
   std::vector<std::vector<int>> sets;  // numbers of shards, in the order in which they are summed

@@ -201,7 +201,7 @@ CacheCurve::CacheCurve(std::vector<CacheStep> steps) {
 const CacheStep& CacheCurve::Cheapest(double price) const {
   // Going on pays as long as the share falls by more than the price of what is held besides.
   return *std::partition_point(hull_.begin(), hull_.end() - 1, [price](const CacheStep& step) {
-    const CacheStep& next = *(&step + 1);
+    const CacheStep& next = *(&step + 1);  // there is one: the last step is not asked
     return step.share - next.share > price * (next.load_factor - step.load_factor);
   });
 }

@@ -57,9 +57,10 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
   return resolved;
 }
 
-// Calls visit(shard, is_new) in plan order; not is_new: all but its place is as of the shard before.
+// Calls visit(shard, is_new) in plan order. A shard is new where more than its place differs from the
+// shard before.
 template <typename Visit>
-void ForEachShard(const std::vector<ResolvedShard>& shards, const Visit& visit) {
+void VisitInOrder(const std::vector<ResolvedShard>& shards, const Visit& visit) {
   const ResolvedShard* before = nullptr;
   for (const ResolvedShard& s : shards) {
     visit(s, before == nullptr || s.table != before->table || s.layout != before->layout ||
@@ -72,7 +73,7 @@ void ForEachShard(const std::vector<ResolvedShard>& shards, const Visit& visit) 
 ShardSets ShardsByRank(const std::vector<ResolvedShard>& shards, int num_ranks) {
   ShardSets by_rank;
   by_rank.sets.resize(static_cast<std::size_t>(num_ranks));
-  ForEachShard(shards, [&](const ResolvedShard& s, bool is_new) {
+  VisitInOrder(shards, [&](const ResolvedShard& s, bool is_new) {
     if (is_new) {
       by_rank.shards.push_back(FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
     }
@@ -241,7 +242,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   PlanCost cost;
   cost.ranks.resize(request.topology.devices.size());
   MemoryUse use;
-  ForEachShard(shards, [&](const ResolvedShard& s, bool is_new) {
+  VisitInOrder(shards, [&](const ResolvedShard& s, bool is_new) {
     RankCost& rank = cost.ranks[static_cast<std::size_t>(s.shard->rank)];
     if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
     if (is_new) use = ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);

@@ -40,10 +40,13 @@ std::span<const ComputeSample> NextBlock(std::span<const ComputeSample> sets) {
 // Each set of the block, added to `predictions`.
 void PredictBlock(const BoundCostModel& model, std::span<const ComputeSample> block,
                   std::vector<ComputePrediction>& predictions) {
-  std::vector<std::vector<ShardFeatures>> sets;
+  ShardSets sets;
   for (const ComputeSample& set : block) {
-    std::vector<ShardFeatures>& shards = sets.emplace_back();
-    for (const MeasuredShard& shard : set.shards) shards.push_back(FeaturesOf(shard));
+    std::vector<int>& numbers = sets.sets.emplace_back();
+    for (const MeasuredShard& shard : set.shards) {
+      numbers.push_back(static_cast<int>(sets.shards.size()));
+      sets.shards.push_back(FeaturesOf(shard));
+    }
   }
   std::vector<ComputeCost> costs;
   for (const ShardSetCost& set : model.CostsOfSets(sets)) costs.push_back(set.compute);

@@ -63,7 +63,7 @@ class CommGroupRegistry {
   // Out of the map first (so that nobody finds them), then closed without the lock. Returns the ids;
   // those that are being opened stay.
   std::vector<std::string> CloseWhere(const std::function<bool(const Entry&)>& closes);
-  // In the same order, for one group.
+  // Takes one group out of the map and closes it, likewise.
   void Remove(const std::string& group_id, const std::shared_ptr<CommGroup>& group);
   void ReportCount() const NS_REQUIRES(mutex_);
 

@@ -95,8 +95,9 @@ NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredicti
 void AddReports(const EnsembleFit& fit, const SampleSplit& by_record,
                 const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome);
 
-// Adds, where the configuration asks for it, the learning curve of each report that is no part of another: fits of 1/8, 1/4 and 1/2 of
-// the training records by `fit_to`, then `whole`, which was fitted to all. Errors of `fit_to`.
+// Adds, where the configuration asks for it, the learning curve of each report that is no part of
+// another: fits of 1/8, 1/4 and 1/2 of the training records by `fit_to`, then `whole`, which was
+// fitted to all. Errors of `fit_to`.
 using FitTo = std::function<StatusOr<EnsembleFit>(
     const std::string& name, const SampleSplit& by_record, FitPurpose purpose)>;
 Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record,

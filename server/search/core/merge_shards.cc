@@ -49,9 +49,9 @@ std::optional<TablePlan> WithMergedShards(const TablePlan& table) {
 bool StatesItsError(const SearchContext& context) {
   const PlanRequest& request = context.request();
   const Table& table = request.tables.front();
-  const std::vector<std::vector<ShardFeatures>> ranks(
-      static_cast<std::size_t>(context.model().num_ranks()),
-      {FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim)});
+  ShardSets ranks;
+  ranks.shards = {FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim)};
+  ranks.sets.assign(static_cast<std::size_t>(context.model().num_ranks()), {0});
   std::vector<int> kinds(context.model().kind_of_rank().begin(),
                          context.model().kind_of_rank().end());
   const std::vector<ShardSetCost> costs = context.model().CostsOfSets(ranks, kinds);

@@ -107,16 +107,17 @@ void SearchContext::Begin(const SearchStage& stage) {
   known_ = {};
   checked_.fill(known_);
   const SearchOptions& search = request_.search;
-  quick_work_ns_ = QuickWorkNs(request_, stage);
-  if (search.effort == SearchEffort::kThorough) quick_work_ns_ *= kThoroughFactor;
+  end_ns_ = least_work_ns_ = QuickWorkNs(request_, stage);
+  if (search.effort == SearchEffort::kThorough) {
+    end_ns_ = least_work_ns_ = kThoroughFactor * end_ns_;
+  } else if (search.effort == SearchEffort::kDefault) {
+    end_ns_ = std::max(end_ns_, std::min(kDefaultFactor * end_ns_, kMaxDefaultWorkNs));
+    least_work_ns_ = end_ns_ / kDefaultFactor;
+  }
+  next_check_ns_ = least_work_ns_;
   if (uses_time_budget() || search.refine_steps.has_value()) {
     end_ns_ = next_check_ns_ = std::numeric_limits<double>::infinity();
-    return;
   }
-  end_ns_ = next_check_ns_ = quick_work_ns_;
-  if (search.effort != SearchEffort::kDefault) return;
-  end_ns_ = std::max(end_ns_, std::min(kDefaultFactor * end_ns_, kMaxDefaultWorkNs));
-  next_check_ns_ = end_ns_ / kDefaultFactor;
 }
 
 bool SearchContext::GoesOn() {

@@ -88,9 +88,9 @@ class SearchContext {
   // Work done so far. A search beside another one starts with the other's.
   double work_ns() const { return work_ns_; }
   void StartWithWork(double work_ns) { work_ns_ = work_ns; }
-  // Work of a quick search of this stage, of a thorough one its own; also where the request says
-  // otherwise when to end.
-  double quick_work_ns() const { return quick_work_ns_; }
+  // The least work that the effort gives this stage: that of a quick search, or of a thorough one.
+  // It is known also where a time budget or refine_steps end the search.
+  double least_work_ns() const { return least_work_ns_; }
 
   // Takes a legal placement that is cheaper than all before by the strategy's comparison, prices it
   // by PricePlan and tells the observer.
@@ -129,7 +129,7 @@ class SearchContext {
   std::array<double, static_cast<std::size_t>(Work::kKinds)> work_item_ns_{};
   double work_ns_ = 0;
   SearchStage stage_;
-  double quick_work_ns_ = 0;
+  double least_work_ns_ = 0;
   // Work until the stage ends, and until GoesOn is to look at the cost; infinite where the request
   // says otherwise when to end.
   double end_ns_ = 0;

@@ -411,7 +411,7 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap() {
       same = false;
     }
   };
-  const double most_ns = context_.work_ns() + kConstructionShare * context_.quick_work_ns();
+  const double most_ns = context_.work_ns() + kConstructionShare * context_.least_work_ns();
   for (const LimitedChoice& choice : choices) {
     for (const Construction::Order order :
          {Construction::Order::kByPrice, Construction::Order::kByPeak}) {

@@ -23,6 +23,8 @@ struct MoveBench {
         solution(context.request(), rules, shard_table),
         rank_costs(context, shard_table, solution),
         pricer(context, shard_table, rank_costs, solution) {}
+  MoveBench(const MoveBench&) = delete;  // its parts refer to each other
+  MoveBench& operator=(const MoveBench&) = delete;
 
   SearchContext& context;
   const CompiledRules& rules;

@@ -245,6 +245,7 @@ void MovePricer::WeighWork() {
   }
   const double evenness = most_ms > 0 ? sum_ms / static_cast<double>(num_ranks_) / most_ms : 0;
   weights_.work = kWorkWeight * std::pow(evenness, kEvennessPower);
+  // A copy, since these prices are the objective's own.
   objective_.Reset(std::vector(rank_prices()), separable_, weights_);
 }
 
