@@ -111,8 +111,9 @@ unwritable() {
 note() { echo "$1" >>"$log" || unwritable; }
 # put FILE: what comes in, whole or not at all; nothing once the run was killed, since another may write there.
 put() {
-  if cat >"$out/$1.part" && kill -0 $$ && mv "$out/$1.part" "$out/$1"; then return; fi
-  rm -f "$out/$1.part"
+  local part=$out/$1.part.$$
+  if cat >"$part" && kill -0 $$ 2>/dev/null && mv "$part" "$out/$1"; then return; fi
+  rm -f "$part"
   return 1
 }
 

@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--host-memory", action="store_true", help="the requests of make_requests.py --host-memory")
     parser.add_argument("--sizes", help="TABLESxRANKS,...")
     parser.add_argument("--seeds", default="1,2,3,4,5")
-    parser.add_argument("--settings", help="numbers of peer.SETTINGS (HOST_SETTINGS), 0 is the default; default: all")
+    parser.add_argument("--settings", help="numbers of peer.SETTINGS (HOST_SETTINGS), 0 is the default; default: all but the last, which is no setting of TorchRec")
     parser.add_argument("--plans", type=pathlib.Path, help="file of TorchRec's plans")
     parser.add_argument("--peers-only", action="store_true")
     parser.add_argument("--limit-s", type=int, default=120, help="TorchRec's limit of time for each plan")
@@ -171,7 +171,7 @@ def main():
     except ImportError as error:
         raise SystemExit(f"{error}; run bench/pytorch/setup_environment.sh, and this with build/pytorch/bin/python") from None
     known = peer.HOST_SETTINGS if options.host_memory else peer.SETTINGS
-    settings = [known[int(n)] for n in options.settings.split(",")] if options.settings else known
+    settings = [known[int(n)] for n in options.settings.split(",")] if options.settings else known[:-1]
     sizes = options.sizes or ("100x8,100x32,26x128" if options.host_memory else "100x8,200x8,26x128,100x128")
     cases = [(*map(int, size.split("x")), int(seed)) for size in sizes.split(",") for seed in options.seeds.split(",")]
     plans = PlansOfTorchRec(options.plans)

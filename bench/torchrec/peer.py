@@ -28,7 +28,8 @@ logging.disable(logging.WARNING)
 # Of EmbeddingShardingPlanner: its own proposers or DynamicProgrammingProposer, the partitioner as it comes or sorting by perf,
 # grid_shard left out as it comes or listed.
 SETTINGS = ("default", "default by perf", "default by perf, grid_shard listed", "dynamic programming", "dynamic programming by perf", "both memories")
-# With host memory also EmbeddingOffloadScaleupProposer, for which all tables are cached, with a load factor of 0.1 at first, and what TorchEasyRec does.
+# With host memory also EmbeddingOffloadScaleupProposer, for which all tables are cached, with a load factor of 0.1 at first. The last of both: what TorchEasyRec
+# proposes.
 HOST_SETTINGS = ("default", "default by perf", "scale-up", "scale-up by perf", "both memories")
 KERNELS = ["fused", "dense"]
 HOST_KERNELS = ["fused_uvm", "fused_uvm_caching"]

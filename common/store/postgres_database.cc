@@ -61,7 +61,7 @@ Status SqlError(const std::string& name, const pqxx::sql_error& error) {
     code = kind;
     break;
   }
-  // libpqxx does not keep the code of this one.
+  // libpqxx does not keep the code of insufficient_privilege.
   if (dynamic_cast<const pqxx::insufficient_privilege*>(&error) != nullptr) {
     code = absl::StatusCode::kPermissionDenied;
   }
