@@ -39,7 +39,8 @@ def eval_tasks(options, planner, devices, strategies, *more):
     command = [options.bin / "neuroshard", "eval-tasks", "--planner", planner.address, "--model", options.model or MADE_UP]
     command += ["--tables", WORKLOADS / "dlrm_2021_tables856.csv", "--format", "json"]
     command += ["--tasks", WORKLOADS / f"tasks_4gpu_maxdim{options.max_dim}.txt"]
-    command += ["--devices", devices, "--memory-gib", options.memory_gib, "--strategy", strategies, *more]
+    command += ["--devices", devices, "--memory-gib", options.memory_gib, "--effort", options.effort]
+    command += ["--strategy", strategies, *more]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
@@ -90,6 +91,7 @@ def main():
     parser.add_argument("--max-dim", type=int, default=128, choices=(16, 128))
     parser.add_argument("--memory-gib", default="4")
     parser.add_argument("--time-budget-ms", help="of every search; default: the strategy's own")
+    parser.add_argument("--effort", default="quick", choices=("quick", "default", "thorough"), help="of refine")
     parser.add_argument("--limit", help="only the first so many tasks")
     parser.add_argument("--long-tasks", help="so many tasks also with `refine` for --long-ms; needs neuroshard and refine")
     parser.add_argument("--long-ms", default="10000")

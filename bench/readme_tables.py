@@ -99,7 +99,7 @@ def devices(results):
     first = results["long"][0]
     return table(
         ["devices", "tasks solved by `neuroshard`, `refine`", "cost of `refine` to `neuroshard`: mean", "worst task",
-         f"first {first['tasks']} tasks: default, in {first['long_ms'] / 1000:g} s", "search of `neuroshard`, ms", "of `refine`, ms"],
+         f"first {first['tasks']} tasks: quick, in {first['long_ms'] / 1000:g} s", "search of `neuroshard`, ms", "of `refine`, ms"],
         lines,
     )
 

@@ -111,7 +111,10 @@ def measure(part, facts, out):
         status, text = output_of([*part.command, part.json_flag + str(file)], part.limit_s)
         if not file.exists():
             return f"no results, exit status {status}"
-        results = json.loads(file.read_text())
+        try:
+            results = json.loads(file.read_text())
+        except json.JSONDecodeError:  # it was killed while it wrote
+            return f"no whole results, exit status {status}"
     if part.name == "search":
         results = results["benchmarks"]  # without the machine's name
     content = {"provenance": facts, "exit_status": status, "results": results}

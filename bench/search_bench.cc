@@ -4,7 +4,7 @@
 // rate beside that of the matrix products alone by the installed BLAS (the same shapes in floats,
 // measured just before).
 // BM_GreedyPass/devices: the inner search, 11 dim caps, on the uncut tables of each task.
-// BM_Search/strategy/devices: whole searches; `refine` with the default effort. With
+// BM_Search/strategy/devices: whole searches; `refine` with quick effort. With
 // _universal the model is the shipped universal one, else all has networks as in the paper. The
 // last two run NeuroShard's 100 tasks of max dim 128 and count memory requests by search step: what
 // falls between two levels of the beam is part of a step, too.
@@ -184,6 +184,7 @@ double MeanCostMs(int num_devices, ShippedModel which, const std::string& strate
   const std::vector<PlanRequest>& tasks = Tasks(num_devices, which);
   for (PlanRequest request : tasks) {
     request.search.strategy = strategy;
+    request.search.effort = SearchEffort::kQuick;
     const BoundCostModel model = ValueOrExit(Model(which)->Bind(ConditionsOf(request)));
     sum_ms += ValueOrExit(RunSearch(request, model, watch, nullptr)).cost.embedding_cost_ms;
     watch.Reset();

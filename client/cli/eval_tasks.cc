@@ -88,6 +88,7 @@ struct EvalTasksOptions {
   std::string model;
   std::vector<std::string> strategies;
   std::optional<std::int64_t> time_budget_ms;
+  std::string effort = std::string(ToText(SearchEffort::kDefault));
   int limit = 0;
   std::int64_t batch_size = 0;
   std::uint64_t seed = 0;
@@ -106,6 +107,7 @@ v1::ShardPlanRequest RequestOf(const EvalTasksOptions& options, std::int64_t bat
   request.memory.rule = MemoryRule::kWeightsOnly;
   request.cost_model = *ParseModelReference(options.model);
   request.search.seed = options.seed;
+  request.search.effort = *FromText<SearchEffort>(options.effort);
   if (options.time_budget_ms)
     request.search.time_budget = std::chrono::milliseconds(*options.time_budget_ms);
   return EncodePlanRequest(request);
@@ -244,6 +246,9 @@ void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code) 
   InRange(command->add_option("--time-budget-ms", options->time_budget_ms,
                               "Time for optimising each plan; default: the strategy's"),
           std::int64_t{0}, std::int64_t{3'600'000});
+  command->add_option("--effort", options->effort, "How much refine searches")
+      ->capture_default_str()
+      ->check(OneWordOf<SearchEffort>());
   InRange(command->add_option("--limit", options->limit, "Only the first so many tasks"), 1,
           1'000'000);
   InRange(command->add_option("--batch-size", options->batch_size,
