@@ -653,8 +653,8 @@ TEST_F(CommandLineTest, EvalTasksAsksForEveryTaskAndStrategy) {
   planner_.failures = {
       grpc::Status::OK, grpc::Status::OK, {grpc::StatusCode::FAILED_PRECONDITION, "too small"}};
   EXPECT_EQ(Run({"eval-tasks", "--strategy", "neuroshard,random", "--tables", tables, "--tasks",
-                 tasks, "--devices", "4", "--memory-gib", "2", "--model", "m", "--limit", "2",
-                 "--planner", planner_.address(), "--format", "json"}),
+                 tasks, "--devices", "4", "--memory-gib", "2", "--model", "m", "--limit=2",
+                 "--effort=quick", "--planner", planner_.address(), "--format", "json"}),
             0)
       << err_;
   const auto json = nlohmann::json::parse(out_);
@@ -665,6 +665,7 @@ TEST_F(CommandLineTest, EvalTasksAsksForEveryTaskAndStrategy) {
   EXPECT_THAT(json["results"][1]["tasks"][0]["error"].get<std::string>(), HasSubstr("too small"));
   ASSERT_EQ(planner_.requests().size(), 4u);
   const v1::ShardPlanRequest first = planner_.requests().front();
+  EXPECT_EQ(first.search().effort(), "quick");
   EXPECT_EQ(first.tables_size(), 3);
   EXPECT_EQ(first.tables(1).embedding_dim(), 16);
   EXPECT_EQ(first.memory().rule(), "weights_only");
