@@ -5,7 +5,7 @@
     build/pytorch/bin/python bench/torchrec/compare.py --bin build/release/bin --sizes 500x64,1000x128 --seeds 1 --limit-s 600
     build/pytorch/bin/python bench/torchrec/compare.py --bin build/release/bin --host-memory     100x8, 100x32 and 26x128, device memory 30 % of the weights
 
-TorchRec's EmbeddingShardingPlanner plans with its default settings and with those of peer.SETTINGS, each in a process of its own and for
+TorchRec's EmbeddingShardingPlanner plans with its default settings and with those of peer.SETTINGS but the last, each in a process of its own and for
 --limit-s seconds; past them its best plan so far counts. --plans keeps its plans, and those that are there are not asked for again, whatever the limit was;
 --peers-only asks for nothing else. Ours plans as it comes, and under TorchRec's rule of one column width a table. All plans are
 priced by EvaluatePlan and by TorchRec's estimators; where costs differ by more than 1e-5, or the memory of a rank by a byte (of the device or the host), the comparison ends with an

@@ -1,4 +1,4 @@
-// Work that is done again and again.
+// Periodic work on a thread of its own.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace neuroshard {
 
-// Calls `work` on a thread of its own, each time `period` after it was started or `work` returned.
-// The destructor ends a wait at once and joins.
+// Calls `work`, each time `period` after the start or after the call before returned. The
+// destructor ends a wait at once, and joins.
 class PeriodicThread {
  public:
   PeriodicThread(std::chrono::milliseconds period, std::function<void()> work)
