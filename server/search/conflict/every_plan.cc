@@ -7,7 +7,7 @@
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/placement_ledger.h"
-#include "server/search/conflict/infeasibility.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {

@@ -18,6 +18,7 @@
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/demands.h"
 #include "server/search/conflict/infeasibility.h"
+#include "server/search/conflict/proof_parts.h"
 #include "server/search/feasibility/find_feasible.h"
 #include "server/search/feasibility/migration_repair.h"
 

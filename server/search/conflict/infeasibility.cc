@@ -15,6 +15,7 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/conflict/proof_parts.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {

@@ -6,7 +6,7 @@
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
 #include "server/evaluate/lay_out.h"
-#include "server/search/conflict/infeasibility.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
-#include "server/search/conflict/infeasibility.h"
+#include "server/search/conflict/proof_parts.h"
 #include "server/search/placement/placement.h"
 
 namespace neuroshard {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "server/search/conflict/infeasibility.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "common/base/random.h"
-#include "server/search/conflict/infeasibility.h"
+#include "server/search/conflict/proof_parts.h"
 
 namespace neuroshard {
 namespace {
