@@ -273,6 +273,7 @@ start_worker() {
   local options=() variables=() address=''
   [ "$backend" = cuda ] || options=(--cpu-devices 1)
   [ $# -lt 3 ] || variables=("$3")
+  : >"$scratch/$1.out"  # there before it is read, however late the process begins
   "${tied[@]}" env "${variables[@]}" "$bin/neuroshard-worker" --backend "$backend" "${options[@]}" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 \
     >"$scratch/$1.out" 2>>"$log" &
   children+=($!)

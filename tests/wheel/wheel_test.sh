@@ -14,12 +14,31 @@ python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
 work=$(mktemp -d)
-planner=
+server=
 finish() {
-  [ -z "$planner" ] || kill "$planner" 2>/dev/null || true
+  [ -z "$server" ] || kill "$server" 2>/dev/null || true
   rm -rf "$work"
 }
 trap finish EXIT
+
+# start NAME COMMAND...: starts a server and sets `server` (its process) and `address`.
+start() {
+  local name=$1
+  shift
+  : >"$work/$name.out"  # there before it is read, however late the process begins
+  "$@" --listen 127.0.0.1:0 >"$work/$name.out" 2>"$work/$name.err" &
+  server=$!
+  address=
+  for _ in $(seq 600); do
+    address=$(sed -n 's/^listening on //p' "$work/$name.out")
+    [ -z "$address" ] || return 0
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  cat "$work/$name.err"
+  echo "the $name does not listen"
+  exit 1
+}
 
 "$python" -m venv "$work/venv"
 pip=("$work/venv/bin/pip" --quiet --disable-pip-version-check)
@@ -43,17 +62,7 @@ export PIP_NO_INDEX=1 PIP_FIND_LINKS=$packages
 "${pip[@]}" install "${newest[@]}" "$work"/wheel/neuroshard-*-py3-none-any.whl
 "${pip[@]}" check
 
-: >"$work/planner.out"  # there before it is read, however late the process begins
-"$bin/neuroshard-planner" --models "$root/configs/models" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$work/planner.out" 2>"$work/planner.err" &
-planner=$!
-address=
-for _ in $(seq 600); do
-  address=$(sed -n 's/^listening on //p' "$work/planner.out")
-  [ -z "$address" ] || break
-  kill -0 "$planner" 2>/dev/null || { cat "$work/planner.err"; echo "the planner ended"; exit 1; }
-  sleep 0.1
-done
-[ -n "$address" ] || { cat "$work/planner.err"; echo "the planner does not listen"; exit 1; }
+start planner "$bin/neuroshard-planner" --models "$root/configs/models" --metrics 127.0.0.1:0
 
 cd "$work"
 NEUROSHARD_PLANNER=$address "$work/venv/bin/python" -I -W error - <<'PYTHON'
@@ -129,8 +138,8 @@ if PATH=$bin:$PATH "$work/venv/bin/neuroshard-parquet" --store none.db --out non
 [ ! -e none.parquet ]
 
 # The programs in a wheel.
-kill "$planner"
-planner=
+kill "$server"
+server=
 "$root/deploy/build_wheel.sh" --out "$work/with_programs" --programs "$bin" >/dev/null
 (umask 027 && "$root/deploy/build_wheel.sh" --out "$work/again" --programs "$bin" >/dev/null)
 wheel=$(echo "$work"/with_programs/neuroshard-*-manylinux*.whl)
@@ -158,15 +167,7 @@ grep -q 'asking the embedded planner unix:' "$work/plan.err"
 "${clean[@]}" neuroshard report "$work/plan.json" --out "$work/report.html"
 grep -q '<html' "$work/report.html"
 "${clean[@]}" neuroshard-planner --version
-"${clean[@]}" python -m neuroshard.worker --listen 127.0.0.1:0 --metrics "" --cpu-devices 1 >"$work/worker.out" 2>"$work/worker.err" &
-planner=$!
-address=
-for _ in $(seq 600); do
-  address=$(sed -n 's/^listening on //p' "$work/worker.out")
-  [ -z "$address" ] || break
-  kill -0 "$planner" 2>/dev/null || { cat "$work/worker.err"; echo "the worker ended"; exit 1; }
-  sleep 0.1
-done
+start worker "${clean[@]}" python -m neuroshard.worker --metrics "" --cpu-devices 1
 cat >"$work/sweep.yaml" <<YAML
 kind: compute
 num_samples: 2
