@@ -57,6 +57,7 @@ class RankCostCache {
   // span that it gets.
   template <typename Fill>
   Slot Find(RankContent content, int kind, const Fill& fill) {
+    context_.AddWork(Work::kRankCost, 1);
     if (kind != 0) content += ContentOfKind(kind);
     const auto [entry, added] = slots_.try_emplace(content, static_cast<Slot>(costs_ms_.size()));
     if (added) {

@@ -57,10 +57,12 @@ double QuickWorkNs(const PlanRequest& request, const SearchStage& stage) {
 double NanosecondsOf(Work kind, const ModelProperties& model, double ranks) {
   switch (kind) {
     case Work::kComputeCost:
-      return 60;
+      return model.additive_compute ? 60 : 100;
+    case Work::kRankCost:
+      return 40;
     case Work::kRankPrice:
       if (model.separable_comm) return 40;
-      return model.comm_run_a_rank ? 1000 : 40 + 1.5 * ranks;
+      return model.comm_run_a_rank ? 720 : 150 + 1.5 * ranks;
     case Work::kEstimate:
       return 30;
     case Work::kRelayout:

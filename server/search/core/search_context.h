@@ -22,6 +22,7 @@ namespace neuroshard {
 // Kinds of work, counted in items that take about the same time wherever they occur.
 enum class Work {
   kComputeCost,   // a rank's compute cost predicted
+  kRankCost,      // a rank's compute cost looked for among those predicted
   kRankPrice,     // one rank's share of a placement's communication and cost
   kEstimate,      // a move estimated
   kRelayout,      // a block of a table's new layout placed for an estimate
