@@ -40,8 +40,6 @@ constexpr double kMinGain = 1e-5;
 // Steps of a descent after which its plan is handed out.
 constexpr int kPublishEvery = 256;
 constexpr std::size_t kMaxSources = 3;
-// Moves that are priced together.
-constexpr std::size_t kPriced = 4;
 // Of the newest error in the mean of estimates' errors.
 constexpr double kErrorWeight = 0.05;
 
@@ -209,11 +207,12 @@ class LocalSearch {
     const double now_ms = pricer_.objective().value_ms();
     // Estimates differ less and less down the list, so it is sampled ever more thinly there:
     // pricing all of it takes the time of other steps and ends nowhere better.
-    std::size_t stride = kPriced;
+    const std::size_t priced_together = pricer_.priced_together();
+    std::size_t stride = priced_together;
     for (std::size_t begin = 0; begin < moves.size(); begin += stride, stride *= 2) {
       if (moves[begin].estimate_ms > PricedUpToMs()) break;
       if (context_.ShouldStop()) return false;
-      const auto batch = moves.subspan(begin, std::min(kPriced, moves.size() - begin));
+      const auto batch = moves.subspan(begin, std::min(priced_together, moves.size() - begin));
       const auto priced = pricer_.Price(list_, batch);
       std::size_t best = priced.size();
       double best_ms = now_ms - kMinGain * pricer_.objective().cost_ms();

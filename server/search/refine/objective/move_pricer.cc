@@ -36,6 +36,7 @@ MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCost
       separable_(context.model().properties().separable_comm),
       num_ranks_(context.request().topology.devices.size()),
       batch_size_(BatchSize(context.model().properties(), num_ranks_)),
+      prices_ranks_alone_(separable_ || context.model().properties().comm_run_a_rank),
       touched_of_rank_(num_ranks_, -1) {
   FitSurrogate();
 }

@@ -75,8 +75,13 @@ class MovePricer {
 
   // How many moves to price at once, so that a batch takes some milliseconds at most.
   std::size_t batch_size() const { return batch_size_; }
+  // Moves to price in one call: one run of a network over all ranks prices them all, and hardly
+  // takes longer for many; what is priced rank by rank is priced a few moves at a time.
+  std::size_t priced_together() const { return prices_ranks_alone_ ? kPricedAlone : batch_size_; }
 
  private:
+  static constexpr std::size_t kPricedAlone = 4;
+
   // A rank that a move changes.
   struct Touched {
     int rank = 0;
@@ -109,6 +114,7 @@ class MovePricer {
   const bool separable_;
   const std::size_t num_ranks_;
   std::size_t batch_size_;
+  const bool prices_ranks_alone_;
 
   CommSurrogate surrogate_;
   Objective objective_;
