@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <utility>
 
 #include "common/base/failure_reason.h"
@@ -62,12 +63,21 @@ void AddModel(const PlanRequest& request, const Pricing& pricing, PlanAnswer& an
   }
 }
 
+// A bound of so many tables takes the time of a first plan, and is worked out beside it.
+std::launch PolicyOfBound(const PlanRequest& request) {
+  constexpr std::size_t kManyTables = 1000;
+  // Both: where the system has no thread left, whoever asks for it first works it out.
+  return request.tables.size() < kManyTables ? std::launch::deferred
+                                             : std::launch::async | std::launch::deferred;
+}
+
 // Stands between a search and whoever watches it: starts the budget's clock, completes and checks
 // what goes out.
 class Watcher final : public SearchObserver {
  public:
   Watcher(const PlanRequest& request, const Pricing& pricing, const Clock& clock,
-          std::optional<LowerBound> bound, BudgetStop& budget, PlanObserver* observer)
+          std::shared_future<std::optional<LowerBound>> bound, BudgetStop& budget,
+          PlanObserver* observer)
       : request_(request),
         pricing_(pricing),
         clock_(clock),
@@ -93,7 +103,9 @@ class Watcher final : public SearchObserver {
     PlanAnswer answer;
     static_cast<SearchResult&>(answer) = std::move(result);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
-    answer.lower_bound = bound_;
+    answer.lower_bound = bound_.get();
+    // Improvements do not know which rules hold the bound.
+    if (answer.lower_bound) answer.lower_bound->limit.reset();
     AddModel(request_, pricing_, answer);
     return answer;
   }
@@ -103,7 +115,7 @@ class Watcher final : public SearchObserver {
   const Pricing& pricing_;
   const Clock& clock_;
   const TimePoint begin_;
-  const std::optional<LowerBound> bound_;
+  const std::shared_future<std::optional<LowerBound>> bound_;
   BudgetStop& budget_;
   PlanObserver* const observer_;
   double share_ = 0;  // of the search that is done
@@ -349,13 +361,14 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
   const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.info());
   const PlanRequest& request = with_trainer ? *with_trainer : asked;
 
-  // Improvements have no mean, and so no bound of it; nor do they know which rules hold the bound.
-  std::optional<LowerBound> bound;
-  if (!AsksForMeanOfMax(request)) bound = LowerBoundOf(request, pricing.bound);
-  std::optional<LowerBound> of_improvements = bound;
-  if (of_improvements) of_improvements->limit.reset();
+  // Improvements have no mean, and so no bound of it.
+  const std::shared_future<std::optional<LowerBound>> bound =
+      std::async(PolicyOfBound(request), [&]() -> std::optional<LowerBound> {
+        if (AsksForMeanOfMax(request)) return std::nullopt;
+        return LowerBoundOf(request, pricing.bound);
+      });
   BudgetStop budget(stop, clock_, request.search.time_budget);
-  Watcher watcher(request, pricing, clock_, std::move(of_improvements), budget, observer);
+  Watcher watcher(request, pricing, clock_, bound, budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, pricing.bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer answer = watcher.Complete(std::move(result));
@@ -370,7 +383,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
                                           ToText(request.search.goals[i].measure)));
   }
   NS_ASSIGN_OR_RETURN(auto without_rules,
-                      AddReport(request, pricing, find_model_, std::move(bound), stop, answer));
+                      AddReport(request, pricing, find_model_, bound.get(), stop, answer));
   // A plan in place binds the search to more than the bound knows of.
   if (without_rules && !request.migration.has_value()) {
     without_rules->search.goals.clear();
