@@ -300,7 +300,6 @@ class Prover {
     std::vector<int> all, never_on_ssd;
     std::int64_t wanted = 0, wanted_beside_ssd = 0;
     for (int t = 0; t < num_tables(); ++t) {
-      const Table& table = request_.tables[static_cast<std::size_t>(t)];
       const std::int64_t bytes = LeastOfRows(t);
       all.push_back(t);
       wanted = CappedSum(wanted, bytes);
