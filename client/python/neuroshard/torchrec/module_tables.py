@@ -656,6 +656,8 @@ class TableEnumerator(EmbeddingEnumerator):
             runs = f", where compute_kernels may only be {' or '.join(kernels)}{runs}"
         uncut = dict.fromkeys(owner.why_uncut(name, owner.parameters[name], kind) for kind, _ in self._kernels(owner, name))
         runs += "".join(f"; {why}" for why in uncut if why)
+        if owner.is_virtual(name) or set(kernels or ()) & set(VIRTUAL_STAND_INS):
+            runs += f"; virtual tables (use_virtual_table), and no others, are row_wise with {' or '.join(VIRTUAL_STAND_INS)}"
         if columns % COLUMN_MULTIPLE:
             runs += f"; FBGEMM takes columns in multiples of {COLUMN_MULTIPLE}, but of data_parallel"
         return (

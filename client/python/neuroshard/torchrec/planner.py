@@ -33,7 +33,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan, ShardingPlan
 import neuroshard
 from neuroshard import dynamic_tables, v1
 from neuroshard.mapping import as_message
-from neuroshard.torchrec.arguments import check_kernels, check_plan, check_planner_arguments
+from neuroshard.torchrec.arguments import check_held_rows, check_kernels, check_plan, check_planner_arguments
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, tell_dynamicemb, to_message, with_modules
 from neuroshard.torchrec.module_tables import FUSED_UVM_CACHING, HOST_KERNELS, ModuleTable, TableEnumerator, label
