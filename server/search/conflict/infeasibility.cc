@@ -336,7 +336,7 @@ class Prover {
     if (residencies.empty()) return in({}).row_bytes();
     Residency least = rules_.residency(residencies.front());
     if (!IsDynamic(least.kernel)) return in({}).row_bytes();
-    if (least.kernel == ComputeKernel::kDynamicHybrid) least.cache_load_factor = 1;
+    if (least.kernel == ComputeKernel::kDynamicHybrid) least = {least.kernel, 1};
     const MemoryUse use = in(LayoutIn(least, ShardingType::kTableWise, 1));
     return use.weights[MemoryTier::kDevice] + use.weights[MemoryTier::kHost];
   }

@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import os
 import tempfile
 import unittest.mock
@@ -267,6 +268,49 @@ class ModulesTest(Case):
             make(constraints={"a": ParameterConstraints(compute_kernels=["dram_virtual_table"], **limits)}).plan(alone, get_default_sharders())
         with self.assertRaisesRegex(ValueError, "held_rows\\['a'\\]: must be at least 1, got 0"):
             make(held_rows={"a": 0})
+
+    def test_dynamic_tables_have_their_modes_chosen_and_told_to_dynamicemb(self):
+        class DynamicEmbConstraints(ParameterConstraints):  # as DynamicEmb's, which is not installed here
+            use_dynamicemb = True
+
+        constraints = {name: DynamicEmbConstraints(sharding_types=["row_wise"], compute_kernels=["customized_kernel"]) for name in "ab"}
+        model = Model(ebc=bags(bag("a", 400_000, 64), bag("b", 800_000, 32), bag("c", 300_000, 32)))
+        apply_optimizer_in_backward(torch.optim.Adam, model.parameters(), {"lr": 0.1})
+        topology = {"hbm_cap": 48 << 20, "ddr_cap": 1 << 30}
+        with relay() as (address, service), tempfile.TemporaryDirectory() as folder:
+            planner = make(address, topology=gpus(**topology), constraints=constraints, cache_dir=folder)
+            plan, response = planner.plan(model, get_default_sharders()), planner.response
+            again = planner.plan(model, get_default_sharders())
+            save_plan(plan, f"{folder}/plan.json")
+            loaded = load_plan(f"{folder}/plan.json", model, gpus(), constraints=constraints)
+            compared = planner.compare(f"{folder}/plan.json")
+        self.assertEqual(len(service.requests), 1)
+        self.assertEqual(compared.moved_bytes, 0)
+        request, found = service.requests[0], {table.name: table for table in response.plan.tables}
+        rules = {name: rule for rule in request.constraints.tables for name in rule.tables}
+        shares = {"a": 64 * 3 * 4, "b": 32 * 3 * 4}  # bytes of values with Adam's state
+        for name, value in shares.items():
+            self.assertEqual((list(rules[f"ebc.{name}"].sharding_types), list(rules[f"ebc.{name}"].compute_kernels)), (["row_wise"], ["dynamic_hybrid", "dynamic_caching"]))
+            self.assertIn(found[name].compute_kernel, ("dynamic_hybrid", "dynamic_caching"))
+            for each in (plan, again, loaded):
+                parameter = each.plan["ebc"][name]
+                self.assertEqual((parameter.sharding_type, parameter.compute_kernel), ("row_wise", "customized_kernel"))
+                self.assertEqual(parameter.cache_params.load_factor, found[name].cache_load_factor)
+                local = math.ceil(found[name].shards[0].rows * (value * found[name].cache_load_factor))  # rows in sixteens, values in 16 bytes
+                self.assertEqual(parameter.dynamicemb_options["caching"], found[name].compute_kernel == "dynamic_caching")
+                self.assertEqual(parameter.dynamicemb_options["global_hbm_for_values"], 4 * local)
+        self.assertLess(min(found[name].cache_load_factor for name in "ab"), 1)
+        self.assertFalse(hasattr(plan.plan["ebc"]["c"], "dynamicemb_options"))
+        # One of the modes, by a word for all customized kernels.
+        class Sharder(EmbeddingBagCollectionSharder):
+            def compute_kernels(self, sharding_type, compute_device_type):
+                return ["customized_kernel"] if sharding_type != "data_parallel" else ["dense"]
+
+        customized = {name: ParameterConstraints(compute_kernels=["customized_kernel"]) for name in "abc"}
+        with relay() as (address, service):
+            plan = make(address, constraints=customized, kernels={"customized_kernel": "dynamic_caching"}).plan(small_model(), [Sharder()])
+        self.assertEqual([list(rule.compute_kernels) for rule in service.requests[0].constraints.tables], [["dynamic_caching"]])
+        self.assertTrue(all(each.dynamicemb_options["caching"] for each in plan.plan["ebc"].values()))
 
     def test_optimizers_are_those_of_the_parameters_then_of_the_sharder(self):
         model = small_model()
