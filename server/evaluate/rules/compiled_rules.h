@@ -89,8 +89,9 @@ struct TableRules {
   TypeSet types;
   TypeSet device_types;  // those of them that it can have in device memory
   // Positions in CompiledRules::residencies(): kKeyValue by ascending caches, kFusedUvm, kOffload,
-  // the dynamic kernels and kFusedUvmCaching by ascending caches, and device memory itself last; equal lists are shared. So
-  // of a tier the first takes least device memory. {0} where there is device memory alone.
+  // the dynamic kernels and kFusedUvmCaching by ascending caches, and device memory itself last;
+  // equal lists are shared. So of a tier the first takes least device memory. {0} where there is
+  // device memory alone.
   std::shared_ptr<const std::vector<int>> residencies;
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
   int max_shards = 0;                    // INT_MAX: any number
