@@ -318,6 +318,11 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     if (is_new) residencies_.push_back({kernel, load_factor});
     return at->second;
   };
+  int all_on_device = -1;  // position of the whole of a dynamic table
+  if (std::any_of(demands.begin(), demands.end(),
+                  [](const Demand& of) { return of.dynamic_hybrid; })) {
+    all_on_device = position(ComputeKernel::kDynamicHybrid, 1);
+  }
   int offload = 0;  // its position
   if (std::any_of(demands.begin(), demands.end(), [](const Demand& of) { return of.offload; })) {
     offload = static_cast<int>(residencies_.size());
@@ -347,6 +352,8 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
         if (IsDynamic(kernel)) {
           factors = {std::begin(kDynamicShares), std::end(kDynamicShares)};
         }
+        // With everything on the device a copy in host memory is for nothing.
+        if (kernel == ComputeKernel::kDynamicCaching && of.dynamic_hybrid) factors.erase(1);
         if (of.in_place_kernel == kernel && of.in_place > 0 && of.in_place <= 1) {
           factors.insert(of.in_place);
         }
@@ -357,6 +364,9 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
       if (of.offload) found.push_back(offload);
       if (of.dynamic_hybrid) add_caches(ComputeKernel::kDynamicHybrid);
       if (of.dynamic_caching) add_caches(ComputeKernel::kDynamicCaching);
+      // All on the device is the fastest.
+      const auto whole = std::find(found.begin(), found.end(), all_on_device);
+      if (of.dynamic_hybrid && whole != found.end()) std::rotate(whole, whole + 1, found.end());
       if (of.caching) add_caches(ComputeKernel::kFusedUvmCaching);
       if (of.fused || of.dense || (!host && found.empty())) found.push_back(0);
       list = std::make_shared<const std::vector<int>>(std::move(found));

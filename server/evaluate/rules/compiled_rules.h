@@ -89,7 +89,8 @@ struct TableRules {
   TypeSet types;
   TypeSet device_types;  // those of them that it can have in device memory
   // Positions in CompiledRules::residencies(): kKeyValue by ascending caches, kFusedUvm, kOffload,
-  // the dynamic kernels and kFusedUvmCaching by ascending caches, and device memory itself last;
+  // kDynamicHybrid, kDynamicCaching, kFusedUvmCaching by ascending caches but for a dynamic table
+  // that is all on the device, which follows its other shares, and device memory itself last;
   // equal lists are shared. So of a tier the first takes least device memory. {0} where there is
   // device memory alone.
   std::shared_ptr<const std::vector<int>> residencies;

@@ -336,7 +336,10 @@ class Prover {
     if (residencies.empty()) return in({}).row_bytes();
     Residency least = rules_.residency(residencies.front());
     if (!IsDynamic(least.kernel)) return in({}).row_bytes();
-    if (least.kernel == ComputeKernel::kDynamicHybrid) least = {least.kernel, 1};
+    for (const int position : residencies) {
+      const ComputeKernel kernel = rules_.residency(position).kernel;
+      if (kernel == ComputeKernel::kDynamicHybrid) least = {kernel, 1};
+    }
     const MemoryUse use = in(LayoutIn(least, ShardingType::kTableWise, 1));
     return use.weights[MemoryTier::kDevice] + use.weights[MemoryTier::kHost];
   }
