@@ -82,6 +82,9 @@ class Peer:
 
         return self._constraints(lambda name: None, cache_of, ["fused_uvm_caching", "dense"])
 
+    def enumerator(self, constraints):
+        return EmbeddingEnumerator(topology=self.topology, batch_size=self.batch_size, constraints=constraints)
+
     def plan(self, setting, limit_s):
         """The plan; after `limit_s` the best so far, which TorchRec's own limit of time sees to. Raises PlannerError where it has none."""
         listed = [t.value for t in ShardingType] if "grid_shard" in setting else None
@@ -92,13 +95,15 @@ class Peer:
             proposer = EmbeddingOffloadScaleupProposer()
         elif setting == "both memories":
             proposer = [TwoMemoriesProposer(), UniformProposer()]
+        constraints = self._scale_up_constraints() if setting.startswith("scale-up") else self._constraints(lambda name: listed)
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             batch_size=self.batch_size,
             storage_reservation=self.reserve,
             proposer=proposer,
             partitioner=GreedyPerfPartitioner(sort_by=SortBy.PERF) if "by perf" in setting else None,
-            constraints=self._scale_up_constraints() if setting.startswith("scale-up") else self._constraints(lambda name: listed),
+            constraints=constraints,
+            enumerator=self.enumerator(constraints),
             timeout_seconds=limit_s,
             stats=[],
             debug=False,
@@ -125,6 +130,9 @@ class Peer:
             entry["cache_load_factor"] = (sharding.cache_params and sharding.cache_params.load_factor) or DEFAULT_LOAD_FACTOR
         return entry
 
+    def is_planned(self, option, plan):
+        return option.compute_kernel == plan["compute_kernel"]
+
     def rate(self, plan):
         """(cost in ms, bytes on each rank, bytes in host memory of each rank) of a plan: TorchRec's estimators and NoopPerfModel.
 
@@ -137,11 +145,8 @@ class Peer:
             return CacheParams(load_factor=factor) if factor else None
 
         constraints = self._constraints(lambda name: [plans[name]["sharding_type"]], cache_of)
-        enumerator = EmbeddingEnumerator(topology=self.topology, batch_size=self.batch_size, constraints=constraints)
-        options = [
-            option for option in enumerator.enumerate(self.module, [self.sharder])
-            if option.compute_kernel == plans[option.name]["compute_kernel"]
-        ]
+        enumerator = self.enumerator(constraints)
+        options = [option for option in enumerator.enumerate(self.module, [self.sharder]) if self.is_planned(option, plans[option.name])]
         assert len(options) == len(plans)
         for option in options:
             option.shards = [

@@ -153,8 +153,10 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
           fmt::format("is unpooled and {}, which TorchRec does not run", table.sharding_type()));
       continue;
     }
-    if (table.compute_kernel() == ToText(ComputeKernel::kOffload)) {
-      refused.Add(names.ReferenceTo(t), "is offload, a kernel that TorchRec does not have");
+    const auto kernel = FromText<ComputeKernel>(table.compute_kernel());
+    if (kernel && (kernel == ComputeKernel::kOffload || IsDynamic(*kernel))) {
+      refused.Add(names.ReferenceTo(t), fmt::format("is {}, a kernel that TorchRec does not have",
+                                                    table.compute_kernel()));
       continue;
     }
     const auto device = FromText<ComputeDevice>(device_type).value_or(ComputeDevice::kCuda);

@@ -123,8 +123,10 @@ std::string ShardingLine(const v1::Plan& plan) {
                                     : fmt::format("{} {}", tables, word.text));
   }
   std::string line = fmt::format("sharding: {}", fmt::join(parts, ", "));
-  const std::string in_host_memory = CountsOf(
-      {ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm, ComputeKernel::kOffload}, plan);
+  const std::string in_host_memory =
+      CountsOf({ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm, ComputeKernel::kOffload,
+                ComputeKernel::kDynamicHybrid, ComputeKernel::kDynamicCaching},
+               plan);
   if (!in_host_memory.empty()) line += "; in host memory: " + in_host_memory;
   const std::string on_ssd = CountsOf({ComputeKernel::kKeyValue}, plan);
   if (!on_ssd.empty()) line += "; on SSD: " + on_ssd;

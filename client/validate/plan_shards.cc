@@ -130,6 +130,10 @@ std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& p
       })) {
     lines.push_back("offloaded tables were looked up in device memory");
   }
+  if (std::any_of(plan.tables.begin(), plan.tables.end(),
+                  [](const TablePlan& table) { return IsDynamic(table.compute_kernel); })) {
+    lines.push_back("dynamic tables were looked up in device memory");
+  }
   if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
         return TierOf(table.compute_kernel) == MemoryTier::kSsd;
       })) {

@@ -282,8 +282,7 @@ v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
 // Why a rule's cache_load_factor changes nothing; empty: it may.
 std::string_view WhyNoCache(const TableRule& rule, const Topology& topology) {
   const auto& kernels = rule.compute_kernels;
-  if (!kernels.empty() &&
-      std::find(kernels.begin(), kernels.end(), ComputeKernel::kFusedUvmCaching) == kernels.end()) {
+  if (!kernels.empty() && std::none_of(kernels.begin(), kernels.end(), HasCache)) {
     return "changes nothing: compute_kernels does not list fused_uvm_caching";
   }
   return topology.host_memory_bytes.empty() ? "changes nothing: no host has host_memory_bytes" : "";

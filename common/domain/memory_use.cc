@@ -62,10 +62,31 @@ double BatchesInFlight(const PlanRequest& request) {
   return request.pipeline_type == PipelineType::kTrainPrefetchSparseDist ? 3 : 1;
 }
 
+// Rows of a dynamic kernel, in place of what was counted for them: values with their optimizer state
+// in 16 bytes each, in whole groups of 16 rows a shard. Products and sums are in TorchEasyRec's
+// order, so that what is rounded up is the same number.
+void CountDynamicRows(const Table& table, const ShardLayout& layout, double optimizer_multiplier,
+                      std::int64_t rows, std::int64_t cols, MemoryUse& use) {
+  constexpr double kKeyBytes = 8, kScoreBytes = 8, kDigestBytes = 1;
+  constexpr double kBucketBytes = 4, kRowsOfBucket = 128;  // DynamicEmb's default
+  const auto aligned = [](double value) { return std::ceil(value / 16) * 16; };
+  const double value = aligned(std::ceil(static_cast<double>(cols) * (1 + optimizer_multiplier) *
+                                         static_cast<double>(ElementBytes(table.weight_dtype))));
+  const double slots = aligned(AllocatedRows(table, rows));
+  const double share = layout.cache_load_factor;
+  const double in_host = layout.kernel == ComputeKernel::kDynamicHybrid ? 1 - share : 1;
+  const double beside = kKeyBytes + kScoreBytes + kDigestBytes + kBucketBytes / kRowsOfBucket +
+                        static_cast<double>(table.extra_bytes_per_row);
+  use.weights = use.optimizer = use.caches = {};
+  use.weights[MemoryTier::kDevice] = Saturate(slots * (value * share + beside));
+  use.weights[MemoryTier::kHost] = Saturate(slots * (value * in_host));
+}
+
 // And what prefetching rows into a cache takes for a moment, in bytes of ids (the same).
 double PrefetchBatches(const PlanRequest& request, const ShardLayout& layout) {
   constexpr double kBurst = 1 + 6;  // one pass
-  return request.pipeline_type == PipelineType::kTrainPrefetchSparseDist && HasCache(layout.kernel)
+  return request.pipeline_type == PipelineType::kTrainPrefetchSparseDist &&
+                 HasCache(layout.kernel) && !IsDynamic(layout.kernel)
              ? kBurst
              : 0;
 }
@@ -124,6 +145,7 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
     use.weights[MemoryTier::kDevice] =
         std::min(Saturate(cache), table.max_l1_cache_bytes.value_or(0));
   }
+  if (IsDynamic(layout.kernel)) CountDynamicRows(table, layout, multiplier, rows, cols, use);
   const double input = std::ceil(ids * 8);
   use.input_bytes = Saturate(input * (BatchesInFlight(request) + PrefetchBatches(request, layout)));
   // Pipelines are taken to have no outputs in memory where it is fullest.
@@ -210,7 +232,10 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   use.weights[MemoryTier::kDevice] = Saturate(cached * weights);
   use.weights[tier] = Saturate(weights + beside);
   use.caches[MemoryTier::kHost] = Saturate(HostCachedShare(table, layout, rows, cols) * weights);
-  if (request.memory.rule == MemoryRule::kWeightsOnly) return use;
+  if (request.memory.rule == MemoryRule::kWeightsOnly) {
+    if (IsDynamic(layout.kernel)) CountDynamicRows(table, layout, 0, rows, cols, use);
+    return use;
+  }
 
   const Optimizer optimizer = request.optimizer_of(table);
   const OptimizerState state = on_ssd ? SsdStateOf(optimizer) : StateOf(optimizer);
@@ -225,6 +250,12 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   }
   use.caches[MemoryTier::kDevice] =
       on_ssd ? Saturate(r * cached * kCacheBytesPerSlot) : CacheStateBytes(layout, rows);
+  if (IsDynamic(layout.kernel)) {
+    CountDynamicRows(
+        table, layout,
+        TorchRecOptimizerMultiplier(optimizer, static_cast<double>(table.embedding_dim)), rows,
+        cols, use);
+  }
 
   double batch = static_cast<double>(request.global_batch_size);
   double bags = CountBags(table).Of(batch);

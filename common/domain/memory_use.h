@@ -88,6 +88,12 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 // a cache holds no optimizer state, and state of whole rows (4 B a row) is on the device, of offload
 // on the host, whose CPU updates the rows.
 //
+// Rows of a dynamic kernel, by every rule as TorchEasyRec counts DynamicEmb's: a value is a row with
+// its optimizer state (the multiples of kTorchRec; none under kWeightsOnly), rounded up to 16 bytes.
+// The device has load factor x all values and 17 bytes a row with 4 a bucket of 128 rows (keys,
+// scores, digests), host memory the other values under dynamic_hybrid, all under dynamic_caching.
+// All count as weights. extra_bytes_per_row is on the device.
+//
 // Rows on SSD (key_value): weights count there, those of CachedShare on the device, of
 // HostCachedShare in host memory. Under kFull as FBGEMM 1.9's SSDTableBatchedEmbeddingBags has it:
 // optimizer state is on the device whole, in floats, with 4 B a row more for Adam, and a cached row

@@ -142,6 +142,41 @@ TEST(ShardMemoryTest, AHostThatUpdatesRowsKeepsAllOfTheirState) {
   EXPECT_EQ(by_device.optimizer[MemoryTier::kHost], 1000 * 32 * 4);
 }
 
+// 21 x 2 bytes of values round up to 48, with Adam's state 126 to 128; 1000 rows to 1008.
+TEST(ShardMemoryTest, DynamicTablesHaveKeysOnTheDeviceAndValuesByTheirShare) {
+  PlanRequest request = Request(Optimizer::kAdam);
+  request.topology.devices = {{0, 1 << 30}};
+  Table table = SmallTable();
+  table.weight_dtype = DataType::kFp16;
+  table.extra_bytes_per_row = 8;
+  const std::int64_t keys = 1008 * (17 + 8) + 1008 * 4 / 128 + 1;
+  for (const MemoryRule rule :
+       {MemoryRule::kFull, MemoryRule::kWeightsOnly, MemoryRule::kTorchRec}) {
+    request.memory.rule = rule;
+    const std::int64_t values = 1008 * (rule == MemoryRule::kWeightsOnly ? 48 : 128);
+    const auto use = [&](ComputeKernel kernel, double share) {
+      const ShardLayout layout = {.kernel = kernel, .cache_load_factor = share};
+      return ShardMemory(request, table, layout, 1000, 21);
+    };
+    const MemoryUse hybrid = use(ComputeKernel::kDynamicHybrid, 0.25);
+    EXPECT_EQ(hybrid.weights[MemoryTier::kDevice], values / 4 + keys);
+    EXPECT_EQ(hybrid.weights[MemoryTier::kHost], values * 3 / 4);
+    EXPECT_EQ(hybrid.optimizer, TierBytes());
+    EXPECT_EQ(hybrid.caches, TierBytes());
+    const MemoryUse caching = use(ComputeKernel::kDynamicCaching, 0.25);
+    EXPECT_EQ(caching.weights[MemoryTier::kDevice], values / 4 + keys);
+    EXPECT_EQ(caching.weights[MemoryTier::kHost], values);
+    EXPECT_EQ(use(ComputeKernel::kDynamicHybrid, 1).weights[MemoryTier::kHost], 0);
+    const MemoryUse plain = ShardMemory(request, table, {}, 1000, 21);
+    EXPECT_EQ(hybrid.input_bytes, plain.input_bytes);
+    EXPECT_EQ(hybrid.output_bytes, plain.output_bytes);
+    table.allocated_rows = 2000;
+    EXPECT_EQ(use(ComputeKernel::kDynamicCaching, 0.25).weights[MemoryTier::kHost],
+              values / 1008 * 2000);
+    table.allocated_rows = 0;
+  }
+}
+
 TEST(ShardMemoryTest, RowsOfInt8HaveAScaleAndABias) {
   Table table = SmallTable();
   table.weight_dtype = DataType::kInt8;

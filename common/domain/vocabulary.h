@@ -49,8 +49,19 @@ enum class ShardingType {
 // kDense is for data_parallel alone, where the gradient is dense. Rows of kFusedUvm and
 // kFusedUvmCaching are in host memory; the latter has a cache of some of them on the device. Those
 // of kOffload are there too, and the host's CPU looks them up. Rows of kKeyValue are on the host's
-// SSDs, behind a cache on the device.
-enum class ComputeKernel { kFused, kDense, kFusedUvm, kFusedUvmCaching, kOffload, kKeyValue };
+// SSDs, behind a cache on the device. The dynamic ones are hash tables that grow (DynamicEmb): rows
+// of kDynamicHybrid are on the device or in host memory, as their keys fall; those of
+// kDynamicCaching are all in host memory, a share of them on the device as well.
+enum class ComputeKernel {
+  kFused,
+  kDense,
+  kFusedUvm,
+  kFusedUvmCaching,
+  kOffload,
+  kKeyValue,
+  kDynamicHybrid,
+  kDynamicCaching
+};
 // Where the rows of a table are, the fastest first.
 enum class MemoryTier { kDevice, kHost, kSsd };
 // Positions of column cuts: anywhere on kColumnAlignment, or TorchRec's one block width a table.
@@ -138,7 +149,9 @@ inline constexpr std::array kWords<ComputeKernel> = {
     Word<ComputeKernel>{ComputeKernel::kFusedUvm, "fused_uvm"},
     Word<ComputeKernel>{ComputeKernel::kFusedUvmCaching, "fused_uvm_caching"},
     Word<ComputeKernel>{ComputeKernel::kOffload, "offload"},
-    Word<ComputeKernel>{ComputeKernel::kKeyValue, "key_value"}};
+    Word<ComputeKernel>{ComputeKernel::kKeyValue, "key_value"},
+    Word<ComputeKernel>{ComputeKernel::kDynamicHybrid, "dynamic_hybrid"},
+    Word<ComputeKernel>{ComputeKernel::kDynamicCaching, "dynamic_caching"}};
 template <>
 inline constexpr std::array kWords<MemoryTier> = {Word<MemoryTier>{MemoryTier::kDevice, "device"},
                                                   Word<MemoryTier>{MemoryTier::kHost, "host"},
@@ -243,14 +256,17 @@ struct KernelTraits {
   bool has_cache;      // on the device, of some of the rows: those of a load factor
   bool is_measurable;  // workers have it, as GPUs have
   bool keeps_apart;    // no rank may have two shards of a table, whatever rules say
+  bool is_dynamic;     // a hash table that grows, with keys on the device
 };
 inline constexpr std::array kKernelTraits = {
-    KernelTraits{ComputeKernel::kFused, MemoryTier::kDevice, false, true, false},
-    KernelTraits{ComputeKernel::kDense, MemoryTier::kDevice, false, false, false},
-    KernelTraits{ComputeKernel::kFusedUvm, MemoryTier::kHost, false, true, false},
-    KernelTraits{ComputeKernel::kFusedUvmCaching, MemoryTier::kHost, true, true, false},
-    KernelTraits{ComputeKernel::kOffload, MemoryTier::kHost, false, false, false},
-    KernelTraits{ComputeKernel::kKeyValue, MemoryTier::kSsd, true, false, true}};
+    KernelTraits{ComputeKernel::kFused, MemoryTier::kDevice, false, true, false, false},
+    KernelTraits{ComputeKernel::kDense, MemoryTier::kDevice, false, false, false, false},
+    KernelTraits{ComputeKernel::kFusedUvm, MemoryTier::kHost, false, true, false, false},
+    KernelTraits{ComputeKernel::kFusedUvmCaching, MemoryTier::kHost, true, true, false, false},
+    KernelTraits{ComputeKernel::kOffload, MemoryTier::kHost, false, false, false, false},
+    KernelTraits{ComputeKernel::kKeyValue, MemoryTier::kSsd, true, false, true, false},
+    KernelTraits{ComputeKernel::kDynamicHybrid, MemoryTier::kHost, true, false, false, true},
+    KernelTraits{ComputeKernel::kDynamicCaching, MemoryTier::kHost, true, false, false, true}};
 constexpr const KernelTraits& TraitsOf(ComputeKernel kernel) {
   return kKernelTraits[static_cast<std::size_t>(kernel)];
 }
@@ -258,6 +274,7 @@ constexpr const KernelTraits& TraitsOf(ComputeKernel kernel) {
 constexpr bool IsMeasurable(ComputeKernel kernel) { return TraitsOf(kernel).is_measurable; }
 constexpr MemoryTier TierOf(ComputeKernel kernel) { return TraitsOf(kernel).tier; }
 constexpr bool HasCache(ComputeKernel kernel) { return TraitsOf(kernel).has_cache; }
+constexpr bool IsDynamic(ComputeKernel kernel) { return TraitsOf(kernel).is_dynamic; }
 
 // Whether rows that go from one kernel to the other have to be copied, wherever their shards are:
 // into another memory. Every count of what moves goes by it.

@@ -28,6 +28,12 @@ TEST(VocabularyTest, EveryKernelHasItsTraits) {
   EXPECT_EQ(TierOf(ComputeKernel::kDense), MemoryTier::kDevice);
   EXPECT_EQ(TierOf(ComputeKernel::kOffload), MemoryTier::kHost);
   EXPECT_EQ(TierOf(ComputeKernel::kKeyValue), MemoryTier::kSsd);
+  for (const ComputeKernel kernel :
+       {ComputeKernel::kDynamicHybrid, ComputeKernel::kDynamicCaching}) {
+    EXPECT_EQ(TierOf(kernel), MemoryTier::kHost);
+    EXPECT_TRUE(HasCache(kernel) && IsDynamic(kernel) && !IsMeasurable(kernel));
+  }
+  EXPECT_FALSE(IsDynamic(ComputeKernel::kFusedUvmCaching));
 }
 
 TEST(VocabularyTest, AMemoryHasItsOwnValue) {

@@ -52,8 +52,9 @@ HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatur
   };
   const CacheHits hits = hits_of(load_factor);
   const double slots = load_factor * static_cast<double>(shard.table_rows);
-  const double missed = hits.missed_rows();
-  const double outside = std::clamp(hits.distinct_ids - slots, 0.0, missed);
+  const bool splits = kernel == ComputeKernel::kDynamicHybrid;
+  const double missed = splits ? (1 - load_factor) * hits.distinct_ids : hits.missed_rows();
+  const double outside = splits ? missed : std::clamp(hits.distinct_ids - slots, 0.0, missed);
 
   const double cols = static_cast<double>(shard.cols);
   const double row = RowBytes(shard.weight_dtype, cols);
@@ -69,7 +70,8 @@ HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatur
         2 * from_ssd * row * share * kMsPerSecond / conditions.bandwidths.ssd_bytes_per_s;
     return traffic;
   }
-  const double state = hits.distinct_ids * cols * StateOf(conditions.optimizer).element_bytes;
+  const double state = (IsDynamic(kernel) ? missed : hits.distinct_ids) * cols *
+                       StateOf(conditions.optimizer).element_bytes;
   traffic.backward_ms = 2 * (outside * row + state) * ms_per_byte;
   return traffic;
 }

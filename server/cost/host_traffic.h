@@ -37,6 +37,10 @@ double RowBytes(DataType weight_dtype, double cols);
 // rises with the bytes of a value. The ranks of a host are taken not to share its memory; the
 // bookkeeping of the cache is left out.
 //
+// kDynamicCaching moves rows as fused_uvm_caching does, with their state, which the device holds as
+// well. Of kDynamicHybrid the rows in host memory move as outside of a cache, and are as hot as the
+// others: which they are is up to a hash.
+//
 // kKeyValue (FBGEMM's SSDTableBatchedEmbeddingBags) passes rows through host memory:
 // - Over the link they move as under fused_uvm_caching, without optimizer state, which is on the
 //   device.

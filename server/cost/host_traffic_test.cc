@@ -122,6 +122,27 @@ TEST(HostTrafficTest, UnderOffloadTheHostLooksUpAndVectorsCrossTheLink) {
   EXPECT_NEAR(quarter.backward_ms, vectors / 1e6 + (vectors + update / 4) / 4e6, 1e-6);
 }
 
+TEST(HostTrafficTest, DynamicTablesMoveTheStateWithItsRows) {
+  PricingConditions conditions = TrafficConditions();
+  conditions.optimizer = Optimizer::kAdam;
+  const auto of = [&](ComputeKernel kernel, double share) {
+    return HostTrafficOf(conditions, HostShard(kernel, share));
+  };
+  // Rows are where their keys fall, hot or not: three quarters of all that are looked up.
+  const HostTraffic none = of(ComputeKernel::kDynamicHybrid, 1e-9);
+  const HostTraffic quarter = of(ComputeKernel::kDynamicHybrid, 0.25);
+  EXPECT_NEAR(quarter.forward_ms, 0.75 * none.forward_ms, 1e-6 * none.forward_ms);
+  EXPECT_NEAR(quarter.backward_ms, 0.75 * none.backward_ms, 1e-6 * none.backward_ms);
+  EXPECT_EQ(quarter.cache_ms, 0);
+  EXPECT_EQ(of(ComputeKernel::kDynamicHybrid, 1).total_ms(), 0);
+  // A cache of FBGEMM's leaves the state in host memory.
+  EXPECT_LT(of(ComputeKernel::kDynamicCaching, 0.25).backward_ms,
+            of(ComputeKernel::kFusedUvmCaching, 0.25).backward_ms);
+  EXPECT_EQ(of(ComputeKernel::kDynamicCaching, 0.25).cache_ms,
+            of(ComputeKernel::kFusedUvmCaching, 0.25).cache_ms);
+  EXPECT_LT(of(ComputeKernel::kDynamicCaching, 0.25).total_ms(), quarter.total_ms());
+}
+
 TEST(HostTrafficTest, RowsOnSsdAreReadAndWrittenBackAndCrossTheLink) {
   PricingConditions conditions = TrafficConditions();
   conditions.bandwidths.ssd_bytes_per_s = 1e8;

@@ -179,6 +179,39 @@ TEST_F(HostMemoryPlansTest, OffloadIsForTablesWhoseRulesListItOrThatHaveIt) {
                                             "offload")));
 }
 
+TEST_F(HostMemoryPlansTest, DynamicTablesAreThoseWhoseRulesListThemOrThatAre) {
+  const auto kernels_of = [&](int table) {
+    std::vector<ComputeKernel> kernels;
+    const CompiledRules rules = Rules();
+    for (const int position : *rules.of(table).residencies) {
+      const ComputeKernel kernel = rules.residency(position).kernel;
+      if (kernels.empty() || kernels.back() != kernel) kernels.push_back(kernel);
+    }
+    return kernels;
+  };
+  EXPECT_THAT(kernels_of(0), ElementsAre(kFusedUvm, kFusedUvmCaching, kFused));
+  Rule().compute_kernels = {kDynamicCaching, kDynamicHybrid};
+  EXPECT_THAT(kernels_of(0), ElementsAre(kDynamicHybrid, kDynamicCaching, kDynamicHybrid));
+  const CompiledRules rules = Rules();
+  // Any share of HYBRID may be the one that both memories have room for; CACHING takes more of one
+  // and no less of the other.
+  EXPECT_EQ(rules.PlacesOffDevice(0).size(), 10U);
+  EXPECT_EQ(rules.residency(rules.LeastOnDevice(0)[0]), (Residency{kDynamicHybrid, 0.1}));
+  EXPECT_EQ(rules.residency(rules.of(0).residencies->back()), (Residency{kDynamicHybrid, 1}));
+  EXPECT_EQ(rules.PlacesOffDevice(1).size(), rules.LeastOnDevice(1).size());
+  Rule().cache_load_factor = 0.7;
+  EXPECT_EQ(Rules().of(0).residencies->size(), 2U);
+  Rule().compute_kernels = {kDynamicCaching, kFused};
+  EXPECT_THAT(kernels_of(0), ElementsAre(kDynamicCaching));
+
+  request_.constraints = {};
+  Put(kDynamicHybrid, 0.35, kFusedUvm, 0);
+  request_.migration.emplace().previous = plan_;
+  EXPECT_THAT(kernels_of(0), ElementsAre(kDynamicHybrid, kDynamicCaching, kDynamicHybrid));
+  EXPECT_NE(Rules().PositionOf({kDynamicHybrid, 0.35}), 0);
+  EXPECT_THAT(kernels_of(1), ElementsAre(kFusedUvm, kFusedUvmCaching, kFused));
+}
+
 // The same, with 20,000 bytes of SSD a host.
 class SsdPlansTest : public HostMemoryPlansTest {
  protected:

@@ -427,6 +427,10 @@ bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
     residencies.push_back({ComputeKernel::kKeyValue, 1e-6});
     residencies.push_back({ComputeKernel::kKeyValue, 1});
   }
+  for (const ComputeKernel kernel :
+       {ComputeKernel::kDynamicHybrid, ComputeKernel::kDynamicCaching}) {
+    if (rules.PositionOf({kernel, 1}) != 0) residencies.push_back({kernel, 1});
+  }
   ShardPricer pricer(model);
   for (const Table& table : request.tables) {
     std::vector<ShardFeatures> shards;

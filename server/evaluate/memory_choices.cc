@@ -106,13 +106,14 @@ TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, i
     const bool caches = kernel == ComputeKernel::kFusedUvmCaching;
     const bool has_one_bandwidth =
         caches ? residencies.size() == 1 && !prefetched : kernel != ComputeKernel::kOffload;
-    const bool counts_bytes = caches || kernel == ComputeKernel::kFusedUvm;
+    const bool counts_bytes = caches || kernel == ComputeKernel::kFusedUvm || IsDynamic(kernel);
     const double bytes =
         counts_bytes ? std::max(0.0, RowBytesOn(request, table, residencies.front()) - kRounded)
                      : 0;
     if (has_one_bandwidth && !on_device) {
-      // The only places there are, so that what their shards cost alone is worth knowing.
-      LayoutFloors floors = FloorsIn(residencies.front(), request, rules, index, pricer);
+      // The only places there are, so that what their shards cost alone is worth knowing: of those
+      // with several prices the lowest, which is that of most rows on the device.
+      LayoutFloors floors = FloorsIn(residencies.back(), request, rules, index, pricer);
       AddTo(choices, floors);
       choices.choices.push_back({std::move(floors.floors), bytes});
     } else if (kernel == ComputeKernel::kFusedUvm) {

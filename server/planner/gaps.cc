@@ -152,6 +152,14 @@ void AddHostMemory(const PlanRequest& request, const CostModelInfo& model,
                         : ""),
         kInCompute);
   }
+  if (std::any_of(kernels.begin(), kernels.end(), IsDynamic)) {
+    gaps.AddFormula(
+        fmt::format("dynamic tables were not measured: looked up as other tables are, and what is "
+                    "in host memory alone crosses the link to the host at {:.0f} GB/s "
+                    "(bandwidths.host_to_device_bytes_per_s)",
+                    link_gb_per_s),
+        kInCompute);
+  }
   if (kernels.contains(ComputeKernel::kKeyValue)) {
     gaps.AddFormula(
         fmt::format("rows on SSD (key_value) were not measured: what misses the caches is read "
@@ -331,6 +339,10 @@ std::vector<Gap> GapsOf(const PlanRequest& request, const CostModelInfo& model, 
       gaps.Add({.difference = fmt::format("rows on SSD (key_value) are all read from the SSDs, as "
                                           "TorchRec has it, at {}",
                                           SsdBandwidthText(request.topology))});
+    }
+    if (std::any_of(kernels.begin(), kernels.end(), IsDynamic)) {
+      gaps.Add({.difference = "dynamic tables cost what TorchEasyRec fitted to DynamicEmb's on an "
+                              "A10"});
     }
     AddHotRowBlocks(request, plan, gaps);
     return gaps.Take();

@@ -37,6 +37,16 @@ double RowWiseValues(const ShardWork& work, double holders, double ranks) {
   return (work.unpooled ? work.vectors / holders : work.vectors) * ranks * work.cols;
 }
 
+// TorchEasyRec's fit of DynamicEmb (A10, 4 M rows of 128 columns, Adam): where any values are in
+// host memory, the speed is that of `base` of them on the device, and hardly depends on how many
+// are.
+double DynamicBandwidth(const MemoryBandwidths& memory, double share, double base) {
+  const double on_device = share >= 1 ? 1 : base + 0.01 * share;
+  return (on_device * memory.device_bytes_per_ms +
+          (1 - on_device) * memory.host_to_device_bytes_per_ms) /
+         10;
+}
+
 double BackwardComputeMs(double forward_compute_ms, bool weighted) {
   const double ms = forward_compute_ms * kBackwardComputeMultiplier;
   if (!weighted) return ms;
@@ -62,6 +72,10 @@ double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, dou
              10;
     case ComputeKernel::kKeyValue:
       return memory.ssd_bytes_per_ms;
+    case ComputeKernel::kDynamicHybrid:
+      return DynamicBandwidth(memory, cached_share, 0.11);
+    case ComputeKernel::kDynamicCaching:
+      return DynamicBandwidth(memory, cached_share, 0.28);
   }
   return 0;
 }

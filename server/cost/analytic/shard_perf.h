@@ -19,7 +19,7 @@ struct MemoryBandwidths {
 // `cached_share` of the rows are in device memory, which is as fast as kFused where rows are
 // `prefetched`; other kernels ignore both: kKeyValue reads all of its rows from the SSD, whatever
 // its cache holds. TorchRec has no kOffload; the lookups of that kernel are done by the host, and
-// its vectors are in device memory.
+// its vectors are in device memory. Nor has it dynamic kernels, whose bandwidths are TorchEasyRec's.
 double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share,
                        bool prefetched);
 

@@ -26,6 +26,9 @@ constexpr std::int64_t kTorchRecMinPartition = 128;
 constexpr double kLoadFactors[] = {0.01, 0.02, 0.03,  0.045, 0.06, 0.08, 0.1, 0.125, 0.15,
                                    0.2,  0.25, 0.325, 0.4,   0.5,  0.65, 0.8, 0.95};
 
+// And of dynamic tables: those that TorchEasyRec's planner tries. No fit says what less costs.
+constexpr double kDynamicShares[] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
+
 int OrAny(int maximum) { return maximum == 0 ? INT_MAX : maximum; }
 
 // Keeps one copy of each distinct set.
@@ -233,6 +236,7 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     bool fused = true, dense = true, uvm = true, caching = true;
     // Listed wherever kernels are, or in place where none are.
     bool offload = false, key_value = false;
+    bool dynamic_hybrid = false, dynamic_caching = false;
     bool counts_cache = true;  // of key_value; see below
     bool lists = false;        // kernels
     double load_factor = 0;    // 0: any
@@ -261,6 +265,10 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
       if (!rule.compute_kernels.empty()) {
         of.offload = host && rule.lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
         of.key_value = ssd && rule.lists(ComputeKernel::kKeyValue) && (of.key_value || !of.lists);
+        of.dynamic_hybrid =
+            host && rule.lists(ComputeKernel::kDynamicHybrid) && (of.dynamic_hybrid || !of.lists);
+        of.dynamic_caching =
+            host && rule.lists(ComputeKernel::kDynamicCaching) && (of.dynamic_caching || !of.lists);
         of.lists = true;
       }
       if (rule.cache_load_factor == 0) continue;
@@ -283,12 +291,18 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
       if (of.lists) continue;
       of.offload = of.offload || (host && in_place.compute_kernel == ComputeKernel::kOffload);
       of.key_value = of.key_value || (ssd && in_place.compute_kernel == ComputeKernel::kKeyValue);
+      // What grows is no other table: it stays so where nothing is said.
+      if (!host || !IsDynamic(in_place.compute_kernel)) continue;
+      of.fused = of.dense = of.uvm = of.caching = false;
+      of.dynamic_hybrid = of.dynamic_caching = true;
     }
   }
   for (std::size_t t = 0; t < demands.size(); ++t) {
     Demand& of = demands[t];
     of.caching = of.caching && !of.two_factors;
     of.key_value = of.key_value && !of.two_factors;
+    of.dynamic_hybrid = of.dynamic_hybrid && !of.two_factors;
+    of.dynamic_caching = of.dynamic_caching && !of.two_factors;
     // Where the memory rule counts no cache on the device, none is to be had for nothing: its share
     // is TorchRec's own.
     of.counts_cache = !of.key_value || request.memory.rule != MemoryRule::kTorchRec ||
@@ -304,6 +318,11 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     if (is_new) residencies_.push_back({kernel, load_factor});
     return at->second;
   };
+  int all_on_device = -1;  // position of the whole of a dynamic table
+  if (std::any_of(demands.begin(), demands.end(),
+                  [](const Demand& of) { return of.dynamic_hybrid; })) {
+    all_on_device = position(ComputeKernel::kDynamicHybrid, 1);
+  }
   int offload = 0;  // its position
   if (std::any_of(demands.begin(), demands.end(), [](const Demand& of) { return of.offload; })) {
     offload = static_cast<int>(residencies_.size());
@@ -330,6 +349,11 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
         if (kernel == ComputeKernel::kKeyValue && !of.counts_cache) {
           factors = {kDefaultCacheLoadFactor};
         }
+        if (IsDynamic(kernel)) {
+          factors = {std::begin(kDynamicShares), std::end(kDynamicShares)};
+        }
+        // With everything on the device a copy in host memory is for nothing.
+        if (kernel == ComputeKernel::kDynamicCaching && of.dynamic_hybrid) factors.erase(1);
         if (of.in_place_kernel == kernel && of.in_place > 0 && of.in_place <= 1) {
           factors.insert(of.in_place);
         }
@@ -338,6 +362,11 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
       if (of.key_value) add_caches(ComputeKernel::kKeyValue);
       if (of.uvm) found.push_back(1);
       if (of.offload) found.push_back(offload);
+      if (of.dynamic_hybrid) add_caches(ComputeKernel::kDynamicHybrid);
+      if (of.dynamic_caching) add_caches(ComputeKernel::kDynamicCaching);
+      // All on the device is the fastest.
+      const auto whole = std::find(found.begin(), found.end(), all_on_device);
+      if (of.dynamic_hybrid && whole != found.end()) std::rotate(whole, whole + 1, found.end());
       if (of.caching) add_caches(ComputeKernel::kFusedUvmCaching);
       if (of.fused || of.dense || (!host && found.empty())) found.push_back(0);
       list = std::make_shared<const std::vector<int>>(std::move(found));
@@ -536,6 +565,18 @@ OffDevice CompiledRules::LeastOnDevice(int table) const {
     if (first != of_table.end()) least.Add(*first);
   }
   return least;
+}
+
+std::vector<int> CompiledRules::PlacesOffDevice(int table) const {
+  const OffDevice least = LeastOnDevice(table);
+  std::vector<int> places(least.begin(), least.end());
+  for (const int position : *of(table).residencies) {
+    if (residency(position).kernel != ComputeKernel::kDynamicHybrid) continue;
+    if (std::find(places.begin(), places.end(), position) == places.end()) {
+      places.push_back(position);
+    }
+  }
+  return places;
 }
 
 int CompiledRules::PositionOf(const Residency& residency) const {

@@ -89,8 +89,10 @@ struct TableRules {
   TypeSet types;
   TypeSet device_types;  // those of them that it can have in device memory
   // Positions in CompiledRules::residencies(): kKeyValue by ascending caches, kFusedUvm, kOffload,
-  // kFusedUvmCaching by ascending caches, and device memory itself last; equal lists are shared. So
-  // of a tier the first takes least device memory. {0} where there is device memory alone.
+  // kDynamicHybrid, kDynamicCaching, kFusedUvmCaching by ascending caches but for a dynamic table
+  // that is all on the device, which follows its other shares, and device memory itself last;
+  // equal lists are shared. So of a tier the first takes least device memory. {0} where there is
+  // device memory alone.
   std::shared_ptr<const std::vector<int>> residencies;
   std::shared_ptr<const RankSet> ranks;  // for every shard; equal sets are shared. May be empty
   int max_shards = 0;                    // INT_MAX: any number
@@ -169,6 +171,9 @@ class CompiledRules {
   // Of those that are left to the table, the one with the least device memory in each of the shared
   // memories. O(1), with SSDs O(residencies).
   OffDevice LeastOnDevice(int table) const;
+  // Positions one of which does wherever some other off the device does: those, and every share of
+  // a kernel that takes less host memory the more it takes of the device.
+  std::vector<int> PlacesOffDevice(int table) const;
   // Whether a table that may be in the residency may be so in the type.
   bool Allows(int table, int residency, ShardingType type) const {
     return residency == 0 ? of(table).device_types.contains(type)

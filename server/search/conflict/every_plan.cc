@@ -55,8 +55,7 @@ class Attempt {
   // Whether the tables order_[at] and later find places, which they have then.
   bool PlaceFrom(std::size_t at) {
     if (at == order_.size()) return true;
-    // In host memory and on SSD, what takes least device memory does wherever one with more does.
-    for (const int residency : rules_.LeastOnDevice(order_[at])) {
+    for (const int residency : rules_.PlacesOffDevice(order_[at])) {
       if (PlaceIn(at, residency)) return true;
     }
     const std::vector<int>& residencies = *rules_.of(order_[at]).residencies;

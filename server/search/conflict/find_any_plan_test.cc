@@ -26,6 +26,68 @@ StatusOr<Plan> FindAnyPlan(const PlanRequest& request, TypeSet types,
   return neuroshard::FindAnyPlan(request, CompiledRules(request, types), types, stop);
 }
 
+// Two dynamic tables, one rank or two: all shares in all modes are few enough to try.
+TEST(FindAnyPlanTest, FindsSharesOfDynamicTablesWhereThereAreAny) {
+  Random random(43);
+  int legal = 0;
+  for (int i = 0; i < testing::Trials(150); ++i) {
+    PlanRequest request;
+    request.memory.rule = i % 2 == 0 ? MemoryRule::kTorchRec : MemoryRule::kWeightsOnly;
+    request.global_batch_size = 16;
+    const int ranks = 1 + static_cast<int>(random.Below(2));
+    TableRule rule;
+    rule.sharding_types = {ShardingType::kRowWise};
+    rule.compute_kernels = {ComputeKernel::kDynamicHybrid};
+    if (random.Below(3) == 0) rule.compute_kernels = {ComputeKernel::kDynamicCaching};
+    if (random.Below(3) == 0) rule.compute_kernels.push_back(ComputeKernel::kDynamicCaching);
+    std::int64_t values = 0;
+    for (int t = 0; t < 2; ++t) {
+      Table& table = request.tables.emplace_back();
+      table.name = std::string(1, static_cast<char>('a' + t));
+      table.num_embeddings = 32 * (1 + static_cast<std::int64_t>(random.Below(40)));
+      table.embedding_dim = 4 * (1 + static_cast<std::int64_t>(random.Below(16)));
+      table.pooling_factor = 0;
+      values += table.num_embeddings * (table.embedding_dim * 4 + 17);
+      rule.tables.push_back(t);
+    }
+    request.constraints.tables = {rule};
+    const auto share = [&] { return static_cast<double>(values) * random.UniformReal(); };
+    for (int r = 0; r < ranks; ++r) {
+      request.topology.devices.push_back({0, static_cast<std::int64_t>(1.5 * share()) / ranks + 1});
+    }
+    for (Device& device : request.topology.devices) device = request.topology.devices.front();
+    request.topology.host_memory_bytes = {static_cast<std::int64_t>(1.5 * share()) + 1};
+    const CompiledRules rules(request, TypeSet::All());
+    bool any = false;
+    for (const int a : *rules.of(0).residencies) {
+      for (const int b : *rules.of(1).residencies) {
+        Plan plan;
+        plan.world_size = plan.local_world_size = ranks;
+        for (const int t : {0, 1}) {
+          const Table& table = request.tables[static_cast<std::size_t>(t)];
+          const Residency& in = rules.residency(t == 0 ? a : b);
+          TablePlan& of = plan.tables.emplace_back();
+          of.name = table.name;
+          of.sharding_type = ShardingType::kRowWise;
+          of.compute_kernel = in.kernel;
+          of.cache_load_factor = in.cache_load_factor;
+          const std::int64_t rows = table.num_embeddings / ranks;
+          for (int r = 0; r < ranks; ++r) {
+            of.shards.push_back({r * rows, rows, 0, table.embedding_dim, r});
+          }
+        }
+        any = any || CheckPlan(request, plan).empty();
+      }
+    }
+    const auto plan = FindAnyPlan(request, TypeSet::All());
+    EXPECT_EQ(plan.ok(), any) << plan.status().message();
+    EXPECT_TRUE(!plan.ok() || CheckPlan(request, *plan).empty());
+    legal += any ? 1 : 0;
+  }
+  EXPECT_GT(legal, testing::Trials(30));
+  EXPECT_LT(legal, testing::Trials(120));
+}
+
 TEST(FindAnyPlanTest, FindsALegalPlanWhereThereIsOne) {
   Random random(41);
   RandomRequestShape shape;

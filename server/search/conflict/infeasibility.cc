@@ -300,10 +300,7 @@ class Prover {
     std::vector<int> all, never_on_ssd;
     std::int64_t wanted = 0, wanted_beside_ssd = 0;
     for (int t = 0; t < num_tables(); ++t) {
-      const Table& table = request_.tables[static_cast<std::size_t>(t)];
-      const MemoryUse use =
-          ShardMemory(request_, table, {}, table.num_embeddings, table.embedding_dim);
-      const std::int64_t bytes = use.row_bytes();
+      const std::int64_t bytes = LeastOfRows(t);
       all.push_back(t);
       wanted = CappedSum(wanted, bytes);
       if (MayBeOnSsd(t)) continue;
@@ -326,6 +323,25 @@ class Prover {
                     FormatBytes(wanted), FormatBytes(room), FormatBytes(of_hosts),
                     FormatBytes(on_ssd)),
         std::move(all)};
+  }
+
+  // Of a dynamic table in all memories: no share takes less than all values on the device, and a
+  // copy in host memory takes least beside the smallest share.
+  std::int64_t LeastOfRows(int t) const {
+    const Table& table = request_.tables[static_cast<std::size_t>(t)];
+    const auto in = [&](const ShardLayout& layout) {
+      return ShardMemory(request_, table, layout, table.num_embeddings, table.embedding_dim);
+    };
+    const std::vector<int>& residencies = *rules_.of(t).residencies;
+    if (residencies.empty()) return in({}).row_bytes();
+    Residency least = rules_.residency(residencies.front());
+    if (!IsDynamic(least.kernel)) return in({}).row_bytes();
+    for (const int position : residencies) {
+      const ComputeKernel kernel = rules_.residency(position).kernel;
+      if (kernel == ComputeKernel::kDynamicHybrid) least = {kernel, 1};
+    }
+    const MemoryUse use = in(LayoutIn(least, ShardingType::kTableWise, 1));
+    return use.weights[MemoryTier::kDevice] + use.weights[MemoryTier::kHost];
   }
 
   bool MayBeOnSsd(int table) const {

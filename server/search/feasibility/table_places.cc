@@ -89,15 +89,15 @@ void TablePlaces::ChooseResidencies() {
   });
   for (const std::size_t t : order) {
     const TableRules& of = rules_.of(static_cast<int>(t));
-    const OffDevice least = rules_.LeastOnDevice(static_cast<int>(t));
-    for (std::size_t i = 0; i < least.size(); ++i) {
-      const Residency& residency = rules_.residency(least[i]);
+    const std::vector<int> places = rules_.PlacesOffDevice(static_cast<int>(t));
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const Residency& residency = rules_.residency(places[i]);
       const TierBytes taken = use(t, residency).by_tier();
       const bool fits =
           std::all_of(kSharedMemories.begin(), kSharedMemories.end(), [&](const auto& memory) {
             return static_cast<double>(taken[memory.tier]) <= room[memory.tier];
           });
-      const bool is_last = i + 1 == least.size() && of.device_types.empty();
+      const bool is_last = i + 1 == places.size() && of.device_types.empty();
       if (!fits && !is_last) continue;
       residencies_[t] = residency;
       for (const SharedMemory& memory : kSharedMemories) {

@@ -11,7 +11,7 @@ from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.distributed.types import ShardingPlan
 
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
-from neuroshard.torchrec.module_tables import STAND_INS, kernels_of
+from neuroshard.torchrec.module_tables import DYNAMIC, STAND_INS, VIRTUAL_STAND_INS, kernels_of
 
 PATH: Tuple[Type[Any], ...] = (str, os.PathLike)
 
@@ -51,9 +51,17 @@ def check_constraints(constraints: Any) -> None:
 def check_kernels(kernels: Any) -> None:
     check_type("kernels", kernels, Mapping, "a dict, such as {'customized_kernel': 'fused'}")
     for kernel, word in (kernels or {}).items():
-        for given, known in ((kernel, tuple(STAND_INS)), (word, kernels_of(""))):
+        for given, known in ((kernel, (*STAND_INS, *VIRTUAL_STAND_INS)), (word, (*kernels_of(""), DYNAMIC))):
             if given not in known:
                 raise ValueError(f"kernels: {given!r} is not one of {', '.join(known)}")
+
+
+def check_held_rows(held_rows: Any) -> None:
+    check_type("held_rows", held_rows, Mapping, "a dict, such as {'users': 200_000_000}")
+    for table, rows in (held_rows or {}).items():
+        check_type(f"held_rows[{table!r}]", rows, Integral, "an integer, rows of all ranks")
+        if rows is None or rows < 1:
+            raise ValueError(f"held_rows[{table!r}]: must be at least 1, got {rows}")
 
 
 def check_planner_arguments(topology: Any, batch_size: Any, constraints: Any, statistics: Any, previous: Any, cache_dir: Any, device: Any, optimizer: Any) -> None:

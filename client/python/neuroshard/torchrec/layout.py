@@ -10,13 +10,15 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from torchrec.distributed.planner.types import PlannerError, PlannerErrorType, Shard, ShardingOption, Topology
 from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardingPlan, ShardingType
 
-from neuroshard import v1
+from neuroshard import dynamic_tables, v1
 from neuroshard.torchrec.module_tables import (
     CACHED_KERNELS,
+    CUSTOMIZED,
     DATA_PARALLEL,
     KEY_VALUE,
     MAX_CUDA_COLUMNS,
     ROW_TYPES,
+    VIRTUAL_STAND_INS,
     ModuleTable,
     TableKey,
     kernels_of,
@@ -98,8 +100,18 @@ def to_message(layout: Layout, shapes: Mapping[TableKey, Tuple[int, int]]) -> v1
 
 def load_factor_of(parameter: ParameterSharding) -> Optional[float]:
     """Of its cache, where the kernel has one: TorchRec keeps the cache_params of constraints with every kernel."""
-    cached = parameter.compute_kernel in CACHED_KERNELS and parameter.cache_params is not None
+    kernels = {*CACHED_KERNELS, *VIRTUAL_STAND_INS, CUSTOMIZED}
+    cached = parameter.compute_kernel in kernels and parameter.cache_params is not None
     return parameter.cache_params.load_factor if cached else None  # type: ignore[union-attr]
+
+
+def kernel_of(parameter: ParameterSharding) -> str:
+    """The service's word where the plan says which mode of DynamicEmb a table has, as this package's plans and DynamicEmb's do; else TorchRec's."""
+    options = getattr(parameter, "dynamicemb_options", None)
+    if options is None or parameter.compute_kernel != CUSTOMIZED:
+        return parameter.compute_kernel
+    caching = options["caching"] if isinstance(options, dict) else options.caching
+    return dynamic_tables.CACHING if caching else dynamic_tables.HYBRID
 
 
 def from_sharding_plan(plan: ShardingPlan) -> Layout:
@@ -111,13 +123,14 @@ def from_sharding_plan(plan: ShardingPlan) -> Layout:
                 for shard in parameter.sharding_spec.shards:
                     rows, cols = shard.shard_sizes
                     shards.append(ShardRect(shard.shard_offsets[0], rows, shard.shard_offsets[1], cols, shard.placement.rank()))
-            layout[(path, name)] = make_table(parameter.sharding_type, parameter.compute_kernel, shards, len(parameter.ranks or []), load_factor_of(parameter))
+            layout[(path, name)] = make_table(parameter.sharding_type, kernel_of(parameter), shards, len(parameter.ranks or []), load_factor_of(parameter))
     return layout
 
 
 def with_modules(layout: Layout, tables: Sequence[ModuleTable]) -> Layout:
     """As the service has it: tables without a module, as a request that names none gives them, are those of the same name, where one module has it;
-    kernels that the service has no word for are those that stand for them."""
+    kernels that the service has no word for are those that stand for them, and virtual tables have the rows that they hold."""
+    known = {table.key: table for table in tables}
     words = {table.key: {own: word for word, own in table.own_kernels.items()} for table in tables}
     names = collections.Counter(table.name for table in tables)
     paths = {table.name: table.path for table in tables if names[table.name] == 1}
@@ -125,8 +138,19 @@ def with_modules(layout: Layout, tables: Sequence[ModuleTable]) -> Layout:
     for (path, name), each in layout.items():
         key = (paths.get(name, "") if not path and (path, name) not in words else path, name)
         kernel = words.get(key, {}).get(each.compute_kernel, each.compute_kernel)
-        found[key] = dataclasses.replace(each, compute_kernel=kernel)
+        factor = each.cache_load_factor if kernel == each.compute_kernel or kernel in CACHED_KERNELS else None
+        shards = each.shards
+        if key in known and known[key].held_rows:
+            shards = _scaled(shards, known[key].tensor_rows, known[key].rows)
+        found[key] = dataclasses.replace(each, compute_kernel=kernel, cache_load_factor=factor, shards=shards)
     return found
+
+
+def _scaled(shards: Sequence[ShardRect], rows: int, then: int) -> List[ShardRect]:
+    """Of a table of so many rows in whole buckets, with another number in each of them; others as they are."""
+    if sum(shard.rows for shard in shards) != rows:
+        return list(shards)
+    return [shard._replace(row_offset=shard.row_offset * then // rows, rows=shard.rows * then // rows) for shard in shards]
 
 
 def world_size_of(layout: Layout) -> int:
@@ -279,7 +303,20 @@ def chosen_options(layout: Layout, tables: Sequence[ModuleTable], topology: Topo
     for table in tables:
         found = layout[table.key]
         shards = found.shards or [ShardRect(0, table.rows, 0, table.cols, rank) for rank in range(topology.world_size)]
+        shards = _scaled(shards, table.rows, table.tensor_rows)
         parts = [Shard(size=[each.rows, each.cols], offset=[each.row_offset, each.col_offset], rank=each.rank) for each in _in_order(shards)]
         chosen.append(table.option(found.sharding_type, found.compute_kernel, found.cache_load_factor, parts, batch_size))
     separate_caches(chosen)
     return chosen
+
+
+def tell_dynamicemb(plan: ShardingPlan, layout: Layout, tables: Sequence[ModuleTable]) -> ShardingPlan:
+    """Gives each dynamic table of the plan what DynamicEmbTableOptions is told of it, as `dynamicemb_options`."""
+    for table in tables:
+        found = layout[table.key]
+        if found.compute_kernel in dynamic_tables.KERNELS:
+            value = dynamic_tables.value_bytes(table.cols, table.weight_dtype, table.optimizer or "adam")
+            rows = max(shard.rows for shard in found.shards)
+            options = dynamic_tables.table_options(found.compute_kernel, found.cache_load_factor or 0.0, rows, len(found.shards), value)
+            plan.plan[table.path][table.name].dynamicemb_options = options  # type: ignore[index]
+    return plan

@@ -25,6 +25,7 @@ from torchrec.modules.mc_modules import ManagedCollisionCollection, MCHManagedCo
 from torchrec.quant.embedding_modules import MODULE_ATTR_QUANT_STATE_DICT_SPLIT_SCALE_BIAS
 from torchrec.tensor_types import UInt2Tensor, UIntXTensor
 
+from neuroshard import dynamic_tables
 from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec import unpriced
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
@@ -47,7 +48,9 @@ HOST_KERNELS = (EmbeddingComputeKernel.FUSED_UVM.value, FUSED_UVM_CACHING)  # ro
 KEY_VALUE = EmbeddingComputeKernel.KEY_VALUE.value  # rows on the host's SSDs
 QUANT_UVM_CACHING = EmbeddingComputeKernel.QUANT_UVM_CACHING.value
 KEY_VALUE_DTYPES = ("fp32", "fp16")  # FBGEMM's
-CACHED_KERNELS = (FUSED_UVM_CACHING, QUANT_UVM_CACHING, KEY_VALUE)  # some of the rows in device memory as well
+CACHED_KERNELS = (FUSED_UVM_CACHING, QUANT_UVM_CACHING, KEY_VALUE, *dynamic_tables.KERNELS)  # some of the rows in device memory as well
+CUSTOMIZED = EmbeddingComputeKernel.CUSTOMIZED_KERNEL.value
+DYNAMIC = "dynamic"  # what stands for a customized_kernel that is DynamicEmb's: either of its modes
 SCALE_AND_BIAS_BYTES = 4  # of a quantised row: two of fp16 (compute_storage_usage of torchrec/distributed/types.py)
 MAX_LOAD_FACTOR = math.nextafter(1.0, 0.0)  # TorchRec's planner takes a plan whose caches hold less than all rows
 
@@ -58,8 +61,16 @@ STAND_INS = {
     QUANT_UVM_CACHING: FUSED_UVM_CACHING,
     EmbeddingComputeKernel.FUSED_TRITON.value: FUSED,
     EmbeddingComputeKernel.UNFUSED_TPU.value: FUSED,
-    EmbeddingComputeKernel.CUSTOMIZED_KERNEL.value: FUSED,
+    CUSTOMIZED: FUSED,
 }
+# The same of virtual tables (KV-ZCH), which are looked up by no other kernels.
+VIRTUAL_STAND_INS = {
+    EmbeddingComputeKernel.SSD_VIRTUAL_TABLE.value: KEY_VALUE,
+    EmbeddingComputeKernel.DRAM_VIRTUAL_TABLE.value: FUSED_UVM_CACHING,
+    EmbeddingComputeKernel.DRAM_SSD_VIRTUAL_TABLE.value: KEY_VALUE,
+}
+VIRTUAL_BYTES_PER_ROW = 16  # beside its values: id, time and count of use (VirtualTableEvictionPolicy.init_metaheader_config)
+MAX_ROWS = 1 << 48  # the service's, of a table
 
 # Of a shard's columns, what FBGEMM 1.9 takes (the service's common/domain/kernel_limits.h): a multiple of, but by its dense kernel on CPUs; at most, on CUDA.
 COLUMN_MULTIPLE = 4
@@ -158,6 +169,7 @@ class ModuleTable:
     extra_bytes_per_row: int  # of what finds the rows of managed collisions
     scale_bytes_per_row: int  # and bias, of a quantised row; 0: weight_dtype has them
     buckets: int  # that rows are in and no cut divides; 0: none, or as many on every rank
+    held_rows: int  # of a virtual table, at most; 0: all of the tensor's
     unpriced: List[str]  # what its sharder and constraints set and no request can say
 
     @property
@@ -170,6 +182,12 @@ class ModuleTable:
 
     @property
     def rows(self) -> int:
+        """As the service has them: of a virtual table those that take memory, as many of each bucket."""
+        return self.held_rows or int(self.tensor.shape[0])
+
+    @property
+    def tensor_rows(self) -> int:
+        """As a plan of TorchRec has them."""
         return int(self.tensor.shape[0])
 
     @property
@@ -193,7 +211,8 @@ class ModuleTable:
         if cache_load_factor is None and compute_kernel in CACHED_KERNELS:
             cache_load_factor = cache_params and cache_params.load_factor
         if cache_load_factor is not None:
-            cache_params = dataclasses.replace(cache_params or CacheParams(), load_factor=min(cache_load_factor, MAX_LOAD_FACTOR))
+            most = 1.0 if compute_kernel in dynamic_tables.KERNELS else MAX_LOAD_FACTOR
+            cache_params = dataclasses.replace(cache_params or CacheParams(), load_factor=min(cache_load_factor, most))
         return ShardingOption(
             name=self.name,
             tensor=self._weights(),
@@ -223,7 +242,7 @@ def label(key: TableKey) -> str:
 
 def kernels_of(sharding_type: str) -> Tuple[str, ...]:
     """The compute kernels that plans of the service have for a sharding type."""
-    return (DENSE,) if sharding_type == DATA_PARALLEL else (FUSED, *HOST_KERNELS, KEY_VALUE)
+    return (DENSE,) if sharding_type == DATA_PARALLEL else (FUSED, *HOST_KERNELS, KEY_VALUE, *dynamic_tables.KERNELS)
 
 
 def ranks_of_host(topology: Topology) -> int:
@@ -306,15 +325,33 @@ class _Owner:
         return getattr(self.configs[name], "pooling", None) == PoolingType.MEAN
 
     def bytes_beside_row(self, name: str, tensor: torch.Tensor) -> int:
-        """Of managed collisions: raw ids, where each is, and what decides which one goes."""
+        """Of managed collisions and virtual tables: raw ids, where each is, and what decides which one goes."""
+        if self.is_virtual(name):
+            return VIRTUAL_BYTES_PER_ROW
         beside = 0
         for part in self.module.modules():
             if isinstance(part, ManagedCollisionCollection) and name in part._managed_collision_modules:
                 beside += sum(each.numel() * each.element_size() for each in part._managed_collision_modules[name].buffers())
         return -(-beside // max(1, int(tensor.shape[0])))
 
+    def is_virtual(self, name: str) -> bool:
+        return bool(getattr(self.configs.get(name), "use_virtual_table", False))
+
+    def held_rows(self, name: str, ranks: int, given: Optional[int]) -> int:
+        """Of a virtual table: what the caller says, else what its policy lets every rank have before it evicts, else all; in whole buckets."""
+        config = self.configs.get(name)
+        buckets, rows = getattr(config, "total_num_buckets", None), getattr(config, "num_embeddings", 0)
+        if not self.is_virtual(name) or not buckets:
+            return 0
+        of_policy = ranks * (getattr(getattr(config, "virtual_table_eviction_policy", None), "training_id_eviction_trigger_count", 0) or 0)
+        held = min(given or of_policy or rows, rows)
+        return int(-(-held // buckets) * buckets)
+
     def buckets(self, name: str, ranks: int) -> int:
-        """Of a hash table of managed collisions, where ranks do not have as many each. MCHManagedCollisionModule, rebuilt for its rank, takes any rows."""
+        """Of a virtual table, and of a hash table of managed collisions where ranks do not have as many each. MCHManagedCollisionModule, rebuilt for its
+        rank, takes any rows."""
+        if self.is_virtual(name):
+            return int(getattr(self.configs.get(name), "total_num_buckets", None) or 0)
         for part in self.module.modules():
             if isinstance(part, ManagedCollisionCollection) and name in part._managed_collision_modules:
                 table = part._managed_collision_modules[name]
@@ -376,12 +413,14 @@ class TableEnumerator(EmbeddingEnumerator):
     """TorchRec's enumerator, which here walks and filters without making, estimating and copying the shards of every option: seconds for hundreds of tables.
 
     statistics    whose pooling factors tables have where constraints say none
-    stand_ins     STAND_INS, or others
+    stand_ins     STAND_INS and VIRTUAL_STAND_INS, or others
+    held_rows     of virtual tables by name
     warnings      of the last `tables`
     """
 
     statistics: Optional[FeatureStatistics] = None
-    stand_ins: Mapping[str, str] = STAND_INS
+    stand_ins: Mapping[str, str] = {**STAND_INS, **VIRTUAL_STAND_INS}
+    held_rows: Mapping[str, int] = {}
     warnings: Sequence[str] = ()
 
     def tables(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], topology: Topology) -> List[ModuleTable]:
@@ -476,18 +515,34 @@ class TableEnumerator(EmbeddingEnumerator):
         return owners, without
 
     def _kernels(self, owner: _Owner, name: str) -> Iterator[Tuple[str, str]]:
-        """(sharding type, compute kernel) of the options that TorchRec would make."""
+        """(sharding type, compute kernel) of the options that TorchRec would make, and DynamicEmb of its tables."""
         key, device = sharder_name(type(owner.module)), self._compute_device
+        if getattr((self._constraints or {}).get(name), "use_dynamicemb", False):
+            yield ROW_WISE, CUSTOMIZED
+            return
         for kind in self._filter_sharding_types(name, owner.sharder.sharding_types(device), key):
             for kernel in self._filter_compute_kernels(name, owner.sharder.compute_kernels(kind, device), kind):
                 yield kind, kernel
+
+    def _words(self, owner: _Owner, name: str, dynamic: bool) -> Iterator[Tuple[str, str, str]]:
+        """(sharding type, compute kernel, a word of the service for it) of the options that TorchRec runs with the table as it is."""
+        virtual = owner.is_virtual(name)
+        for kind, kernel in self._kernels(owner, name):
+            if virtual != (kernel in VIRTUAL_STAND_INS) or (virtual and kind != ROW_WISE):
+                continue
+            word = kernel if kernel in kernels_of(kind) else self.stand_ins.get(kernel, "")
+            if dynamic and word not in dynamic_tables.KERNELS:
+                word = DYNAMIC
+            for each in dynamic_tables.KERNELS if word == DYNAMIC else (word,):
+                if each not in dynamic_tables.KERNELS or kind == ROW_WISE:
+                    yield kind, kernel, each
 
     def _table(self, owner: _Owner, name: str, tensor: torch.Tensor) -> ModuleTable:
         constraint = (self._constraints or {}).get(name)
         offers: Dict[str, List[str]] = {}
         own_kernels: Dict[str, str] = {}
-        for kind, kernel in self._kernels(owner, name):
-            word = kernel if kernel in kernels_of(kind) else self.stand_ins.get(kernel, "")
+        dynamic = bool(getattr(constraint, "use_dynamicemb", False))
+        for kind, kernel, word in self._words(owner, name, dynamic):
             if word == KEY_VALUE and covering_dtype(owner.weight_type(name, tensor)) not in KEY_VALUE_DTYPES:
                 continue
             if word in kernels_of(kind) and owner.runs(name, tensor, kind, self._compute_device):
@@ -537,7 +592,7 @@ class TableEnumerator(EmbeddingEnumerator):
             wire_dtypes=wire,
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
             weighted=owner.is_pooled and (owner.is_weighted or bool(constraint and constraint.is_weighted)),
-            cache_load_factor=(min(1.0, cache.load_factor or owner.fused_params.get("cache_load_factor") or 0.0) or None) if cached else None,
+            cache_load_factor=self._load_factor(owner, name, tensor, cache) if cached else None,
             key_value_params=(constraint and constraint.key_value_params if KEY_VALUE in kernels else None) or KeyValueParams(),
             prefetched=prefetched,
             optimizer=_OPTIMIZERS.get(optimizer),
@@ -547,6 +602,7 @@ class TableEnumerator(EmbeddingEnumerator):
             extra_bytes_per_row=owner.bytes_beside_row(name, tensor),
             scale_bytes_per_row=SCALE_AND_BIAS_BYTES if in_bytes else 0,
             buckets=owner.buckets(name, self._world_size),
+            held_rows=owner.held_rows(name, self._world_size, self.held_rows.get(name)),
             unpriced=unpriced.of_sharder(owner.trains, owner.is_pooled)
             + unpriced.of_constraint(constraint, owner.is_pooled)
             + (unpriced.of_host_memory(constraint) if any(each in kernels for each in HOST_KERNELS) else [])
@@ -557,6 +613,15 @@ class TableEnumerator(EmbeddingEnumerator):
             + [f"kernel {kernel} is priced and counted as {word}" for word, kernel in own_kernels.items() if word in kernels]
             + wire_notes,
         )
+
+    def _load_factor(self, owner: _Owner, name: str, tensor: torch.Tensor, cache: CacheParams) -> Optional[float]:
+        """Of a virtual table in host memory what its cache on each device is limited to, which FBGEMM makes for all rows of its ids' range."""
+        constraint = (self._constraints or {}).get(name)
+        most = constraint and constraint.key_value_params and constraint.key_value_params.max_l1_cache_size
+        if owner.is_virtual(name) and most:
+            held = owner.held_rows(name, self._world_size, self.held_rows.get(name))
+            return min(1.0, most * (1 << 20) * self._world_size / max(1, held * int(tensor.shape[-1]) * tensor.element_size()))
+        return min(1.0, cache.load_factor or owner.fused_params.get("cache_load_factor") or 0.0) or None
 
     def _output_type(self, owner: _Owner, name: str) -> Any:
         """Of the vectors that lookups give, as TorchRec's runtime takes it; empty where nothing says."""
@@ -571,10 +636,12 @@ class TableEnumerator(EmbeddingEnumerator):
             yield f"has weights of {owner.weight_type(table.name, table.tensor)}; the service plans types of at most 32 bits"
         if self._output_type(owner, table.name) and not table.output_dtype:
             yield f"its output_dtype is {self._output_type(owner, table.name)}; the service plans types of at most 32 bits"
-        if getattr(owner.configs.get(table.name), "use_virtual_table", False) or (constraint and constraint.use_virtual_table):
-            yield "is a virtual table (use_virtual_table), which the service does not plan"
-        elif table.buckets and (table.buckets < self._world_size or table.rows % table.buckets):
-            yield f"has {table.rows} rows in {table.buckets} buckets, which TorchRec does not spread over {self._world_size} ranks"
+        if not owner.is_virtual(table.name) and (constraint and constraint.use_virtual_table):
+            yield "constraints say use_virtual_table, and its configuration does not"
+        elif owner.is_virtual(table.name) and not table.buckets:
+            yield "is a virtual table (use_virtual_table) without total_num_buckets, which TorchRec does not train"
+        elif table.buckets and (table.buckets < self._world_size or table.tensor_rows % table.buckets):
+            yield f"has {table.tensor_rows} rows in {table.buckets} buckets, which TorchRec does not spread over {self._world_size} ranks"
 
     def _offers(self, owner: _Owner, name: str) -> str:
         columns = owner.parameters[name].shape[-1]
@@ -589,6 +656,8 @@ class TableEnumerator(EmbeddingEnumerator):
             runs = f", where compute_kernels may only be {' or '.join(kernels)}{runs}"
         uncut = dict.fromkeys(owner.why_uncut(name, owner.parameters[name], kind) for kind, _ in self._kernels(owner, name))
         runs += "".join(f"; {why}" for why in uncut if why)
+        if owner.is_virtual(name) or set(kernels or ()) & set(VIRTUAL_STAND_INS):
+            runs += f"; virtual tables (use_virtual_table), and no others, are row_wise with {' or '.join(VIRTUAL_STAND_INS)}"
         if columns % COLUMN_MULTIPLE:
             runs += f"; FBGEMM takes columns in multiples of {COLUMN_MULTIPLE}, but of data_parallel"
         return (

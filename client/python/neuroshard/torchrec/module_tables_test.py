@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import os
 import tempfile
 import unittest.mock
@@ -23,6 +24,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner, vali
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams, DataType, KeyValueParams
+from torchrec.modules.embedding_configs import TimestampBasedEvictionPolicy
 from torchrec.modules.embedding_tower import EmbeddingTower
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
@@ -218,6 +220,97 @@ class ModulesTest(Case):
         self.assertGreaterEqual(request.tables[0].extra_bytes_per_row, 8)
         self.assertEqual(request.tables[0].extra_bytes_per_row, -(-beside // 1024))
         self.assertEqual(self.types(request)["a"], {"row_wise"})
+
+    def test_virtual_tables_take_the_rows_that_they_hold(self):
+        rows = 1 << 50  # ids that there may be
+        virtual = {"use_virtual_table": True, "total_num_buckets": 6}
+        limits = {"sharding_types": ["row_wise", "table_wise"], "use_virtual_table": True}
+
+        def planned(kernel, policy=None, **more):
+            config = bag("a", rows * 6, 64, virtual_table_eviction_policy=policy, **virtual)
+            constraints = {"a": ParameterConstraints(compute_kernels=[kernel], key_value_params=KeyValueParams(max_l1_cache_size=1), **limits)}
+            with relay() as (address, service), tempfile.TemporaryDirectory() as folder:
+                planner = make(address, constraints=constraints, cache_dir=folder, **more)
+                model = Model(ebc=bags(config, bag("b", 2000)))
+                plan, response = planner.plan(model, get_default_sharders()), planner.response
+                again = planner.plan(model, get_default_sharders())
+                save_plan(plan, f"{folder}/plan.json")
+                loaded = load_plan(f"{folder}/plan.json", model, gpus(), constraints=constraints)
+                planner.evaluate(f"{folder}/plan.json")
+            for each in (again, loaded):
+                self.assertEqual(str(each.plan["ebc"]["a"].sharding_spec), str(plan.plan["ebc"]["a"].sharding_spec))
+            return response, plan.plan["ebc"]["a"], service.requests[0]
+
+        for kernel, word in (("dram_virtual_table", "fused_uvm_caching"), ("ssd_virtual_table", "key_value")):
+            policy = TimestampBasedEvictionPolicy(training_id_eviction_trigger_count=250_000)
+            for held, more in ((1_000_002, {"policy": policy}), (600_000, {"policy": policy, "held_rows": {"a": 600_000}})):
+                response, found, request = planned(kernel, **more)
+                table = self.tables(request)["ebc", "a"]
+                self.assertEqual((table.num_embeddings, table.extra_bytes_per_row), (held, 16))
+                (rule,) = (rule for rule in request.constraints.tables if "ebc.a" in rule.tables)
+                self.assertEqual((list(rule.sharding_types), list(rule.compute_kernels), rule.row_multiple), (["row_wise"], [word], held // 6))
+                self.assertEqual((found.sharding_type, found.compute_kernel), ("row_wise", kernel))
+                # Six buckets on four ranks, as TorchRec cuts them.
+                self.assertEqual([shard.shard_sizes[0] for shard in found.sharding_spec.shards], [2 * rows, 2 * rows, rows, rows])
+                self.assertEqual([shard.shard_offsets[0] for shard in found.sharding_spec.shards], [0, 2 * rows, 4 * rows, 5 * rows])
+                if word == "key_value":
+                    self.assertEqual(table.max_l1_cache_bytes, 1 << 20)
+                else:  # a MiB on each of four ranks
+                    self.assertAlmostEqual(rule.cache_load_factor, (4 << 20) / (held * 64 * 4))
+                    in_host_memory = sum(use.total_bytes for use in response.cost.host_memory)
+                    self.assertAlmostEqual(in_host_memory / (held * (64 * 4 + 16)), 1, delta=0.01)
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.a: may hold 6755399441055744 rows", "held_rows={'a': ...}"):
+            planned("dram_virtual_table")
+        with self.refused(PlannerErrorType.STRICT_CONSTRAINTS, "ebc.a", "row_wise with fused", "virtual tables (use_virtual_table), and no others, are row_wise with ssd_virtual_table or dram_virtual_table"):
+            planned("fused", held_rows={"a": 6})
+        alone = Model(ebc=bags(bag("a", 1000, 64, use_virtual_table=True)))
+        with self.refused(PlannerErrorType.INPUT_VALIDATION, "ebc.a: is a virtual table (use_virtual_table) without total_num_buckets"):
+            make(constraints={"a": ParameterConstraints(compute_kernels=["dram_virtual_table"], **limits)}).plan(alone, get_default_sharders())
+        with self.assertRaisesRegex(ValueError, "held_rows\\['a'\\]: must be at least 1, got 0"):
+            make(held_rows={"a": 0})
+
+    def test_dynamic_tables_have_their_modes_chosen_and_told_to_dynamicemb(self):
+        class DynamicEmbConstraints(ParameterConstraints):  # as DynamicEmb's, which is not installed here
+            use_dynamicemb = True
+
+        constraints = {name: DynamicEmbConstraints(sharding_types=["row_wise"], compute_kernels=["customized_kernel"]) for name in "ab"}
+        model = Model(ebc=bags(bag("a", 400_000, 64), bag("b", 800_000, 32), bag("c", 300_000, 32)))
+        apply_optimizer_in_backward(torch.optim.Adam, model.parameters(), {"lr": 0.1})
+        topology = {"hbm_cap": 48 << 20, "ddr_cap": 1 << 30}
+        with relay() as (address, service), tempfile.TemporaryDirectory() as folder:
+            planner = make(address, topology=gpus(**topology), constraints=constraints, cache_dir=folder)
+            plan, response = planner.plan(model, get_default_sharders()), planner.response
+            again = planner.plan(model, get_default_sharders())
+            save_plan(plan, f"{folder}/plan.json")
+            loaded = load_plan(f"{folder}/plan.json", model, gpus(), constraints=constraints)
+            compared = planner.compare(f"{folder}/plan.json")
+        self.assertEqual(len(service.requests), 1)
+        self.assertEqual(compared.moved_bytes, 0)
+        request, found = service.requests[0], {table.name: table for table in response.plan.tables}
+        rules = {name: rule for rule in request.constraints.tables for name in rule.tables}
+        shares = {"a": 64 * 3 * 4, "b": 32 * 3 * 4}  # bytes of values with Adam's state
+        for name, value in shares.items():
+            self.assertEqual((list(rules[f"ebc.{name}"].sharding_types), list(rules[f"ebc.{name}"].compute_kernels)), (["row_wise"], ["dynamic_hybrid", "dynamic_caching"]))
+            self.assertIn(found[name].compute_kernel, ("dynamic_hybrid", "dynamic_caching"))
+            for each in (plan, again, loaded):
+                parameter = each.plan["ebc"][name]
+                self.assertEqual((parameter.sharding_type, parameter.compute_kernel), ("row_wise", "customized_kernel"))
+                self.assertEqual(parameter.cache_params.load_factor, found[name].cache_load_factor)
+                local = math.ceil(found[name].shards[0].rows * (value * found[name].cache_load_factor))  # rows in sixteens, values in 16 bytes
+                self.assertEqual(parameter.dynamicemb_options["caching"], found[name].compute_kernel == "dynamic_caching")
+                self.assertEqual(parameter.dynamicemb_options["global_hbm_for_values"], 4 * local)
+        self.assertLess(min(found[name].cache_load_factor for name in "ab"), 1)
+        self.assertFalse(hasattr(plan.plan["ebc"]["c"], "dynamicemb_options"))
+        # One of the modes, by a word for all customized kernels.
+        class Sharder(EmbeddingBagCollectionSharder):
+            def compute_kernels(self, sharding_type, compute_device_type):
+                return ["customized_kernel"] if sharding_type != "data_parallel" else ["dense"]
+
+        customized = {name: ParameterConstraints(compute_kernels=["customized_kernel"]) for name in "abc"}
+        with relay() as (address, service):
+            plan = make(address, constraints=customized, kernels={"customized_kernel": "dynamic_caching"}).plan(small_model(), [Sharder()])
+        self.assertEqual([list(rule.compute_kernels) for rule in service.requests[0].constraints.tables], [["dynamic_caching"]])
+        self.assertTrue(all(each.dynamicemb_options["caching"] for each in plan.plan["ebc"].values()))
 
     def test_optimizers_are_those_of_the_parameters_then_of_the_sharder(self):
         model = small_model()

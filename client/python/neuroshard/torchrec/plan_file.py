@@ -16,7 +16,7 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import EnumerableShardingSpec, ModuleSharder, ShardingPlan
 
 from neuroshard.torchrec.arguments import PATH, check_constraints, check_type
-from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, load_factor_of, make_table, with_modules
+from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, kernel_of, load_factor_of, make_table, tell_dynamicemb, with_modules
 from neuroshard.torchrec.module_tables import DATA_PARALLEL, HOST_KERNELS, TableEnumerator, label
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def layout_as_json(plan: ShardingPlan) -> Dict[str, Any]:
                 raise PlannerError(f"{label((path, name))}: a plan without shards cannot be written", PlannerErrorType.INPUT_VALIDATION)
             modules[path][name] = {
                 "sharding_type": parameter.sharding_type,
-                "compute_kernel": parameter.compute_kernel,
+                "compute_kernel": kernel_of(parameter),
                 "ranks": list(map(int, parameter.ranks or [])),
                 "shards": shards,
             }
@@ -199,4 +199,4 @@ def load_plan(
     in_host_memory = [label(key) for key, table in layout.items() if table.compute_kernel in HOST_KERNELS]
     if topology.compute_device == "cpu" and in_host_memory:
         logger.warning("%s: was made for GPUs, with rows in host memory (%s) of %s", os.fspath(path), " or ".join(HOST_KERNELS), ", ".join(in_host_memory))
-    return to_sharding_plan(chosen_options(layout, tables, topology, 1), topology)
+    return tell_dynamicemb(to_sharding_plan(chosen_options(layout, tables, topology, 1), topology), layout, tables)

@@ -24,13 +24,13 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstima
 from torchrec.distributed.planner.types import BasicCommsBandwidths, CollectiveType, ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.types import PipelineType
 
-from neuroshard import v1
+from neuroshard import dynamic_tables, v1
 from neuroshard.similar_word import did_you_mean
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.hardware_perf_config import DeviceFigures, device_figures
 from neuroshard.torchrec.layout import Layout, to_message
 from neuroshard.torchrec.miss_ratio_curve import zipf_fit
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, ROW_WISE, ModuleTable, ranks_of_host
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, MAX_ROWS, ROW_WISE, ModuleTable, ranks_of_host
 from neuroshard.torchrec.unpriced import by_text
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
@@ -207,6 +207,11 @@ def _table_message(
         if not all(math.isfinite(each) and each >= 0 for each in given):
             raise _refuse(f"{table.label}: {name} {list(given)} must be finite and not negative")
     most = table.key_value_params.max_l1_cache_size
+    if table.rows > MAX_ROWS:
+        raise _refuse(
+            f"{table.label}: may hold {table.rows} rows, and the service plans at most {MAX_ROWS}:"
+            f" held_rows={{{table.name!r}: ...}} says how many it holds, or an eviction policy with training_id_eviction_trigger_count"
+        )
     return v1.Table(
         name=table.key[1],
         module=table.key[0],
@@ -365,7 +370,7 @@ class DraftRequest:
         self._request = v1.ShardPlanRequest()
         self._request.CopyFrom(base)
         host_memory = any(device.storage.ddr > 0 for device in reserved.devices) and any(
-            set(HOST_KERNELS) & set(table.kernels) or table.key_value_params.l2_cache_size for table in tables
+            {*HOST_KERNELS, *dynamic_tables.KERNELS} & set(table.kernels) or table.key_value_params.l2_cache_size for table in tables
         )
         ssd = any(KEY_VALUE in table.kernels for table in tables)
         message, reserve, topology_warnings = topology_message(topology, reserved, device_figures(topology, enumerator), host_memory, ssd, device)

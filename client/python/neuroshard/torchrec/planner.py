@@ -31,12 +31,12 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.distributed.types import ModuleSharder, ShardingPlan, ShardingPlanner
 
 import neuroshard
-from neuroshard import v1
+from neuroshard import dynamic_tables, v1
 from neuroshard.mapping import as_message
-from neuroshard.torchrec.arguments import check_kernels, check_plan, check_planner_arguments
+from neuroshard.torchrec.arguments import check_held_rows, check_kernels, check_plan, check_planner_arguments
 from neuroshard.torchrec.feature_statistics import FeatureStatistics
-from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, to_message, with_modules
-from neuroshard.torchrec.module_tables import HOST_KERNELS, STAND_INS, ModuleTable, TableEnumerator, label
+from neuroshard.torchrec.layout import Layout, check_layout, chosen_options, from_message, from_sharding_plan, tell_dynamicemb, to_message, with_modules
+from neuroshard.torchrec.module_tables import FUSED_UVM_CACHING, HOST_KERNELS, ModuleTable, TableEnumerator, label
 from neuroshard.torchrec.other_planner import check_other_planner, told_pooling_factors, with_pooling_factors
 from neuroshard.torchrec.plan_cache import PlanCache
 from neuroshard.torchrec.plan_comparison import PlanComparison, costs_of
@@ -105,7 +105,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                   pipeline_type is the request's. None: TorchRec's own, which count for no pipeline.
 
     kernels       of compute kernels that the service does not know, which of its kernels prices and counts them: {"customized_kernel": "fused_uvm_caching"}
-                  for one whose rows are in host memory behind a cache. "fused" where it is not said: rows in device memory.
+                  for one whose rows are in host memory behind a cache. "fused" where it is not said: rows in device memory. "dynamic": DynamicEmb's, in
+                  either of its modes, which tables have without a word whose constraints say use_dynamicemb.
+    held_rows     of virtual tables by name, how many rows all ranks together hold at most, where no eviction policy says so: {"users": 200_000_000}.
+                  None: as many as there may be ids.
 
     Tables whose constraints name no sharding types get those that both their sharder and the cost model know.
     """
@@ -138,11 +141,13 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         guard: Optional[ShardingPlanner] = None,
         tls_server_name: Optional[str] = None,
         kernels: Optional[Mapping[str, str]] = None,
+        held_rows: Optional[Mapping[str, int]] = None,
     ) -> None:
         self._client_arguments: Dict[str, Any] = {"address": address, "credentials": credentials, "tls_server_name": tls_server_name, "retries": retries}
         with neuroshard.PlannerClient(timeout_s=timeout_s, **self._client_arguments):
             pass  # arguments that are none are told here, not in the first plan
         check_kernels(kernels)
+        check_held_rows(held_rows)
         check_planner_arguments(topology, batch_size, constraints, statistics, previous, cache_dir, device, optimizer)
         super().__init__(
             topology=topology,
@@ -156,7 +161,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         estimators = None if enumerator is None else enumerator._estimators
         self._enumerator: TableEnumerator = TableEnumerator(self._topology, self._batch_size, constraints, estimators)
         self._enumerator.statistics = statistics
-        self._enumerator.stand_ins = {**STAND_INS, **(kernels or {})}
+        self._enumerator.stand_ins = {**TableEnumerator.stand_ins, **(kernels or {})}
+        self._enumerator.held_rows = held_rows or {}
         for argument, planner in (("fallback", fallback), ("guard", guard)):
             if planner is not None:
                 check_other_planner(argument, planner, self._topology, self._batch_size)
@@ -370,7 +376,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             logger.warning("the plan has no estimates, since TorchRec's estimators fail: %s", fault)
             for shard in (shard for option in options for shard in option.shards):
                 shard.perf, shard.storage = Perf(0, 0, 0, 0), shard.storage or Storage(0, 0)
-        plan = to_sharding_plan(options, self._topology)
+        plan = tell_dynamicemb(to_sharding_plan(options, self._topology), layout, tables)
         self._options, self._groups = options, table_groups(plan, tables)
         for fault in cache_faults(self._groups):
             logger.warning("%s", fault)
@@ -460,6 +466,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
                 source = f"by {model}, the guard"
         if self._cache is not None:
             plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
+            tell_dynamicemb(plan, layout, tables)
             cost_ms = None if self._response is None else response.cost.embedding_cost_ms
             self._cache.add(fingerprint, draft.summary(), plan, model, cost_ms)
         return layout, source
@@ -505,7 +512,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         words = {table.key: {own: word for word, own in table.own_kernels.items()} for table in tables}
         own = [(option, option.compute_kernel) for option in options if option.compute_kernel == EmbeddingComputeKernel.CUSTOMIZED_KERNEL.value]
         for option, kernel in own:
-            option.compute_kernel = words[option.module[0], option.name][kernel]
+            word = words[option.module[0], option.name][kernel]
+            option.compute_kernel = FUSED_UVM_CACHING if word in dynamic_tables.KERNELS else word
         self._enumerator.populate_estimates(options)  # type: ignore[arg-type]
         for option, kernel in own:
             option.compute_kernel = kernel

@@ -56,7 +56,6 @@ REFUSED = {
     ("tower", "cpu"): "TorchRec runs no sharding type of EmbeddingTower there",
     ("towers", "cpu"): "TorchRec runs no sharding type of EmbeddingTowerCollection there",
     ("ten columns", "cuda"): "multiples of 4",
-    ("virtual table", "cuda"): "virtual table",
     ("bandwidth per second", "cuda"): "bytes per millisecond",
 }
 

@@ -36,7 +36,9 @@ ResidencyMoves::ResidencyMoves(MoveBench& bench)
       placer_(bench),
       more_ms_(context_.request().topology.devices.size(), 0),
       changed_(context_.request().tables.size(), false),
-      changes_of_rank_(more_ms_.size()) {}
+      changes_of_rank_(more_ms_.size()),
+      splits_(std::any_of(rules_.residencies().begin(), rules_.residencies().end(),
+                          [](const Residency& of) { return IsDynamic(of.kernel); })) {}
 
 void ResidencyMoves::Collect(int source, ResidencyNeighbourhood neighbourhood, double most_ms,
                              MoveList& list) {
@@ -196,9 +198,10 @@ void ResidencyMoves::ListChanges(int rank, std::vector<Change>& changes) {
     while (solution_.RankOf(unit, i) != rank) ++i;
     change.lost_ms += static_cast<double>(shard_table_.shard_cost_ms(then.shards.at(i), rank)) -
                       static_cast<double>(shard_table_.shard_cost_ms(unit.shards.at(i), rank));
-    const MemoryTier of_rows = rules_.residency(then.residency).tier();
+    const Residency& residency = rules_.residency(then.residency);
     for (const auto& [tier, name] : kWords<MemoryTier>) {
-      if (tier != MemoryTier::kDevice && tier >= of_rows) continue;
+      const bool keeps_rows = tier >= residency.tier() && !IsDynamic(residency.kernel);
+      if (tier != MemoryTier::kDevice && keeps_rows) continue;
       change.freed_bytes[tier] += shard_table_.tier_bytes(unit.shards.at(i))[tier] -
                                   shard_table_.tier_bytes(then.shards.at(i))[tier];
     }
@@ -284,9 +287,10 @@ bool ResidencyMoves::MakeRoom() {
   };
   if (!demote()) return false;
   const MemoryTier slowest = rules_.slowest_tier();
-  if (slowest <= kSharedMemories.front().tier) return true;
+  if (slowest <= kSharedMemories.front().tier && !splits_) return true;
   for (const SharedMemory& memory : kSharedMemories) {
-    for (std::size_t i = 0; memory.tier < slowest && i < touched_.size(); ++i) {
+    const bool may_leave = memory.tier < slowest || splits_;
+    for (std::size_t i = 0; may_leave && i < touched_.size(); ++i) {
       if (!DemoteFrom(memory.tier, touched_[i].rank)) return false;
     }
   }

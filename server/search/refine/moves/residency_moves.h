@@ -50,7 +50,7 @@ class ResidencyMoves {
     int table = 0;
     int residency = 0;
     // By shards on the rank: of its device, below 0 where it takes more, and of memories that are
-    // faster than the one where the rows are then.
+    // faster than the one where the rows are then; of dynamic tables, of all.
     TierBytes freed_bytes = {};
     double lost_ms = 0;  // below 0 where it gains
 
@@ -145,6 +145,7 @@ class ResidencyMoves {
   double most_ms_ = 0;
   std::optional<MemoryPools> left_;  // after the move
   std::vector<RankChanges> changes_of_rank_;
+  const bool splits_;  // whether tables may take less host memory for more of the device
   std::vector<int> listed_ranks_;
   std::vector<int> on_rank_;
 };
