@@ -53,7 +53,9 @@ template <typename... Args>
 
 // The status with the payloads of another one, besides its own. OK stays OK.
 [[nodiscard]] inline Status WithPayloadsOf(const Status& other, Status status) {
-  other.ForEachPayload([&](auto type, const auto& payload) { status.SetPayload(type, payload); });
+  other.ForEachPayload([&](auto type, const auto& payload) {
+    if (!status.GetPayload(type).has_value()) status.SetPayload(type, payload);
+  });
   return status;
 }
 

@@ -252,21 +252,41 @@ using TierBytes = ByTier<std::int64_t>;
 // What is known of a kernel by itself.
 struct KernelTraits {
   ComputeKernel kernel;
-  MemoryTier tier;     // where the rows are
-  bool has_cache;      // on the device, of some of the rows: those of a load factor
-  bool is_measurable;  // workers have it, as GPUs have
-  bool keeps_apart;    // no rank may have two shards of a table, whatever rules say
-  bool is_dynamic;     // a hash table that grows, with keys on the device
+  MemoryTier tier;                 // where the rows are
+  bool has_cache = false;          // on the device, of some of the rows: those of a load factor
+  bool is_measurable = false;      // workers have it, as GPUs have
+  bool only_where_listed = false;  // by a rule, or in place already: no search tries it unasked
+  bool keeps_apart = false;        // no rank may have two shards of a table, whatever rules say
+  bool is_dynamic = false;         // a hash table that grows, with keys on the device
 };
 inline constexpr std::array kKernelTraits = {
-    KernelTraits{ComputeKernel::kFused, MemoryTier::kDevice, false, true, false, false},
-    KernelTraits{ComputeKernel::kDense, MemoryTier::kDevice, false, false, false, false},
-    KernelTraits{ComputeKernel::kFusedUvm, MemoryTier::kHost, false, true, false, false},
-    KernelTraits{ComputeKernel::kFusedUvmCaching, MemoryTier::kHost, true, true, false, false},
-    KernelTraits{ComputeKernel::kOffload, MemoryTier::kHost, false, false, false, false},
-    KernelTraits{ComputeKernel::kKeyValue, MemoryTier::kSsd, true, false, true, false},
-    KernelTraits{ComputeKernel::kDynamicHybrid, MemoryTier::kHost, true, false, false, true},
-    KernelTraits{ComputeKernel::kDynamicCaching, MemoryTier::kHost, true, false, false, true}};
+    KernelTraits{
+        .kernel = ComputeKernel::kFused, .tier = MemoryTier::kDevice, .is_measurable = true},
+    KernelTraits{.kernel = ComputeKernel::kDense, .tier = MemoryTier::kDevice},
+    KernelTraits{
+        .kernel = ComputeKernel::kFusedUvm, .tier = MemoryTier::kHost, .is_measurable = true},
+    KernelTraits{.kernel = ComputeKernel::kFusedUvmCaching,
+                 .tier = MemoryTier::kHost,
+                 .has_cache = true,
+                 .is_measurable = true},
+    KernelTraits{
+        .kernel = ComputeKernel::kOffload, .tier = MemoryTier::kHost, .only_where_listed = true},
+    KernelTraits{.kernel = ComputeKernel::kKeyValue,
+                 .tier = MemoryTier::kSsd,
+                 .has_cache = true,
+                 .only_where_listed = true,
+                 .keeps_apart = true},
+    KernelTraits{.kernel = ComputeKernel::kDynamicHybrid,
+                 .tier = MemoryTier::kHost,
+                 .has_cache = true,
+                 .only_where_listed = true,
+                 .is_dynamic = true},
+    KernelTraits{.kernel = ComputeKernel::kDynamicCaching,
+                 .tier = MemoryTier::kHost,
+                 .has_cache = true,
+                 .only_where_listed = true,
+                 .is_dynamic = true}};
+static_assert(kKernelTraits.size() == kWords<ComputeKernel>.size());
 constexpr const KernelTraits& TraitsOf(ComputeKernel kernel) {
   return kKernelTraits[static_cast<std::size_t>(kernel)];
 }

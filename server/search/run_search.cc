@@ -87,10 +87,12 @@ Status SayWhatItKeepsTo(const PlanRequest& request, const Status& failure) {
       failure.code() != absl::StatusCode::kFailedPrecondition) {
     return failure;
   }
-  return WithReason(FailedPrecondition(
-                        "'{}' keeps to device memory, '{}' puts tables into host memory too: {}",
-                        request.search.strategy, kObeysConstraints, std::string(failure.message())),
-                    FailureReason::kNoPlanFound);
+  return WithPayloadsOf(
+      failure, WithReason(FailedPrecondition("'{}' keeps to device memory, '{}' puts tables into "
+                                             "host memory too; in device memory alone: {}",
+                                             request.search.strategy, kObeysConstraints,
+                                             std::string(failure.message())),
+                          FailureReason::kNoPlanFound));
 }
 
 StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& model,

@@ -233,12 +233,9 @@ CompiledRules::CompiledRules(const PlanRequest& request, TypeSet default_types, 
 
 void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowest) {
   struct Demand {
-    bool fused = true, dense = true, uvm = true, caching = true;
-    // Listed wherever kernels are, or in place where none are.
-    bool offload = false, key_value = false;
-    bool dynamic_hybrid = false, dynamic_caching = false;
+    KernelSet kernels;
     bool counts_cache = true;  // of key_value; see below
-    bool lists = false;        // kernels
+    bool lists = false;        // whether any rule lists kernels
     double load_factor = 0;    // 0: any
     bool two_factors = false;
     double in_place = 0;  // of the previous plan's cache; 0: none
@@ -251,24 +248,20 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
                     std::count(host_bytes.begin(), host_bytes.end(), 0) < std::ssize(host_bytes);
   if (host) slowest_tier_ = MemoryTier::kHost;
   const bool ssd = slowest >= MemoryTier::kSsd && !request.topology.ssd_bytes.empty();
-  std::vector<Demand> demands(tables_.size(), {.uvm = host, .caching = host});
+  KernelSet possible, unasked;
+  for (const KernelTraits& of : kKernelTraits) {
+    if (of.tier == MemoryTier::kDevice || (of.tier == MemoryTier::kHost ? host : ssd)) {
+      possible.Add(of.kernel);
+      if (!of.only_where_listed) unasked.Add(of.kernel);
+    }
+  }
+  std::vector<Demand> demands(tables_.size(), {.kernels = unasked});
   for (const TableRule& rule : request.constraints.tables) {
-    const auto allows = [&](ComputeKernel kernel) {
-      return rule.compute_kernels.empty() || rule.lists(kernel);
-    };
+    const KernelSet listed = possible & KernelSet(rule.compute_kernels);
     for (const int table : rule.tables) {
       Demand& of = demands[static_cast<std::size_t>(table)];
-      of.fused = of.fused && allows(ComputeKernel::kFused);
-      of.dense = of.dense && allows(ComputeKernel::kDense);
-      of.uvm = of.uvm && allows(ComputeKernel::kFusedUvm);
-      of.caching = of.caching && allows(ComputeKernel::kFusedUvmCaching);
       if (!rule.compute_kernels.empty()) {
-        of.offload = host && rule.lists(ComputeKernel::kOffload) && (of.offload || !of.lists);
-        of.key_value = ssd && rule.lists(ComputeKernel::kKeyValue) && (of.key_value || !of.lists);
-        of.dynamic_hybrid =
-            host && rule.lists(ComputeKernel::kDynamicHybrid) && (of.dynamic_hybrid || !of.lists);
-        of.dynamic_caching =
-            host && rule.lists(ComputeKernel::kDynamicCaching) && (of.dynamic_caching || !of.lists);
+        of.kernels = of.lists ? of.kernels & listed : listed;
         of.lists = true;
       }
       if (rule.cache_load_factor == 0) continue;
@@ -288,26 +281,25 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
         of.in_place = in_place.cache_load_factor;
         of.in_place_kernel = in_place.compute_kernel;
       }
-      if (of.lists) continue;
-      of.offload = of.offload || (host && in_place.compute_kernel == ComputeKernel::kOffload);
-      of.key_value = of.key_value || (ssd && in_place.compute_kernel == ComputeKernel::kKeyValue);
+      if (of.lists || !possible.contains(in_place.compute_kernel)) continue;
+      of.kernels.Add(in_place.compute_kernel);
       // What grows is no other table: it stays so where nothing is said.
-      if (!host || !IsDynamic(in_place.compute_kernel)) continue;
-      of.fused = of.dense = of.uvm = of.caching = false;
-      of.dynamic_hybrid = of.dynamic_caching = true;
+      if (IsDynamic(in_place.compute_kernel)) {
+        of.kernels = {ComputeKernel::kDynamicHybrid, ComputeKernel::kDynamicCaching};
+      }
     }
   }
   for (std::size_t t = 0; t < demands.size(); ++t) {
     Demand& of = demands[t];
-    of.caching = of.caching && !of.two_factors;
-    of.key_value = of.key_value && !of.two_factors;
-    of.dynamic_hybrid = of.dynamic_hybrid && !of.two_factors;
-    of.dynamic_caching = of.dynamic_caching && !of.two_factors;
+    for (const KernelTraits& kernel : kKernelTraits) {
+      if (of.two_factors && kernel.has_cache) of.kernels.Remove(kernel.kernel);
+    }
+    const bool key_value = of.kernels.contains(ComputeKernel::kKeyValue);
     // Where the memory rule counts no cache on the device, none is to be had for nothing: its share
     // is TorchRec's own.
-    of.counts_cache = !of.key_value || request.memory.rule != MemoryRule::kTorchRec ||
+    of.counts_cache = !key_value || request.memory.rule != MemoryRule::kTorchRec ||
                       request.tables[t].max_l1_cache_bytes.value_or(0) > 0;
-    if (of.key_value) slowest_tier_ = MemoryTier::kSsd;
+    if (key_value) slowest_tier_ = MemoryTier::kSsd;
   }
   residencies_ = {Residency{}};
   if (host) residencies_.push_back({ComputeKernel::kFusedUvm, 0});
@@ -318,13 +310,16 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     if (is_new) residencies_.push_back({kernel, load_factor});
     return at->second;
   };
+  const auto any_has = [&](ComputeKernel kernel) {
+    return std::any_of(demands.begin(), demands.end(),
+                       [&](const Demand& of) { return of.kernels.contains(kernel); });
+  };
   int all_on_device = -1;  // position of the whole of a dynamic table
-  if (std::any_of(demands.begin(), demands.end(),
-                  [](const Demand& of) { return of.dynamic_hybrid; })) {
+  if (any_has(ComputeKernel::kDynamicHybrid)) {
     all_on_device = position(ComputeKernel::kDynamicHybrid, 1);
   }
   int offload = 0;  // its position
-  if (std::any_of(demands.begin(), demands.end(), [](const Demand& of) { return of.offload; })) {
+  if (any_has(ComputeKernel::kOffload)) {
     offload = static_cast<int>(residencies_.size());
     residencies_.push_back({ComputeKernel::kOffload, 0});
   }
@@ -332,8 +327,10 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const Demand& of = demands[t];
     TableRules& rules = tables_[t];
+    const auto has = [&](ComputeKernel kernel) { return of.kernels.contains(kernel); };
     for (const auto& word : kWords<ShardingType>) {
-      if (word.value == ShardingType::kDataParallel ? of.dense : of.fused) {
+      if (has(word.value == ShardingType::kDataParallel ? ComputeKernel::kDense
+                                                        : ComputeKernel::kFused)) {
         rules.device_types.Add(word.value);
       }
     }
@@ -353,22 +350,25 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
           factors = {std::begin(kDynamicShares), std::end(kDynamicShares)};
         }
         // With everything on the device a copy in host memory is for nothing.
-        if (kernel == ComputeKernel::kDynamicCaching && of.dynamic_hybrid) factors.erase(1);
+        if (kernel == ComputeKernel::kDynamicCaching && has(ComputeKernel::kDynamicHybrid))
+          factors.erase(1);
         if (of.in_place_kernel == kernel && of.in_place > 0 && of.in_place <= 1) {
           factors.insert(of.in_place);
         }
         for (const double factor : factors) found.push_back(position(kernel, factor));
       };
-      if (of.key_value) add_caches(ComputeKernel::kKeyValue);
-      if (of.uvm) found.push_back(1);
-      if (of.offload) found.push_back(offload);
-      if (of.dynamic_hybrid) add_caches(ComputeKernel::kDynamicHybrid);
-      if (of.dynamic_caching) add_caches(ComputeKernel::kDynamicCaching);
+      if (has(ComputeKernel::kKeyValue)) add_caches(ComputeKernel::kKeyValue);
+      if (has(ComputeKernel::kFusedUvm)) found.push_back(1);
+      if (has(ComputeKernel::kOffload)) found.push_back(offload);
+      if (has(ComputeKernel::kDynamicHybrid)) add_caches(ComputeKernel::kDynamicHybrid);
+      if (has(ComputeKernel::kDynamicCaching)) add_caches(ComputeKernel::kDynamicCaching);
       // All on the device is the fastest.
       const auto whole = std::find(found.begin(), found.end(), all_on_device);
-      if (of.dynamic_hybrid && whole != found.end()) std::rotate(whole, whole + 1, found.end());
-      if (of.caching) add_caches(ComputeKernel::kFusedUvmCaching);
-      if (of.fused || of.dense || (!host && found.empty())) found.push_back(0);
+      if (whole != found.end()) std::rotate(whole, whole + 1, found.end());
+      if (has(ComputeKernel::kFusedUvmCaching)) add_caches(ComputeKernel::kFusedUvmCaching);
+      if (has(ComputeKernel::kFused) || has(ComputeKernel::kDense) || (!host && found.empty())) {
+        found.push_back(0);
+      }
       list = std::make_shared<const std::vector<int>>(std::move(found));
     }
     rules.residencies = list;

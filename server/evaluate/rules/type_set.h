@@ -1,6 +1,7 @@
-// A set of sharding types.
+// Sets of sharding types and of kernels.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -9,38 +10,41 @@
 
 namespace neuroshard {
 
-// One bit a sharding type.
-class TypeSet {
+// Values of an enumeration with words, one bit each.
+template <typename E>
+class WordSet {
  public:
-  constexpr TypeSet() = default;
-  constexpr TypeSet(std::initializer_list<ShardingType> types) {
-    for (const ShardingType type : types) Add(type);
+  constexpr WordSet() = default;
+  constexpr WordSet(std::initializer_list<E> values) {
+    for (const E value : values) Add(value);
   }
-  constexpr explicit TypeSet(std::span<const ShardingType> types) {
-    for (const ShardingType type : types) Add(type);
+  constexpr explicit WordSet(std::span<const E> values) {
+    for (const E value : values) Add(value);
   }
-  static constexpr TypeSet All() {
-    TypeSet all;
-    for (const auto& word : kWords<ShardingType>) all.Add(word.value);
+  static constexpr WordSet All() {
+    WordSet all;
+    for (const auto& word : kWords<E>) all.Add(word.value);
     return all;
   }
 
-  constexpr void Add(ShardingType type) { bits_ |= Bit(type); }
-  constexpr void Remove(ShardingType type) { bits_ &= ~Bit(type); }
-  constexpr bool contains(ShardingType type) const { return (bits_ & Bit(type)) != 0; }
+  constexpr void Add(E value) { bits_ |= Bit(value); }
+  constexpr void Remove(E value) { bits_ &= ~Bit(value); }
+  constexpr bool contains(E value) const { return (bits_ & Bit(value)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
-  constexpr TypeSet operator&(TypeSet other) const {
+  constexpr WordSet operator&(WordSet other) const {
     other.bits_ &= bits_;
     return other;
   }
-  constexpr bool operator==(const TypeSet&) const = default;
+  constexpr auto operator<=>(const WordSet&) const = default;
 
  private:
-  static constexpr std::uint32_t Bit(ShardingType type) {
-    return std::uint32_t{1} << static_cast<unsigned>(type);
+  static constexpr std::uint32_t Bit(E value) {
+    return std::uint32_t{1} << static_cast<unsigned>(value);
   }
 
   std::uint32_t bits_ = 0;
 };
+using TypeSet = WordSet<ShardingType>;
+using KernelSet = WordSet<ComputeKernel>;
 
 }  // namespace neuroshard

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/base/random.h"
 #include "common/base/stop_signal.h"
 #include "server/cost/analytic/analytic_cost_model.h"
@@ -622,6 +623,7 @@ TEST(RefineHostMemoryTest, OtherStrategiesSayThatTheyKeepToDeviceMemory) {
   ASSERT_FALSE(result.ok());
   EXPECT_THAT(std::string(result.status().message()),
               HasSubstr("'size_greedy' keeps to device memory, 'refine' puts tables into host"));
+  EXPECT_EQ(ReasonOf(result.status()), FailureReason::kNoPlanFound);
 }
 
 TEST(RefineHostMemoryTest, APlanInPlaceKeepsItsLoadFactors) {

@@ -147,7 +147,7 @@ def placements(plan: plan_pb2.Plan) -> List[Placement]:
 
 
 def _host_kernel(table: plan_pb2.TablePlan) -> str:
-    if table.compute_kernel not in ("fused_uvm", "fused_uvm_caching", "offload", "key_value"):
+    if table.compute_kernel in ("", "fused", "dense"):
         return ""
     return f"{table.compute_kernel} {table.cache_load_factor:.4g}" if table.HasField("cache_load_factor") else table.compute_kernel
 
