@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -18,6 +19,7 @@
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/row_cuts.h"
+#include "server/evaluate/stash.h"
 
 namespace neuroshard {
 namespace {
@@ -34,6 +36,11 @@ constexpr double kPromising = 0.03;
 constexpr double kRounding = 1e-9;
 // The same of bytes that are a share of a device's.
 constexpr double kByteRounding = 1e-3;
+
+// More than any rank stashes: of a plan with no stash that leaves dense layers room.
+constexpr double kNoStash = 0x1.0p52;
+// More host memory than any copies take.
+constexpr std::int64_t kEnoughBytes = std::int64_t{1} << 50;
 
 // A measure of which a plan may have so much.
 struct Limit {
@@ -52,17 +59,44 @@ double UsedShare(const RankCost& rank) {
   return static_cast<double>(rank.memory.total_bytes()) / static_cast<double>(rank.capacity_bytes);
 }
 
-// Devices with less memory, of which nothing is reserved. A share beyond all is no limit.
-void LimitMemory(double share, PlanRequest& request) {
-  KeepRowWeights(request, request);
-  for (Device& device : request.topology.devices) {
-    const std::int64_t reserve = ReserveBytes(request.memory, device.memory_bytes);
-    const double limit = std::min(share, 1.0) * static_cast<double>(device.memory_bytes);
-    device.memory_bytes =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(limit + kByteRounding) - reserve);
+// Devices with less memory than `original` has, of which nothing is reserved: this share of it, less
+// so many bytes. A share beyond all and bytes below none are no limit.
+void LimitMemory(double share, double bytes_less, const PlanRequest& original,
+                 PlanRequest& request) {
+  KeepRowWeights(original, request);
+  for (std::size_t r = 0; r < original.topology.devices.size(); ++r) {
+    const std::int64_t all = original.topology.devices[r].memory_bytes;
+    const double limit =
+        std::min(share, 1.0) * static_cast<double>(all) - std::max(bytes_less, 0.0);
+    const std::int64_t left =
+        static_cast<std::int64_t>(limit + kByteRounding) - ReserveBytes(original.memory, all);
+    std::int64_t& of_rank = request.topology.devices[r].memory_bytes;
+    of_rank = std::max<std::int64_t>(1, std::min(of_rank, left));
   }
   request.memory.reserve_fraction = 0;
   request.memory.reserve_bytes = 0;
+}
+
+// Copies of what is stashed are in host memory, of which a rank may take so much beside what it has
+// there in `best` for other reasons. Hosts without any get enough of it, for nothing else.
+void LimitStash(double bytes, const SearchResult& best, PlanRequest& request) {
+  if (std::ranges::none_of(request.tables, &Table::stash_weights)) return;
+  Topology& topology = request.topology;
+  const bool has_host_memory = !topology.host_memory_bytes.empty();
+  if (!has_host_memory) {
+    topology.host_memory_bytes.assign(topology.hosts().size(), kEnoughBytes);
+    TableRule& on_device = request.constraints.tables.emplace_back();
+    on_device.tables.resize(request.tables.size());
+    std::iota(on_device.tables.begin(), on_device.tables.end(), 0);
+    on_device.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kDense};
+  }
+  for (std::size_t r = 0; r < topology.devices.size(); ++r) {
+    const MemoryUse& use = best.cost.ranks[r].memory;
+    std::int64_t most = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes));
+    if (has_host_memory) most += use.by_tier()[MemoryTier::kHost] - use.stashed_bytes;
+    std::int64_t& of_rank = topology.devices[r].max_host_memory_bytes;
+    of_rank = of_rank == 0 ? most : std::min(of_rank, most);
+  }
 }
 
 // By table of the plan, what it has to do with a limit on counts: how many weights it has, and its
@@ -141,14 +175,17 @@ void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
 }
 
 // The request with fewer plans: hardly any that the limits forbid, though not all that they allow.
-// Where counts are limited, `plan` says what there is to choose from.
-PlanRequest Limited(PlanRequest request, std::span<const Limit> limits, const Plan& plan) {
+// Where counts are limited, the best plan so far says what there is to choose from.
+PlanRequest Limited(const PlanRequest& original, std::span<const Limit> limits,
+                    const SearchResult& best) {
+  PlanRequest request = original;
+  const Plan& plan = best.plan;
   for (const auto& [measure, value] : limits) {
     switch (measure) {
       case PlanMeasure::kCost:
         break;
       case PlanMeasure::kMaxMemory:
-        LimitMemory(value, request);
+        LimitMemory(value, 0, original, request);
         break;
       case PlanMeasure::kMovedBytes:
         request.migration->budget_bytes =
@@ -160,6 +197,14 @@ PlanRequest Limited(PlanRequest request, std::span<const Limit> limits, const Pl
         break;
       case PlanMeasure::kExchanges:
         LimitExchanges(static_cast<int>(value), plan, request);
+        break;
+      case PlanMeasure::kMaxStash:
+        LimitStash(value, best, request);
+        // Tables are chosen for what a rank has too much of.
+        if (request.memory.dense_bytes > 0) {
+          LimitMemory(1, static_cast<double>(request.memory.dense_bytes) - value, original,
+                      request);
+        }
         break;
     }
   }
@@ -266,8 +311,8 @@ class GoalSearch {
     return {Value(PlanMeasure::kCost), Value(measure)};
   }
 
-  // What hardly any plan is below: an even spread of the bytes that there are, an exchange a module,
-  // nothing.
+  // What hardly any plan is below: an even spread of the bytes that there are or that are too many,
+  // an exchange a module, nothing.
   double FloorOf(PlanMeasure measure) const {
     if (measure == PlanMeasure::kMaxMemory) {
       double used = 0, capacity = 0;
@@ -276,6 +321,15 @@ class GoalSearch {
         capacity += static_cast<double>(rank.capacity_bytes);
       }
       return used / capacity;
+    }
+    if (measure == PlanMeasure::kMaxStash) {
+      const double ranks = static_cast<double>(best_.cost.ranks.size());
+      double stashed = 0, excess = ranks * static_cast<double>(request_.memory.dense_bytes);
+      for (const RankCost& rank : best_.cost.ranks) {
+        stashed += static_cast<double>(rank.memory.stashed_bytes);
+        excess += static_cast<double>(rank.memory.total_bytes() - rank.capacity_bytes);
+      }
+      return std::max(stashed, excess) / ranks;
     }
     if (measure != PlanMeasure::kExchanges) return 0;
     std::set<std::string> modules;
@@ -287,6 +341,7 @@ class GoalSearch {
   Status Reduce(PlanMeasure measure, double limit_ms, int probes) {
     const bool counts = measure == PlanMeasure::kCutTables || measure == PlanMeasure::kExchanges;
     double high = Value(measure);
+    if (high >= kNoStash) high = static_cast<double>(request_.memory.dense_bytes);
     double low = FloorOf(measure);  // of counts the least that was not tried
     for (int probe = 0; probe < probes && !stop_.ShouldStop(); ++probe) {
       if (high - low <= (counts ? 0 : kResolution * high)) break;
@@ -329,7 +384,7 @@ class GoalSearch {
                                                SearchEffort effort) {
     std::vector<Limit> limits = limits_;
     limits.push_back(limit);
-    PlanRequest limited = Limited(request_, limits, best_.plan);
+    PlanRequest limited = Limited(request_, limits, best_);
     limited.search.effort = effort;
     // Searches side by side would be cut wherever they are when one has a plan.
     if (limit_ms > 0) limited.search.max_threads = 1;
@@ -394,6 +449,10 @@ double ValueOf(PlanMeasure measure, const PlanRequest& request, const Plan& plan
         exchanges.emplace(table.module, table.sharding_type);
       }
       return static_cast<double>(exchanges.size());
+    }
+    case PlanMeasure::kMaxStash: {
+      const StatusOr<PlanRequest> stashed = WithStash(request, plan);
+      return stashed.ok() ? static_cast<double>(MaxStashedBytes(*stashed, plan)) : kNoStash;
     }
   }
   return 0;
