@@ -186,15 +186,17 @@ std::string TradeLine(const v1::GoalTrade& trade) {
   return fmt::format("goal {}: {} ms\n", trade.measure(), fmt::join(points, ", "));
 }
 
-// "stashed while dense layers run: 2 tables, at most 12.00 GiB of a rank, which then has 50.00 GiB
-// instead of 60.00 GiB: a, b".
+// What is in host memory while dense layers run, with the first names: all are in other formats.
 std::string StashLine(const v1::StashReport& report) {
-  return fmt::format(
-      "stashed while dense layers run: {}, at most {} of a rank; the fullest then has {}, without "
-      "{}{}{}\n",
-      Counted(report.tables_size(), "table"), FormatBytes(report.max_stashed_bytes()),
-      FormatBytes(report.peak_bytes()), FormatBytes(report.peak_bytes_without()),
-      report.tables().empty() ? "" : ": ", fmt::join(report.tables(), ", "));
+  constexpr int kNamed = 5;
+  const auto& tables = report.tables();
+  const std::vector<std::string> named(tables.begin(),
+                                       tables.begin() + std::min(kNamed, tables.size()));
+  return fmt::format("stash: {}, at most {} of a rank; the fullest keeps {} instead of {}{}{}{}\n",
+                     Counted(tables.size(), "table"), FormatBytes(report.max_stashed_bytes()),
+                     FormatBytes(report.peak_bytes()), FormatBytes(report.peak_bytes_without()),
+                     named.empty() ? "" : ": ", fmt::join(named, ", "),
+                     tables.size() > kNamed ? ", ..." : "");
 }
 
 // How many bytes move, and of which tables: the ones that move most are named.

@@ -38,6 +38,7 @@ class StashChoice {
         may_change_(request.tables.size()),
         is_stashed_(request.tables.size()),
         tables_of_rank_(request.topology.devices.size()),
+        is_done_(request.topology.devices.size()),
         stashed_(request.topology.devices.size()),
         needed_(request.topology.devices.size()) {
     const std::vector<Device>& devices = request.topology.devices;
@@ -56,9 +57,9 @@ class StashChoice {
     for (std::size_t r = 0; r < needed_.size(); ++r) {
       if (stashed_[r] < needed_[r]) return TooLittle(r);
     }
-    std::vector<bool> is_done(stashed_.size());
-    while (const std::optional<int> rank = Fullest(is_done)) {
-      if (!Relieve(*rank)) is_done[static_cast<std::size_t>(*rank)] = true;
+    // Ranks that a step changes are all below what the one that it relieves was at: it ends.
+    while (const std::optional<int> rank = Fullest()) {
+      if (!Relieve(*rank)) is_done_[static_cast<std::size_t>(*rank)] = true;
     }
     return absl::OkStatus();
   }
@@ -121,10 +122,10 @@ class StashChoice {
   }
 
   // Of the ranks that are not done, the one that stashes most.
-  std::optional<int> Fullest(const std::vector<bool>& is_done) const {
+  std::optional<int> Fullest() const {
     std::optional<int> fullest;
     for (std::size_t r = 0; r < stashed_.size(); ++r) {
-      if (is_done[r]) continue;
+      if (is_done_[r]) continue;
       if (!fullest || stashed_[r] > stashed_[static_cast<std::size_t>(*fullest)]) {
         fullest = static_cast<int>(r);
       }
@@ -167,7 +168,11 @@ class StashChoice {
     }
     if (best.first < 0) return false;
     Put(best.first, false);
-    if (best.second >= 0) Put(best.second, true);
+    if (best.second < 0) return true;
+    Put(best.second, true);
+    for (const BytesOnRank& on : on_ranks_[static_cast<std::size_t>(best.second)]) {
+      is_done_[static_cast<std::size_t>(on.rank)] = false;
+    }
     return true;
   }
 
@@ -193,6 +198,7 @@ class StashChoice {
   std::vector<bool> may_change_;                    // by table
   std::vector<bool> is_stashed_;                    // by table
   std::vector<std::vector<int>> tables_of_rank_;    // that have something to stash there
+  std::vector<bool> is_done_;                       // by rank: nothing relieves it
   std::vector<std::int64_t> stashed_;               // by rank
   std::vector<std::int64_t> needed_;                // by rank; below 0: nothing is
   std::int64_t tries_ = 0;

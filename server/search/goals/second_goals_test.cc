@@ -38,10 +38,27 @@ PlanRequest WithGoals(PlanRequest request, std::vector<PlanGoal> goals) {
   return request;
 }
 
+// Some tables, and half of the time room for dense layers as well.
+void AddRandomStash(Random& random, PlanRequest& request) {
+  for (Table& table : request.tables) table.stash_weights = random.Below(3) > 0;
+  if (random.Below(3) == 0) {
+    request.topology.host_memory_bytes.assign(request.topology.hosts().size(), 1 << 26);
+  }
+  if (random.Below(2) == 0) return;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Device& device : request.topology.devices) {
+    least =
+        std::min(least, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));
+  }
+  request.memory.dense_bytes = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(0.4 * random.UniformReal() * static_cast<double>(least)));
+}
+
 // Cost, and what comes after it in a random order.
 std::vector<PlanGoal> RandomGoals(Random& random, const PlanRequest& request) {
   std::vector<PlanMeasure> others = {kMaxMemory, kCutTables, kExchanges};
   if (request.migration) others.push_back(kMovedBytes);
+  if (request.stashes()) others.push_back(kMaxStash);
   std::vector<PlanGoal> goals = {{kCost, random.Below(4) == 0 ? 0 : 0.2 * random.UniformReal()}};
   const std::size_t count = 1 + random.Below(others.size());
   for (std::size_t i = 0; i < count; ++i) {
@@ -60,6 +77,7 @@ TEST(SecondGoalsTest, PlansAreLegalAndWithinAllTolerances) {
     PlanRequest request = RandomPlanRequest(random, {.max_tables = 8, .torchrec_memory = true});
     if (random.Below(2) == 0) AddRandomConstraints(random, request, 4);
     if (random.Below(2) == 0) AddRandomMigration(random, request);
+    if (random.Below(2) == 0) AddRandomStash(random, request);
     request.search.refine_steps = 20;
     request.search.max_length = 2;
     const BoundCostModel bound = BoundTo(request, model);
@@ -130,7 +148,9 @@ TEST(SecondGoalsTest, TinyRequestsGetTheLeastOfAllPlans) {
     if (request.tables.size() != 2) continue;
     AddRandomMigration(random, request);
     const BoundCostModel bound = BoundTo(request, model);
-    for (const PlanMeasure measure : {kMaxMemory, kMovedBytes, kCutTables, kExchanges}) {
+    AddRandomStash(random, request);
+    for (const PlanMeasure measure : {kMaxMemory, kMovedBytes, kCutTables, kExchanges, kMaxStash}) {
+      if (!request.stashes() && measure == kMaxStash) continue;
       const auto result =
           RunSearch(WithGoals(request, {{kCost, 0.1}, {measure}}), bound, NeverStop(), nullptr);
       if (!result.ok()) continue;
