@@ -266,6 +266,7 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   if (!request.topology.host_memory_bytes.empty()) {
     use.weights[MemoryTier::kHost] = use.stashed_bytes;
   }
+  if (request.memory.only_dense) use.weights[MemoryTier::kDevice] -= use.stashed_bytes;
   return use;
 }
 

@@ -26,6 +26,9 @@ struct MemoryModel {
   // Of a device, that dense layers take beside it while they run; 0: not stated. Tables are stashed
   // for it (Table::stash_weights), more than those that ask for it where it takes more.
   std::int64_t dense_bytes = 0;
+  // Whether stashed weights take nothing of devices, as if dense layers ran all the time. No request
+  // asks for it: searches do, for plans that stash as little as they need (server/search/goals).
+  bool only_dense = false;
 
   bool operator==(const MemoryModel&) const = default;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,7 +29,7 @@ struct BytesOnRank {
   std::int64_t bytes = 0;
 };
 
-// The choice of tables for one plan. Begins with all that can be stashed, and leaves out what need
+// The choice of tables for one plan. Begins with the first that are enough, and leaves out what need
 // not be.
 class StashChoice {
  public:
@@ -54,6 +55,14 @@ class StashChoice {
   }
 
   Status Run() {
+    lacking_ = std::count_if(needed_.begin(), needed_.end(), [](auto bytes) { return bytes > 0; });
+    for (std::size_t t = 0; t < on_ranks_.size(); ++t) {
+      if (request_.tables[t].stash_weights) Put(static_cast<int>(t), true);
+    }
+    for (const int table : StashOrder(request_)) {
+      if (lacking_ == 0) break;
+      if (may_change_[static_cast<std::size_t>(table)]) Put(table, true);
+    }
     for (std::size_t r = 0; r < needed_.size(); ++r) {
       if (stashed_[r] < needed_[r]) return TooLittle(r);
     }
@@ -78,10 +87,7 @@ class StashChoice {
       AddBytes(needed_[static_cast<std::size_t>(shard.rank)], use.total_bytes());
       if (use.stashed_bytes > 0) on_ranks.push_back({shard.rank, use.stashed_bytes});
     }
-    if (on_ranks.empty()) {
-      is_stashed_[t] = request_.tables[t].stash_weights;
-      return;
-    }
+    if (on_ranks.empty()) return;
     std::sort(on_ranks.begin(), on_ranks.end(),
               [](const BytesOnRank& a, const BytesOnRank& b) { return a.rank < b.rank; });
     std::size_t kept = 0;
@@ -97,13 +103,15 @@ class StashChoice {
       tables_of_rank_[static_cast<std::size_t>(on.rank)].push_back(table);
     }
     may_change_[t] = !request_.tables[t].stash_weights;
-    Put(table, true);
   }
 
   void Put(int table, bool is_stashed) {
     is_stashed_[static_cast<std::size_t>(table)] = is_stashed;
     for (const BytesOnRank& on : on_ranks_[static_cast<std::size_t>(table)]) {
-      stashed_[static_cast<std::size_t>(on.rank)] += is_stashed ? on.bytes : -on.bytes;
+      const std::size_t r = static_cast<std::size_t>(on.rank);
+      const bool was_enough = stashed_[r] >= needed_[r];
+      stashed_[r] += is_stashed ? on.bytes : -on.bytes;
+      lacking_ += static_cast<int>(was_enough) - static_cast<int>(stashed_[r] >= needed_[r]);
     }
   }
 
@@ -142,7 +150,7 @@ class StashChoice {
     std::pair<int, int> best = {-1, -1};
     const auto consider = [&](int out, int in) {
       const std::int64_t after = stashed_[static_cast<std::size_t>(rank)];
-      if (after >= least || !IsEnoughFor(out)) return;
+      if (after >= least || lacking_ > 0) return;
       if (in >= 0 && !IsBelow(before, in)) return;
       least = after;
       best = {out, in};
@@ -177,15 +185,6 @@ class StashChoice {
   }
 
   bool IsStashed(int table) const { return is_stashed_[static_cast<std::size_t>(table)]; }
-  // On the ranks of the table.
-  bool IsEnoughFor(int table) const {
-    const auto is_enough = [&](const BytesOnRank& on) {
-      const std::size_t r = static_cast<std::size_t>(on.rank);
-      return stashed_[r] >= needed_[r];
-    };
-    const std::vector<BytesOnRank>& on_ranks = on_ranks_[static_cast<std::size_t>(table)];
-    return std::all_of(on_ranks.begin(), on_ranks.end(), is_enough);
-  }
   bool IsBelow(std::int64_t bytes, int table) const {
     const std::vector<BytesOnRank>& on_ranks = on_ranks_[static_cast<std::size_t>(table)];
     return std::all_of(on_ranks.begin(), on_ranks.end(), [&](const BytesOnRank& on) {
@@ -201,10 +200,26 @@ class StashChoice {
   std::vector<bool> is_done_;                       // by rank: nothing relieves it
   std::vector<std::int64_t> stashed_;               // by rank
   std::vector<std::int64_t> needed_;                // by rank; below 0: nothing is
+  std::ptrdiff_t lacking_ = 0;                      // ranks with too little stashed
   std::int64_t tries_ = 0;
 };
 
 }  // namespace
+
+std::vector<int> StashOrder(const PlanRequest& request) {
+  std::vector<double> ids_a_byte;
+  for (const Table& table : request.tables) {
+    ids_a_byte.push_back(
+        table.pooling_factor / static_cast<double>(table.num_embeddings) /
+        static_cast<double>(table.embedding_dim * ElementBytes(table.weight_dtype)));
+  }
+  std::vector<int> order(request.tables.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return ids_a_byte[static_cast<std::size_t>(a)] < ids_a_byte[static_cast<std::size_t>(b)];
+  });
+  return order;
+}
 
 StatusOr<PlanRequest> WithStash(const PlanRequest& request, const Plan& plan) {
   if (request.memory.dense_bytes == 0) return request;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/plan.h"
@@ -11,13 +12,17 @@
 
 namespace neuroshard {
 
+// The tables in the order in which they are stashed for others to stay: fewest ids a byte first, which
+// cost least where they are cut to be spread.
+std::vector<int> StashOrder(const PlanRequest& request);
+
 // Returns the request in which all tables that are stashed under the plan have stash_weights: those
-// that ask for it and, with memory.dense_bytes, as many others as leave every device room for these
-// bytes. The others are a set of which none can be left out, found by dropping and exchanging tables
-// on the rank that stashes most, so that this rank stashes little; not always the least there is.
-// `plan`: a legal one. FAILED_PRECONDITION, quoting the bytes: what cannot be stashed on some rank
-// leaves too few, or a host has too little memory for the copies. O(shards), and O(n^2) a step for n
-// tables on a rank.
+// that ask for it and, with memory.dense_bytes, some of the first of the others in StashOrder, which
+// leave every device room for these bytes; of any set of first ones that would do, its rank that
+// stashes most stashes no less. None of them can be left out, nor exchanged for another on a rank to
+// make that one stash less; not always the least there is. `plan`: a legal one. FAILED_PRECONDITION,
+// quoting the bytes: what cannot be stashed on some rank leaves too few, or a host has too little
+// memory for the copies. O(shards), and O(n^2) a step for n tables on a rank.
 StatusOr<PlanRequest> WithStash(const PlanRequest& request, const Plan& plan);
 
 // The most that a rank stashes under a legal plan. `request`: WithStash's. O(shards).

@@ -85,10 +85,18 @@ void LimitStash(double bytes, const SearchResult& best, PlanRequest& request) {
   const bool has_host_memory = !topology.host_memory_bytes.empty();
   if (!has_host_memory) {
     topology.host_memory_bytes.assign(topology.hosts().size(), kEnoughBytes);
-    TableRule& on_device = request.constraints.tables.emplace_back();
-    on_device.tables.resize(request.tables.size());
-    std::iota(on_device.tables.begin(), on_device.tables.end(), 0);
+    std::vector<bool> has_kernels(request.tables.size());
+    for (const TableRule& rule : request.constraints.tables) {
+      for (const int t : rule.tables) {
+        if (!rule.compute_kernels.empty()) has_kernels[static_cast<std::size_t>(t)] = true;
+      }
+    }
+    TableRule on_device;
     on_device.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kDense};
+    for (std::size_t t = 0; t < has_kernels.size(); ++t) {
+      if (!has_kernels[t]) on_device.tables.push_back(static_cast<int>(t));
+    }
+    if (!on_device.tables.empty()) request.constraints.tables.push_back(std::move(on_device));
   }
   for (std::size_t r = 0; r < topology.devices.size(); ++r) {
     const MemoryUse& use = best.cost.ranks[r].memory;
@@ -97,6 +105,54 @@ void LimitStash(double bytes, const SearchResult& best, PlanRequest& request) {
     std::int64_t& of_rank = topology.devices[r].max_host_memory_bytes;
     of_rank = of_rank == 0 ? most : std::min(of_rank, most);
   }
+}
+
+// By rank, summed up: what `best` has beyond what dense layers leave, of which so much has to leave.
+double ExcessBytes(const PlanRequest& request, const SearchResult& best) {
+  double excess = 0;
+  for (const RankCost& rank : best.cost.ranks) {
+    excess += static_cast<double>(rank.memory.total_bytes() - rank.capacity_bytes);
+    excess += static_cast<double>(request.memory.dense_bytes);
+  }
+  return excess;
+}
+
+double StashedBytes(const SearchResult& best) {
+  double stashed = 0;
+  for (const RankCost& rank : best.cost.ranks) {
+    stashed += static_cast<double>(rank.memory.stashed_bytes);
+  }
+  return stashed;
+}
+
+// Dense layers have their room all the time, and what is stashed has no more than theirs, so that both
+// fit in turn. First tables are stashed, halfway between what has to leave and `bytes` a rank: this
+// leaves those that go and those that stay as free. Returns what a rank may stash.
+double ChooseStash(double bytes, const PlanRequest& original, const SearchResult& best,
+                   PlanRequest& request) {
+  const double dense = static_cast<double>(original.memory.dense_bytes);
+  LimitMemory(1, dense, original, request);
+  request.memory.only_dense = true;
+  bytes = std::min(bytes, dense);
+  const double least = ExcessBytes(original, best);
+  const double most = bytes * static_cast<double>(best.cost.ranks.size());
+  double stashed = StashedBytes(best);
+  std::vector<const TablePlan*> plans(request.tables.size());
+  const std::vector<int> table_of = TablesOf(best.plan, request.tables);
+  for (std::size_t p = 0; p < table_of.size(); ++p) {
+    plans[static_cast<std::size_t>(table_of[p])] = &best.plan.tables[p];
+  }
+  for (const int t : StashOrder(original)) {
+    Table& table = request.tables[static_cast<std::size_t>(t)];
+    const TablePlan& plan = *plans[static_cast<std::size_t>(t)];
+    if (table.stash_weights || !CanBeStashed(LayoutOf(plan))) continue;
+    const double weights = static_cast<double>(table.num_embeddings * table.embedding_dim *
+                                               ElementBytes(table.weight_dtype));
+    if (stashed >= least && (stashed + weights > most || stashed >= (least + most) / 2)) break;
+    table.stash_weights = true;
+    stashed += weights;
+  }
+  return bytes;
 }
 
 // By table of the plan, what it has to do with a limit on counts: how many weights it has, and its
@@ -199,12 +255,9 @@ PlanRequest Limited(const PlanRequest& original, std::span<const Limit> limits,
         LimitExchanges(static_cast<int>(value), plan, request);
         break;
       case PlanMeasure::kMaxStash:
-        LimitStash(value, best, request);
-        // Tables are chosen for what a rank has too much of.
-        if (request.memory.dense_bytes > 0) {
-          LimitMemory(1, static_cast<double>(request.memory.dense_bytes) - value, original,
-                      request);
-        }
+        LimitStash(
+            original.memory.dense_bytes == 0 ? value : ChooseStash(value, original, best, request),
+            best, request);
         break;
     }
   }
@@ -323,13 +376,8 @@ class GoalSearch {
       return used / capacity;
     }
     if (measure == PlanMeasure::kMaxStash) {
-      const double ranks = static_cast<double>(best_.cost.ranks.size());
-      double stashed = 0, excess = ranks * static_cast<double>(request_.memory.dense_bytes);
-      for (const RankCost& rank : best_.cost.ranks) {
-        stashed += static_cast<double>(rank.memory.stashed_bytes);
-        excess += static_cast<double>(rank.memory.total_bytes() - rank.capacity_bytes);
-      }
-      return std::max(stashed, excess) / ranks;
+      return std::max(StashedBytes(best_), ExcessBytes(request_, best_)) /
+             static_cast<double>(best_.cost.ranks.size());
     }
     if (measure != PlanMeasure::kExchanges) return 0;
     std::set<std::string> modules;
