@@ -3,7 +3,7 @@
 
     bench/torchrec/stash.py --bin build/dev/bin [--seeds 1,2,3] [--open]
 
-Made up after TorchRec's pull request 4520, whose model is not public: 12 hosts of eight H100, 300 tables, of which 5 GiB to 7 GiB a rank are stashed: those
+Made up after TorchRec's pull request 4520, whose model is not public: 12 hosts of eight H100, 1,000 tables, of which 5 GiB to 7 GiB a rank are stashed: those
 with the fewest lookups a byte. The largest can be cut into columns alone, in shards of 8.345 GB at least, which is the floor. Default search by TorchRec's
 formulas, `search.goals` with 2.5 % of the cost. `--open`: no table is marked, and dense layers take 54 GiB of each device; the planner chooses.
 """
@@ -19,7 +19,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from server_process import PlannerProcess  # noqa: E402
 
-HOSTS, RANKS_OF_HOST, TABLES = 12, 8, 300
+HOSTS, RANKS_OF_HOST, TABLES = 12, 8, 1000
 GIB = 1 << 30
 FLOOR_BYTES = 8.345e9
 WIDTH = 128  # TorchRec's min_partition
@@ -33,7 +33,7 @@ def request(seed, is_open):
     tables = [
         {
             "name": f"table_{i}",
-            "num_embeddings": round(10 ** draw.uniform(4, 8)),
+            "num_embeddings": round(10 ** draw.uniform(4, 7.5)),
             "embedding_dim": draw.choice((64, 128, 192, 256)),
             "pooling_factor": round(10 ** draw.uniform(0, 2), 2),
             "zipf_exponent": 1.05,
