@@ -16,19 +16,21 @@ namespace neuroshard {
 // cost least where they are cut to be spread.
 std::vector<int> StashOrder(const PlanRequest& request);
 
-// Returns the request in which all tables that are stashed under the plan have stash_weights: those
-// that ask for it and, with memory.dense_bytes, some of the first of the others in StashOrder, which
-// leave every device room for these bytes; of any set of first ones that would do, its rank that
-// stashes most stashes no less. None of them can be left out, nor exchanged for another on a rank to
-// make that one stash less; not always the least there is. `plan`: a legal one. FAILED_PRECONDITION,
-// quoting the bytes: what cannot be stashed on some rank leaves too few, or a host has too little
-// memory for the copies. O(shards), and O(n^2) a step for n tables on a rank.
-StatusOr<PlanRequest> WithStash(const PlanRequest& request, const Plan& plan);
+// What is stashed under a plan.
+struct Stash {
+  PlanRequest request;         // in which all tables that are stashed have stash_weights
+  std::int64_t max_bytes = 0;  // of the rank that stashes most
+};
 
-// The most that a rank stashes under a legal plan. `request`: WithStash's. O(shards).
-std::int64_t MaxStashedBytes(const PlanRequest& request, const Plan& plan);
+// Returns the tables that ask for it and, with memory.dense_bytes, some of the first of the others in
+// StashOrder, which leave every device room for these bytes; of any set of first ones that would do,
+// its rank that stashes most stashes no less. None of them can be left out, nor exchanged for another
+// on a rank to make that one stash less; not always the least there is. `plan`: a legal one.
+// FAILED_PRECONDITION, quoting the bytes: what cannot be stashed on some rank leaves too few, or a
+// host has too little memory for the copies. O(shards), and O(n^2) a step for n tables on a rank.
+StatusOr<Stash> ChooseStash(const PlanRequest& request, const Plan& plan);
 
-// `request`: WithStash's. `cost`: what PricePlan says under it.
+// `request`: Stash::request. `cost`: what PricePlan says under it.
 StashReport ReportStash(const PlanRequest& request, const PlanCost& cost);
 
 }  // namespace neuroshard

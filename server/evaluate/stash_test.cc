@@ -96,24 +96,24 @@ TEST(StashTest, TinyPlansStashTheLeastOfAllSets) {
     const PlanRequest request = RequestFor(random, plan);
     ASSERT_THAT(CheckPlan(request, plan), IsEmpty()) << i;
     const std::optional<std::int64_t> least = LeastOfAllSets(request, plan);
-    const auto stashed = WithStash(request, plan);
+    const auto stashed = ChooseStash(request, plan);
     ASSERT_EQ(stashed.ok(), least.has_value()) << i << stashed.status();
     if (!least) {
       ++impossible;
       EXPECT_THAT(stashed.status().message(), HasSubstr("bytes short")) << i;
       continue;
     }
-    const std::optional<std::int64_t> most = MostStashed(*stashed, plan);
+    const std::optional<std::int64_t> most = MostStashed(stashed->request, plan);
     ASSERT_TRUE(most.has_value()) << i;
-    EXPECT_EQ(MaxStashedBytes(*stashed, plan), *most) << i;
+    EXPECT_EQ(stashed->max_bytes, *most) << i;
     EXPECT_GE(*most, *least) << i;
     if (*least > 0) ++solved;
     if (*least > 0 && *most == *least) ++least_found;
     // None can be left out, and what asks for it stays.
     for (std::size_t t = 0; t < request.tables.size(); ++t) {
-      EXPECT_GE(stashed->tables[t].stash_weights, request.tables[t].stash_weights) << i;
-      if (request.tables[t].stash_weights || !stashed->tables[t].stash_weights) continue;
-      PlanRequest fewer = *stashed;
+      EXPECT_GE(stashed->request.tables[t].stash_weights, request.tables[t].stash_weights) << i;
+      if (request.tables[t].stash_weights || !stashed->request.tables[t].stash_weights) continue;
+      PlanRequest fewer = stashed->request;
       fewer.tables[t].stash_weights = false;
       EXPECT_EQ(MostStashed(fewer, plan), std::nullopt) << i << " table " << t;
     }
@@ -128,7 +128,7 @@ TEST(StashTest, WithoutDenseBytesOnlyWhatAsksForItIsStashed) {
   Plan plan;
   PlanRequest request = RequestFor(random, plan);
   request.memory.dense_bytes = 0;
-  EXPECT_EQ(*WithStash(request, plan), request);
+  EXPECT_EQ(ChooseStash(request, plan)->request, request);
 }
 
 }  // namespace

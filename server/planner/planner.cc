@@ -276,13 +276,13 @@ Status AddMeanOfMax(const PlanRequest& request, const BoundCostModel& model, con
 // What a legal plan stashes; where tables are chosen for it, its memory with theirs.
 Status AddStash(const PlanRequest& request, const BoundCostModel& model, PlanAnswer& answer) {
   if (!request.stashes()) return absl::OkStatus();
-  NS_ASSIGN_OR_RETURN(const PlanRequest stashed, WithStash(request, answer.plan));
-  NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(stashed, answer.plan, model));
+  NS_ASSIGN_OR_RETURN(const Stash stash, ChooseStash(request, answer.plan));
+  NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(stash.request, answer.plan, model));
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     answer.cost.ranks[r].memory = cost.ranks[r].memory;
   }
   answer.cost.shared = cost.shared;
-  answer.stash = ReportStash(stashed, cost);
+  answer.stash = ReportStash(stash.request, cost);
   return absl::OkStatus();
 }
 

@@ -107,7 +107,7 @@ void LimitStash(double bytes, const SearchResult& best, PlanRequest& request) {
   }
 }
 
-// By rank, summed up: what `best` has beyond what dense layers leave, of which so much has to leave.
+// What devices have beyond the room that dense layers leave, of all ranks together.
 double ExcessBytes(const PlanRequest& request, const SearchResult& best) {
   double excess = 0;
   for (const RankCost& rank : best.cost.ranks) {
@@ -125,11 +125,12 @@ double StashedBytes(const SearchResult& best) {
   return stashed;
 }
 
-// Dense layers have their room all the time, and what is stashed has no more than theirs, so that both
-// fit in turn. First tables are stashed, halfway between what has to leave and `bytes` a rank: this
-// leaves those that go and those that stay as free. Returns what a rank may stash.
-double ChooseStash(double bytes, const PlanRequest& original, const SearchResult& best,
-                   PlanRequest& request) {
+// Dense layers have their room all the time, and what is stashed takes no more than that, so that
+// both fit in turn. The first tables in StashOrder are stashed, halfway between what has to leave and
+// `bytes` a rank, so that neither these nor the others are short of room. Returns what a rank may
+// stash.
+double ShareWithDense(double bytes, const PlanRequest& original, const SearchResult& best,
+                      PlanRequest& request) {
   const double dense = static_cast<double>(original.memory.dense_bytes);
   LimitMemory(1, dense, original, request);
   request.memory.only_dense = true;
@@ -255,9 +256,10 @@ PlanRequest Limited(const PlanRequest& original, std::span<const Limit> limits,
         LimitExchanges(static_cast<int>(value), plan, request);
         break;
       case PlanMeasure::kMaxStash:
-        LimitStash(
-            original.memory.dense_bytes == 0 ? value : ChooseStash(value, original, best, request),
-            best, request);
+        LimitStash(original.memory.dense_bytes == 0
+                       ? value
+                       : ShareWithDense(value, original, best, request),
+                   best, request);
         break;
     }
   }
@@ -499,8 +501,8 @@ double ValueOf(PlanMeasure measure, const PlanRequest& request, const Plan& plan
       return static_cast<double>(exchanges.size());
     }
     case PlanMeasure::kMaxStash: {
-      const StatusOr<PlanRequest> stashed = WithStash(request, plan);
-      return stashed.ok() ? static_cast<double>(MaxStashedBytes(*stashed, plan)) : kNoStash;
+      const StatusOr<Stash> stash = ChooseStash(request, plan);
+      return stash.ok() ? static_cast<double>(stash->max_bytes) : kNoStash;
     }
   }
   return 0;

@@ -146,7 +146,8 @@ TEST(SecondGoalsTest, TinyRequestsGetTheLeastOfAllPlans) {
   EXPECT_GT(least_found, 0.9 * tried);
 }
 
-// Some tables, all of them sharded, are stashed, with host memory for copies or not, or `is_open` leaves it to the planner.
+// Some tables, all of them sharded, are stashed, with host memory for copies or not. is_open: the
+// planner may add others.
 void AddRandomStash(Random& random, bool is_open, PlanRequest& request) {
   using enum ShardingType;
   request.constraints.sharding_types = {kTableWise, kColumnWise, kRowWise, kTableRowWise};

@@ -220,8 +220,7 @@ class Solution {
   // Whether it takes any of what the ranks of a host share: where its rows are, or where copies of
   // what is stashed are.
   bool IsInSharedMemory(const Unit& unit) const {
-    return unit.residency != 0 ||
-           shard_table_->tier_bytes(unit.shards.full)[MemoryTier::kHost] > 0;
+    return unit.residency != 0 || shard_table_->tier_bytes(unit.shards.full)[MemoryTier::kHost] > 0;
   }
   // Whether no table that comes has more shards than its rules allow.
   bool KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const;
