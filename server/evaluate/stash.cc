@@ -20,7 +20,7 @@ namespace neuroshard {
 namespace {
 
 // Exchanges that are tried for one plan, times the ranks that each changes, at most.
-constexpr std::int64_t kMostTries = 20'000'000;
+constexpr std::int64_t kMostTries = 2'000'000;
 
 // What of a table can be stashed, by rank.
 using BytesByRank = std::map<int, std::int64_t>;
