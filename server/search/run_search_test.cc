@@ -395,11 +395,9 @@ TEST(RunSearchTest, StrategiesOfOthersRefuseConstraintsAndPreviousPlans) {
     ASSERT_THAT(violations, SizeIs(2)) << strategy;
     EXPECT_EQ(violations[0].field, "search.strategy");
     EXPECT_EQ(violations[1].field, "search.strategy");
-    // Without host memory there is nothing that copies of stashed tables could be too much for.
     request = Roomy(11);
     request.search.strategy = strategy;
     request.tables[0].stash_weights = true;
-    EXPECT_THAT(RunSearch(request, BoundTo(request, model), NeverStop(), nullptr), IsOk());
     request.topology.host_memory_bytes.assign(request.topology.hosts().size(), 1);
     EXPECT_THAT(RunSearch(request, BoundTo(request, model), NeverStop(), nullptr),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("copies of stashed")));
