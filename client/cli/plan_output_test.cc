@@ -399,6 +399,8 @@ trades:
 - {measure: max_memory, points: [{cost_ms: 12, value: 1.75}, {cost_ms: 12.25, value: 1.625}, {cost_ms: 12.5, value: 1.5}]}
 - {measure: moved_bytes, points: [{cost_ms: 12.5, value: 4096}, {cost_ms: 12.5, value: 3072}, {cost_ms: 12.5, value: 3072}]}
 - {measure: cut_tables, points: [{cost_ms: 12.5, value: 2}, {cost_ms: 12.5, value: 1}, {cost_ms: 12.5, value: 1}]}
+- {measure: max_stash, points: [{cost_ms: 12.5, value: 2048}, {cost_ms: 12.5, value: 1024}, {cost_ms: 12.5, value: 1024}]}
+stash: {tables: [a, b], max_stashed_bytes: 1024, peak_bytes: 3072, peak_bytes_without: 4096}
 explanations:
 - table: a
   sharding_type: table_wise
@@ -424,7 +426,10 @@ explanations:
             "goal moved_bytes: 4.00 KiB at 12.500, 3.00 KiB at 12.500, 3.00 KiB at 12.500 "
             "ms\n"
             "goal cut_tables: 2 at 12.500, 1 at 12.500, 1 at 12.500 ms\n"
+            "goal max_stash: 2.00 KiB at 12.500, 1.00 KiB at 12.500, 1.00 KiB at 12.500 ms\n"
             "lower bound 12.000 ms, the plan costs 4.2% more (certified)\n"
+            "stash: 2 tables, at most 1.00 KiB of a rank; the fullest keeps 3.00 KiB instead\n"
+            "  of 4.00 KiB: a, b\n"
             "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
             "table  type        alternative  shards  plan_ms  change\n"
             "a      table_wise  -\n"

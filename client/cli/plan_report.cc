@@ -178,14 +178,27 @@ std::string TradeLine(const v1::GoalTrade& trade) {
   const auto measure = FromText<PlanMeasure>(trade.measure());
   std::vector<std::string> points;
   for (const v1::TradePoint& point : trade.points()) {
-    const std::string value = measure == PlanMeasure::kMaxMemory
-                                  ? fmt::format("{:.1f}%", 100 * point.value())
-                              : measure == PlanMeasure::kMovedBytes
-                                  ? FormatBytes(static_cast<std::int64_t>(point.value()))
-                                  : fmt::format("{:.10g}", point.value());
+    const std::string value =
+        measure == PlanMeasure::kMaxMemory ? fmt::format("{:.1f}%", 100 * point.value())
+        : measure == PlanMeasure::kMovedBytes || measure == PlanMeasure::kMaxStash
+            ? FormatBytes(static_cast<std::int64_t>(point.value()))
+            : fmt::format("{:.10g}", point.value());
     points.push_back(fmt::format("{} at {:.3f}", value, point.cost_ms()));
   }
   return fmt::format("goal {}: {} ms\n", trade.measure(), fmt::join(points, ", "));
+}
+
+// What is in host memory while dense layers run, with the first names: all are in other formats.
+std::string StashLine(const v1::StashReport& report) {
+  constexpr int kNamed = 5;
+  const auto& tables = report.tables();
+  const std::vector<std::string> named(tables.begin(),
+                                       tables.begin() + std::min(kNamed, tables.size()));
+  return fmt::format("stash: {}, at most {} of a rank; the fullest keeps {} instead of {}{}{}{}\n",
+                     Counted(tables.size(), "table"), FormatBytes(report.max_stashed_bytes()),
+                     FormatBytes(report.peak_bytes()), FormatBytes(report.peak_bytes_without()),
+                     named.empty() ? "" : ": ", fmt::join(named, ", "),
+                     tables.size() > kNamed ? ", ..." : "");
 }
 
 // How many bytes move, and of which tables: the ones that move most are named.
@@ -360,6 +373,7 @@ std::string ReportOf(const Response& response, std::string text, int num_tables,
   if (response.has_analytic_cost_ms()) {
     text += AnalyticLine(response.analytic_cost_ms(), cost.measured_with());
   }
+  if (response.has_stash()) text += StashLine(response.stash());
   if (response.has_migration()) text += MigrationLine(response.migration());
   text = Lines(BasisLine(response.price_basis(), cost.measured_with()), style) +
          (response.has_cost() ? CostTable(cost, style) : "") + Lines(text, style);

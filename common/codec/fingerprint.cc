@@ -116,6 +116,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     out.IfGiven(path + "allocated_rows", table.allocated_rows);
     out.IfGiven(path + "extra_bytes_per_row", table.extra_bytes_per_row);
     out.IfGiven(path + "optimizer", table.optimizer);
+    out.IfGiven(path + "stash_weights", table.stash_weights);
   }
   if (request.migration.has_value()) {
     for (const ShardingType type : request.migration->only_types) {
@@ -147,6 +148,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     out("goals.measure", goal.measure);
     out("goals.tolerance", goal.tolerance);
   }
+  out.IfGiven("dense_bytes", request.memory.dense_bytes);
   out.IfGiven("pod_size", topology.pod_size, 1);
   // Of a plan it decides how wide a shard may be, and nothing else.
   const bool cuda_is_limited = std::any_of(tables.begin(), tables.end(), [](const Table* table) {

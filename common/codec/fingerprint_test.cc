@@ -248,6 +248,9 @@ TEST(FingerprintTest, DependsOnEverythingElse) {
       [](PlanRequest& r) {
         r.search.goals = {{}, {PlanMeasure::kCutTables}};
       },
+      [](PlanRequest& r) { r.tables[0].stash_weights = true; },
+      [](PlanRequest& r) { r.tables[1].stash_weights = true; },
+      [](PlanRequest& r) { r.memory.dense_bytes = 5; },
   };
   std::set<std::string> seen = {Fingerprint(SomeRequest()),
                                 RequestFingerprint(SomeRequest(), "model2", 3),

@@ -85,7 +85,8 @@ MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
       {message.cache_state_bytes(), message.host_cache_bytes(), message.ssd_cache_state_bytes()},
       message.input_bytes(),
       message.output_bytes(),
-      message.reserve_bytes()};
+      message.reserve_bytes(),
+      message.stashed_bytes()};
 }
 
 using HostMemoryUses = google::protobuf::RepeatedPtrField<v1::HostMemoryUse>;
@@ -312,6 +313,7 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     memory.set_input_bytes(use.input_bytes);
     memory.set_output_bytes(use.output_bytes);
     memory.set_reserve_bytes(use.reserve_bytes);
+    memory.set_stashed_bytes(use.stashed_bytes);
     memory.set_total_bytes(total[MemoryTier::kDevice]);
     memory.set_host_total_bytes(total[MemoryTier::kHost]);
     memory.set_ssd_total_bytes(total[MemoryTier::kSsd]);

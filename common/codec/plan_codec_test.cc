@@ -78,7 +78,7 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].backward_comm_ms = 0.125;
   cost.ranks[0].start_offset_ms = 0.75;
   cost.ranks[0].dim_sum = 96;
-  cost.ranks[0].memory = {{1, 7, 10}, {2, 8, 11}, {6, 9, 12}, 3, 4, 5};
+  cost.ranks[0].memory = {{1, 7, 10}, {2, 8, 11}, {6, 9, 12}, 3, 4, 5, 1};
   cost.ranks[0].capacity_bytes = 1000;
   cost.ranks[0].intervals = {CostInterval{1, 2},        CostInterval{0.25, 0.75},
                              CostInterval{0.5, 1.5},    CostInterval{0.125, 0.5},
@@ -102,6 +102,7 @@ TEST(PlanCodecTest, CostsComeBack) {
   EXPECT_EQ(message.ranks(0).memory().total_bytes(), 21);
   EXPECT_EQ(message.ranks(0).memory().host_total_bytes(), 24);
   EXPECT_EQ(message.ranks(0).memory().ssd_total_bytes(), 33);
+  EXPECT_EQ(message.ranks(0).memory().stashed_bytes(), 1);
   EXPECT_FALSE(message.ranks(1).has_forward_compute_ms());
   EXPECT_EQ(DecodePlanCost(message), cost);
 }

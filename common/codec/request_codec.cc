@@ -22,7 +22,7 @@
 
 namespace neuroshard {
 
-NS_FIELDS(MemoryModel, rule, reserve_fraction, reserve_bytes);
+NS_FIELDS(MemoryModel, rule, reserve_fraction, reserve_bytes, dense_bytes);
 NS_FIELDS(CostModelRef, name, version, digest);
 NS_FIELDS(QuantizedComms, forward_dtype, backward_dtype);
 NS_FIELDS(DistributedEmbeddingsOptions, column_slice_threshold_elements,
@@ -95,6 +95,7 @@ MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violat
                fmt::format("must be at least 0 and less than 1, got {}", memory.reserve_fraction));
   }
   check.InRange("reserve_bytes", memory.reserve_bytes, 0, kMaxReserveBytes);
+  check.InRange("dense_bytes", memory.dense_bytes, 0, kMaxReserveBytes);
   return memory;
 }
 
@@ -120,7 +121,15 @@ void CheckReserves(const PlanRequest& request, Violations& violations) {
       devices.begin(), devices.end(),
       [](const Device& a, const Device& b) { return a.memory_bytes < b.memory_bytes; });
   const std::int64_t reserve = ReserveBytes(request.memory, largest->memory_bytes);
-  if (reserve <= largest->memory_bytes) return;
+  if (reserve <= largest->memory_bytes) {
+    const std::int64_t left = largest->memory_bytes - reserve;
+    if (request.memory.dense_bytes <= left) return;
+    violations.Add("memory.dense_bytes",
+                   fmt::format("must be at most {}, which the reserve leaves of the largest "
+                               "device's {}, got {}",
+                               left, largest->memory_bytes, request.memory.dense_bytes));
+    return;
+  }
   violations.Add(
       "memory.reserve_bytes",
       fmt::format("keeps {} bytes ({}) free of each device{}, and the largest has {} ({})", reserve,
@@ -347,10 +356,17 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   if (message.has_migration() && admitted.previous_plan) {
     request.migration = DecodeMigration(message.migration(), request.tables, violations);
   }
-  for (int i = 0; i < message.search().goals_size() && !message.has_migration(); ++i) {
-    if (message.search().goals(i).measure() != ToText(PlanMeasure::kMovedBytes)) continue;
-    violations.Add(fmt::format("search.goals[{}].measure", i),
-                   "'moved_bytes' needs a plan in place: the request has no migration");
+  for (int i = 0; i < message.search().goals_size(); ++i) {
+    const std::string field = fmt::format("search.goals[{}].measure", i);
+    const std::string& measure = message.search().goals(i).measure();
+    if (measure == ToText(PlanMeasure::kMovedBytes) && !message.has_migration()) {
+      violations.Add(field, "'moved_bytes' needs a plan in place: the request has no migration");
+    }
+    if (measure == ToText(PlanMeasure::kMaxStash) && !request.stashes()) {
+      violations.Add(field,
+                     "'max_stash' needs tables to stash: none has stash_weights, and there is no "
+                     "memory.dense_bytes");
+    }
   }
   if (violations.empty()) CheckTotalBytes(request, violations);
   NS_RETURN_IF_ERROR(faults.ToStatus());

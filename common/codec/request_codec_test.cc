@@ -320,6 +320,15 @@ std::vector<Fault> OtherFaults() {
          r.mutable_memory()->set_reserve_fraction(0.5);
          r.mutable_memory()->set_reserve_bytes((1 << 29) + 1);
        }},
+      {"memory.dense_bytes", "must be at least 0, got -1",
+       [](Request& r) { r.mutable_memory()->set_dense_bytes(-1); }},
+      {"memory.dense_bytes",
+       "must be at most 1073741823, which the reserve leaves of the largest device's 1073741824, "
+       "got 1073741824",
+       [](Request& r) {
+         r.mutable_memory()->set_reserve_bytes(1);
+         r.mutable_memory()->set_dense_bytes(1 << 30);
+       }},
       {"cost_model.version", "must be at least 0, got -1",
        [](Request& r) { r.mutable_cost_model()->set_version(-1); }},
       {"search.strategy", "must be one of refine, neuroshard, ",
@@ -340,7 +349,7 @@ std::vector<Fault> OtherFaults() {
        search([](v1::SearchOptions& s) { s.set_refine_steps(-1); })},
       {"search.effort", "must be one of default, quick, thorough, got \"much\"",
        search([](v1::SearchOptions& s) { s.set_effort("much"); })},
-      {"search.goals", "must be none, or 2 to 5: cost and what comes after it, got 1",
+      {"search.goals", "must be none, or 2 to 6: cost and what comes after it, got 1",
        search([](v1::SearchOptions& s) { s.add_goals()->set_measure("cost"); })},
       {"search.goals[0].measure", "the first must be cost", search([](v1::SearchOptions& s) {
          s.add_goals()->set_measure("max_memory");
@@ -362,6 +371,13 @@ std::vector<Fault> OtherFaults() {
        search([](v1::SearchOptions& s) {
          s.add_goals()->set_measure("cost");
          s.add_goals()->set_measure("moved_bytes");
+       })},
+      {"search.goals[1].measure",
+       "'max_stash' needs tables to stash: none has stash_weights, and there is no "
+       "memory.dense_bytes",
+       search([](v1::SearchOptions& s) {
+         s.add_goals()->set_measure("cost");
+         s.add_goals()->set_measure("max_stash");
        })},
       {"search.goals", "are for the strategy 'refine' with the objective 'max_of_means'",
        search([](v1::SearchOptions& s) {
@@ -693,6 +709,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   message.mutable_tables(0)->set_allocated_rows(1 << 20);
   message.mutable_tables(0)->set_extra_bytes_per_row(24);
   message.mutable_tables(0)->set_optimizer("adam");
+  message.mutable_tables(0)->set_stash_weights(true);
+  message.mutable_memory()->set_dense_bytes(77);
   message.mutable_topology()->mutable_bandwidths()->set_host_to_device_bytes_per_s(55e9);
   message.mutable_topology()->mutable_bandwidths()->set_host_memory_bytes_per_s(300e9);
   message.mutable_topology()->set_pod_size(3);
@@ -722,6 +740,8 @@ TEST(EncodePlanRequestTest, DecodesToTheSameRequest) {
   EXPECT_EQ(request->tables[0].allocated_rows, 1 << 20);
   EXPECT_EQ(request->tables[0].extra_bytes_per_row, 24);
   EXPECT_EQ(request->tables[0].optimizer, Optimizer::kAdam);
+  EXPECT_TRUE(request->tables[0].stash_weights);
+  EXPECT_EQ(request->memory.dense_bytes, 77);
 
   const v1::ShardPlanRequest encoded = EncodePlanRequest(*request);
 

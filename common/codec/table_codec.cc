@@ -17,7 +17,7 @@ namespace neuroshard {
 NS_FIELDS(Table, name, module, num_embeddings, embedding_dim, pooling_factor, pooling_factors,
           reuse_histogram, weight_dtype, weighted, features, output_dtype, num_poolings,
           feature_batch_sizes, batch_pooling_factors, hot_row_blocks, max_l1_cache_bytes,
-          l2_cache_bytes, allocated_rows, extra_bytes_per_row, optimizer);
+          l2_cache_bytes, allocated_rows, extra_bytes_per_row, optimizer, stash_weights);
 
 namespace {
 

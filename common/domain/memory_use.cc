@@ -194,6 +194,7 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   AddBytes(input_bytes, other.input_bytes);
   AddBytes(output_bytes, other.output_bytes);
   AddBytes(reserve_bytes, other.reserve_bytes);
+  AddBytes(stashed_bytes, other.stashed_bytes);
   return *this;
 }
 
@@ -211,8 +212,11 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
   return ShareOf(table.l2_cache_bytes, table, rows, cols);
 }
 
-MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
-                      std::int64_t rows, std::int64_t cols) {
+namespace {
+
+// As if nothing were stashed.
+MemoryUse MemoryOf(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                   std::int64_t rows, std::int64_t cols) {
   if (request.memory.rule == MemoryRule::kTorchRec) {
     return TorchRecMemory(request, table, layout, rows, cols);
   }
@@ -274,6 +278,26 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
       table.output_dtype ? static_cast<double>(ElementBytes(*table.output_dtype)) : kOutputBytes;
   const double vectors = table.kind == TableKind::kEmbedding ? ids : bags;
   use.output_bytes = rows == 0 ? 0 : Saturate(vectors * c * output_bytes);
+  return use;
+}
+
+}  // namespace
+
+bool CanBeStashed(const ShardLayout& layout) {
+  return layout.kernel == ComputeKernel::kFused && layout.type != ShardingType::kDataParallel;
+}
+
+MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
+                      std::int64_t rows, std::int64_t cols) {
+  MemoryUse use = MemoryOf(request, table, layout, rows, cols);
+  if (!table.stash_weights || !CanBeStashed(layout)) return use;
+  const double beside = AllocatedRows(table, rows) * static_cast<double>(table.extra_bytes_per_row);
+  const std::int64_t weights = use.weights[MemoryTier::kDevice];
+  use.stashed_bytes = std::max<std::int64_t>(0, weights - Saturate(beside));
+  if (!request.topology.host_memory_bytes.empty()) {
+    use.weights[MemoryTier::kHost] = use.stashed_bytes;
+  }
+  if (request.memory.only_dense) use.weights[MemoryTier::kDevice] -= use.stashed_bytes;
   return use;
 }
 

@@ -25,6 +25,7 @@ struct MemoryUse {
   std::int64_t input_bytes = 0;
   std::int64_t output_bytes = 0;
   std::int64_t reserve_bytes = 0;
+  std::int64_t stashed_bytes = 0;  // of the weights there, those that are stashed
 
   TierBytes by_tier() const;
   // On the device: all, and weights and optimizer state alone.
@@ -49,6 +50,10 @@ constexpr double RowBytesBesides(DataType weight_dtype) {
   return weight_dtype == DataType::kInt8 ? 8 : 0;
 }
 
+// Whether TorchRec's memory stashing takes the weights of such a shard: those of sharded tables that
+// are wholly on the device.
+bool CanBeStashed(const ShardLayout& layout);
+
 // The share of the rows of a shard that its cache on the device holds: of rows on SSD no more than
 // the table's max_l1_cache_bytes are enough for. 0 without a cache.
 double CachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
@@ -72,6 +77,8 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 // kWeightsOnly: weights alone (NeuroShard).
 // Every rule: Table::allocated_rows for the rows of weights and state, of which a cut in rows has its
 // share, and extra_bytes_per_row of each in the weights' bytes, in the memory where the rows are.
+// Weights of a table with stash_weights that fused has on the device, without those bytes of rows,
+// are stashed as well, and have a copy in the weights of host memory where hosts have any.
 // kTorchRec: TorchRec 1.9.2's calculate_shard_storages, each kind rounded as there. weights: rows
 // x cols x dtype. optimizer: SGD 0, row-wise Adagrad 1 / embedding_dim of the table, Adam 2x
 // weights, any other 1x; no gradients. input: 8 B an id, weighted or not, of all ranks' samples,

@@ -63,6 +63,42 @@ TEST(ShardMemoryTest, HashTablesTakeSpareRowsAndBytesBesideThem) {
   }
 }
 
+// What FBGEMM has in weights_dev leaves the device: not keys beside rows, nor rows that are elsewhere
+// or replicated.
+TEST(ShardMemoryTest, WeightsOfFusedAreStashed) {
+  PlanRequest request = Request(Optimizer::kAdagrad);
+  request.topology.devices = {{0, 1 << 30}, {0, 1 << 30}};
+  Table table = SmallTable();
+  table.extra_bytes_per_row = 24;
+  Table stashed = table;
+  stashed.stash_weights = true;
+  const std::int64_t weights = 1000 * 32 * 4;
+  for (const MemoryRule rule :
+       {MemoryRule::kFull, MemoryRule::kWeightsOnly, MemoryRule::kTorchRec}) {
+    request.memory.rule = rule;
+    request.topology.host_memory_bytes.clear();
+    MemoryUse expected = ShardMemory(request, table, 1000, 32);
+    EXPECT_EQ(expected.stashed_bytes, 0);
+    expected.stashed_bytes = weights;
+    EXPECT_EQ(ShardMemory(request, stashed, 1000, 32), expected);
+    request.topology.host_memory_bytes = {1 << 30};
+    expected.weights[MemoryTier::kHost] = weights;
+    EXPECT_EQ(ShardMemory(request, stashed, 1000, 32), expected);
+    EXPECT_EQ(expected.by_tier()[MemoryTier::kHost], weights);
+    MemoryUse twice = expected;
+    twice += expected;
+    EXPECT_EQ(twice.stashed_bytes, 2 * weights);
+    for (const ShardLayout& layout :
+         {ShardLayout{.kernel = ComputeKernel::kFusedUvm},
+          ShardLayout{.kernel = ComputeKernel::kFusedUvmCaching, .cache_load_factor = 0.5},
+          ShardLayout{.type = ShardingType::kDataParallel},
+          ShardLayout{.type = ShardingType::kDataParallel, .kernel = ComputeKernel::kDense}}) {
+      EXPECT_EQ(ShardMemory(request, stashed, layout, 1000, 32),
+                ShardMemory(request, table, layout, 1000, 32));
+    }
+  }
+}
+
 TEST(ShardMemoryTest, OptimizerStateFollowsTheOptimizer) {
   const auto bytes = [](Optimizer optimizer) {
     return ShardMemory(Request(optimizer), SmallTable(), 1000, 32).optimizer[MemoryTier::kDevice];

@@ -157,4 +157,15 @@ struct MigrationReport {
   bool operator==(const MigrationReport&) const = default;
 };
 
+// Tables whose weights are in host memory while dense layers run, and bytes of the rank with the most
+// of each kind: stashed, on its device while they run, and there with nothing stashed.
+struct StashReport {
+  std::vector<std::string> tables;  // in the request's order
+  std::int64_t max_stashed_bytes = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t peak_bytes_without = 0;
+
+  bool operator==(const StashReport&) const = default;
+};
+
 }  // namespace neuroshard

@@ -23,6 +23,12 @@ struct MemoryModel {
   MemoryRule rule = MemoryRule::kFull;
   double reserve_fraction = 0.0;
   std::int64_t reserve_bytes = 0;
+  // Of a device, that dense layers take beside it while they run; 0: not stated. Tables are stashed
+  // for it (Table::stash_weights), more than those that ask for it where it takes more.
+  std::int64_t dense_bytes = 0;
+  // Whether stashed weights take nothing of devices, as if dense layers ran all the time. No request
+  // asks for it: searches do, for plans that stash as little as they need (server/search/goals).
+  bool only_dense = false;
 
   bool operator==(const MemoryModel&) const = default;
 };
@@ -92,14 +98,15 @@ inline constexpr std::array kWords<SearchEffort> = {
     Word<SearchEffort>{SearchEffort::kThorough, "thorough"}};
 
 // What of a plan can be made small (PlanGoal in search.proto says what each counts).
-enum class PlanMeasure { kCost, kMaxMemory, kMovedBytes, kCutTables, kExchanges };
+enum class PlanMeasure { kCost, kMaxMemory, kMovedBytes, kCutTables, kExchanges, kMaxStash };
 template <>
 inline constexpr std::array kWords<PlanMeasure> = {
     Word<PlanMeasure>{PlanMeasure::kCost, "cost"},
     Word<PlanMeasure>{PlanMeasure::kMaxMemory, "max_memory"},
     Word<PlanMeasure>{PlanMeasure::kMovedBytes, "moved_bytes"},
     Word<PlanMeasure>{PlanMeasure::kCutTables, "cut_tables"},
-    Word<PlanMeasure>{PlanMeasure::kExchanges, "exchanges"}};
+    Word<PlanMeasure>{PlanMeasure::kExchanges, "exchanges"},
+    Word<PlanMeasure>{PlanMeasure::kMaxStash, "max_stash"}};
 
 struct PlanGoal {
   PlanMeasure measure = PlanMeasure::kCost;
@@ -153,6 +160,10 @@ struct PlanRequest {
   bool has_unpooled_tables() const {
     return std::ranges::any_of(
         tables, [](const Table& table) { return table.kind == TableKind::kEmbedding; });
+  }
+  // Whether weights leave devices while dense layers run, of tables that ask for it or are chosen.
+  bool stashes() const {
+    return memory.dense_bytes > 0 || std::ranges::any_of(tables, &Table::stash_weights);
   }
   Optimizer optimizer_of(const Table& table) const { return table.optimizer.value_or(optimizer); }
   // What the trainer's kernels take; any, where the request says nothing of the trainer.

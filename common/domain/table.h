@@ -46,6 +46,7 @@ struct Table {
   std::int64_t allocated_rows = 0;
   std::int64_t extra_bytes_per_row = 0;
   std::optional<Optimizer> optimizer = {};  // of its own; none: the request's
+  bool stash_weights = false;  // what fused has on devices is in host memory while dense layers run
 
   bool operator==(const Table&) const = default;
 };

@@ -18,6 +18,7 @@
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
+#include "server/evaluate/stash.h"
 #include "server/planner/budget_stop.h"
 #include "server/planner/device_models.h"
 #include "server/planner/gaps.h"
@@ -284,6 +285,19 @@ Status AddMeanOfMax(const PlanRequest& request, const BoundCostModel& model, con
   return absl::OkStatus();
 }
 
+// What a legal plan stashes; where tables are chosen for it, its memory with theirs.
+Status AddStash(const PlanRequest& request, const BoundCostModel& model, PlanAnswer& answer) {
+  if (!request.stashes()) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const Stash stash, ChooseStash(request, answer.plan));
+  NS_ASSIGN_OR_RETURN(const PlanCost cost, PricePlan(stash.request, answer.plan, model));
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    answer.cost.ranks[r].memory = cost.ranks[r].memory;
+  }
+  answer.cost.shared = cost.shared;
+  answer.stash = ReportStash(stash.request, cost);
+  return absl::OkStatus();
+}
+
 // The costliest rank of those that have shards of the table.
 std::optional<int> CostliestRankOf(const PlanRequest& request, const Plan& plan,
                                    const PlanCost& cost, const std::string& table) {
@@ -372,6 +386,7 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, pricing.bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
   PlanAnswer answer = watcher.Complete(std::move(result));
+  NS_RETURN_IF_ERROR(AddStash(request, pricing.bound, answer));
   AddVersionHint(request, pricing, versions_of_, answer);
   if (request.search.seed.has_value() && answer.statistics.time_limit_reached) {
     answer.warnings.push_back(
@@ -409,6 +424,14 @@ StatusOr<PlanAnswer> Planner::EvaluatePlan(const PlanRequest& asked, const Plan&
     return cost.status();
   } else if (answer.violations.empty()) {
     return Internal("a legal plan was not priced: {}", Message(cost.status()));
+  }
+  if (answer.violations.empty()) {
+    const Status stash = AddStash(request, pricing.bound, answer);
+    if (absl::IsFailedPrecondition(stash)) {
+      answer.violations.push_back({"plan.tables", Message(stash)});
+    } else if (!stash.ok()) {
+      return stash;
+    }
   }
   AddModel(request, pricing, answer);
   AddVersionHint(request, pricing, versions_of_, answer);

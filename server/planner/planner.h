@@ -38,7 +38,8 @@ struct PlanAnswer : SearchResult {
   // Explanations of the final answer, if the request asks and the stop leaves time.
   std::vector<TableExplanation> explanations;
   std::optional<MigrationReport> migration;  // where the request has one
-  std::optional<double> analytic_cost_ms;    // of the final answer, unless the formulas priced it
+  std::optional<StashReport> stash;  // of a legal final answer, where the request stashes tables
+  std::optional<double> analytic_cost_ms;  // of the final answer, unless the formulas priced it
 
   // False if the plan is too broken to be priced.
   bool has_cost() const { return !cost.ranks.empty(); }

@@ -242,6 +242,48 @@ TEST_F(PlannerTest, SaysWhatMovesAwayFromThePlanInPlace) {
   EXPECT_EQ(MakePlanner(Scripted({0})).MakePlan(request, never_, nullptr)->migration, std::nullopt);
 }
 
+TEST_F(PlannerTest, SaysWhatIsStashed) {
+  PlanRequest request = TwoTablesOnTwoRanks();
+  const std::int64_t a = 100 * 8 * 4, b = 100 * 4 * 4;
+  const Planner planner = MakePlanner(Scripted({0}));
+  EXPECT_EQ(planner.MakePlan(request, never_, nullptr)->stash, std::nullopt);
+  request.tables[1].stash_weights = true;
+  auto answer = planner.MakePlan(request, never_, nullptr);
+  ASSERT_THAT(answer, IsOk());
+  const std::int64_t all = answer->cost.ranks[0].memory.total_bytes();
+  EXPECT_EQ(answer->stash, (StashReport{{"b"}, b, all - b, all}));
+
+  // The planner adds what dense layers need: a, since b is too little.
+  request.tables[1].stash_weights = false;
+  const std::int64_t left = (1 << 30) - all;
+  request.memory.dense_bytes = left + b + 1;
+  answer = planner.MakePlan(request, never_, nullptr);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_EQ(answer->stash, (StashReport{{"a"}, a, all - a, all}));
+  EXPECT_EQ(answer->cost.ranks[0].memory.stashed_bytes, a);
+  EXPECT_EQ(answer->cost.ranks[1].memory.stashed_bytes, 0);
+  auto evaluation = planner.EvaluatePlan(request, PlanWith(request, 0));
+  ASSERT_THAT(evaluation, IsOk());
+  EXPECT_EQ(evaluation->stash, answer->stash);
+  EXPECT_THAT(evaluation->violations, IsEmpty());
+
+  request.memory.dense_bytes = left + a + b + 1;
+  const std::string short_of = "rank 0 keeps " + std::to_string(all - a - b);
+  EXPECT_THAT(planner.MakePlan(request, never_, nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(short_of)));
+  evaluation = planner.EvaluatePlan(request, PlanWith(request, 0));
+  ASSERT_THAT(evaluation, IsOk());
+  EXPECT_EQ(evaluation->stash, std::nullopt);
+  ASSERT_THAT(evaluation->violations, SizeIs(1));
+  EXPECT_THAT(evaluation->violations[0].description, HasSubstr(short_of));
+  // Copies are where hosts say that there is room.
+  request.memory.dense_bytes = left + b + 1;
+  request.topology.host_memory_bytes = {a - 1};
+  EXPECT_THAT(
+      planner.MakePlan(request, never_, nullptr),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("copies of what has to be")));
+}
+
 TEST_F(PlannerTest, ExplainsTheFinalPlanWhereAskedAndThereIsTime) {
   PlanRequest request = TwoTablesOnTwoRanks();
   Recorder recorder;

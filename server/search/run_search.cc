@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -56,6 +57,13 @@ Status CheckDemands(const PlanRequest& request) {
   if (!request.constraints.empty()) {
     violations.Add("search.strategy", fmt::format("'{}' obeys no constraints; '{}' does", strategy,
                                                   kObeysConstraints));
+  }
+  if (!request.topology.host_memory_bytes.empty() &&
+      std::ranges::any_of(request.tables, &Table::stash_weights)) {
+    violations.Add("search.strategy",
+                   fmt::format("'{}' does not know that copies of stashed tables take host memory; "
+                               "'{}' does",
+                               strategy, kObeysConstraints));
   }
   if (request.has_unpooled_tables() && !KeepsTablesWhole(strategy)) {
     violations.Add("search.strategy",

@@ -395,6 +395,12 @@ TEST(RunSearchTest, StrategiesOfOthersRefuseConstraintsAndPreviousPlans) {
     ASSERT_THAT(violations, SizeIs(2)) << strategy;
     EXPECT_EQ(violations[0].field, "search.strategy");
     EXPECT_EQ(violations[1].field, "search.strategy");
+    request = Roomy(11);
+    request.search.strategy = strategy;
+    request.tables[0].stash_weights = true;
+    request.topology.host_memory_bytes.assign(request.topology.hosts().size(), 1);
+    EXPECT_THAT(RunSearch(request, BoundTo(request, model), NeverStop(), nullptr),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("copies of stashed")));
   }
 }
 

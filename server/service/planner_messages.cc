@@ -28,6 +28,7 @@ NS_FIELDS(SearchStatistics, strategy, splits, plans_evaluated, compute_evaluatio
           time_limit_reached);
 NS_FIELDS(TradePoint, cost_ms, value);
 NS_FIELDS(GoalTrade, measure, points);
+NS_FIELDS(StashReport, tables, max_stashed_bytes, peak_bytes, peak_bytes_without);
 NS_FIELDS(Violation, field, description);
 NS_FIELDS(ConditionRanges, min_batch_size, max_batch_size, weight_dtypes, optimizers, min_ranks,
           max_ranks, max_hosts, pooling_modes, compute_kernels);
@@ -81,6 +82,7 @@ void EncodeReport(const PlanRequest& request, const PlanAnswer& answer, Response
     PutFields(explanation, *response.add_explanations());
   }
   if (answer.migration) PutFields(*answer.migration, *response.mutable_migration());
+  if (answer.stash) PutFields(*answer.stash, *response.mutable_stash());
   if (answer.analytic_cost_ms) response.set_analytic_cost_ms(*answer.analytic_cost_ms);
 }
 

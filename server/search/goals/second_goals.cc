@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -18,6 +19,7 @@
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/row_cuts.h"
+#include "server/evaluate/stash.h"
 
 namespace neuroshard {
 namespace {
@@ -34,6 +36,11 @@ constexpr double kPromising = 0.03;
 constexpr double kRounding = 1e-9;
 // The same of bytes that are a share of a device's.
 constexpr double kByteRounding = 1e-3;
+
+// More than any rank stashes: of a plan with no stash that leaves dense layers room.
+constexpr double kNoStash = 0x1.0p52;
+// More host memory than any copies take.
+constexpr std::int64_t kEnoughBytes = std::int64_t{1} << 50;
 
 // A measure of which a plan may have so much.
 struct Limit {
@@ -52,17 +59,101 @@ double UsedShare(const RankCost& rank) {
   return static_cast<double>(rank.memory.total_bytes()) / static_cast<double>(rank.capacity_bytes);
 }
 
-// Devices with less memory, of which nothing is reserved. A share beyond all is no limit.
-void LimitMemory(double share, PlanRequest& request) {
-  KeepRowWeights(request, request);
-  for (Device& device : request.topology.devices) {
-    const std::int64_t reserve = ReserveBytes(request.memory, device.memory_bytes);
-    const double limit = std::min(share, 1.0) * static_cast<double>(device.memory_bytes);
-    device.memory_bytes =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(limit + kByteRounding) - reserve);
+// Devices with less memory than `original` has, of which nothing is reserved: this share of it, less
+// so many bytes. A share beyond all and bytes below none are no limit.
+void LimitMemory(double share, double bytes_less, const PlanRequest& original,
+                 PlanRequest& request) {
+  KeepRowWeights(original, request);
+  for (std::size_t r = 0; r < original.topology.devices.size(); ++r) {
+    const std::int64_t all = original.topology.devices[r].memory_bytes;
+    const double limit =
+        std::min(share, 1.0) * static_cast<double>(all) - std::max(bytes_less, 0.0);
+    const std::int64_t left =
+        static_cast<std::int64_t>(limit + kByteRounding) - ReserveBytes(original.memory, all);
+    std::int64_t& of_rank = request.topology.devices[r].memory_bytes;
+    of_rank = std::max<std::int64_t>(1, std::min(of_rank, left));
   }
   request.memory.reserve_fraction = 0;
   request.memory.reserve_bytes = 0;
+}
+
+// Copies of what is stashed are in host memory, of which a rank may take so much beside what it has
+// there in `best` for other reasons. Hosts without any get enough of it, for nothing else.
+void LimitStash(double bytes, const SearchResult& best, PlanRequest& request) {
+  if (std::ranges::none_of(request.tables, &Table::stash_weights)) return;
+  Topology& topology = request.topology;
+  const bool has_host_memory = !topology.host_memory_bytes.empty();
+  if (!has_host_memory) {
+    topology.host_memory_bytes.assign(topology.hosts().size(), kEnoughBytes);
+    std::vector<bool> has_kernels(request.tables.size());
+    for (const TableRule& rule : request.constraints.tables) {
+      for (const int t : rule.tables) {
+        if (!rule.compute_kernels.empty()) has_kernels[static_cast<std::size_t>(t)] = true;
+      }
+    }
+    TableRule on_device;
+    on_device.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kDense};
+    for (std::size_t t = 0; t < has_kernels.size(); ++t) {
+      if (!has_kernels[t]) on_device.tables.push_back(static_cast<int>(t));
+    }
+    if (!on_device.tables.empty()) request.constraints.tables.push_back(std::move(on_device));
+  }
+  for (std::size_t r = 0; r < topology.devices.size(); ++r) {
+    const MemoryUse& use = best.cost.ranks[r].memory;
+    std::int64_t most = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes));
+    if (has_host_memory) most += use.by_tier()[MemoryTier::kHost] - use.stashed_bytes;
+    std::int64_t& of_rank = topology.devices[r].max_host_memory_bytes;
+    of_rank = of_rank == 0 ? most : std::min(of_rank, most);
+  }
+}
+
+// What devices have beyond the room that dense layers leave, of all ranks together.
+double ExcessBytes(const PlanRequest& request, const SearchResult& best) {
+  double excess = 0;
+  for (const RankCost& rank : best.cost.ranks) {
+    excess += static_cast<double>(rank.memory.total_bytes() - rank.capacity_bytes);
+    excess += static_cast<double>(request.memory.dense_bytes);
+  }
+  return excess;
+}
+
+double StashedBytes(const SearchResult& best) {
+  double stashed = 0;
+  for (const RankCost& rank : best.cost.ranks) {
+    stashed += static_cast<double>(rank.memory.stashed_bytes);
+  }
+  return stashed;
+}
+
+// Dense layers have their room all the time, and what is stashed takes no more than that, so that
+// both fit in turn. The first tables in StashOrder are stashed, halfway between what has to leave and
+// `bytes` a rank, so that neither these nor the others are short of room. Returns what a rank may
+// stash.
+double ShareWithDense(double bytes, const PlanRequest& original, const SearchResult& best,
+                      PlanRequest& request) {
+  const double dense = static_cast<double>(original.memory.dense_bytes);
+  LimitMemory(1, dense, original, request);
+  request.memory.only_dense = true;
+  bytes = std::min(bytes, dense);
+  const double least = ExcessBytes(original, best);
+  const double most = bytes * static_cast<double>(best.cost.ranks.size());
+  double stashed = StashedBytes(best);
+  std::vector<const TablePlan*> plans(request.tables.size());
+  const std::vector<int> table_of = TablesOf(best.plan, request.tables);
+  for (std::size_t p = 0; p < table_of.size(); ++p) {
+    plans[static_cast<std::size_t>(table_of[p])] = &best.plan.tables[p];
+  }
+  for (const int t : StashOrder(original)) {
+    Table& table = request.tables[static_cast<std::size_t>(t)];
+    const TablePlan& plan = *plans[static_cast<std::size_t>(t)];
+    if (table.stash_weights || !CanBeStashed(LayoutOf(plan))) continue;
+    const double weights = static_cast<double>(table.num_embeddings * table.embedding_dim *
+                                               ElementBytes(table.weight_dtype));
+    if (stashed >= least && (stashed + weights > most || stashed >= (least + most) / 2)) break;
+    table.stash_weights = true;
+    stashed += weights;
+  }
+  return bytes;
 }
 
 // By table of the plan, what it has to do with a limit on counts: how many weights it has, and its
@@ -141,14 +232,17 @@ void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
 }
 
 // The request with fewer plans: hardly any that the limits forbid, though not all that they allow.
-// Where counts are limited, `plan` says what there is to choose from.
-PlanRequest Limited(PlanRequest request, std::span<const Limit> limits, const Plan& plan) {
+// Where counts are limited, the best plan so far says what there is to choose from.
+PlanRequest Limited(const PlanRequest& original, std::span<const Limit> limits,
+                    const SearchResult& best) {
+  PlanRequest request = original;
+  const Plan& plan = best.plan;
   for (const auto& [measure, value] : limits) {
     switch (measure) {
       case PlanMeasure::kCost:
         break;
       case PlanMeasure::kMaxMemory:
-        LimitMemory(value, request);
+        LimitMemory(value, 0, original, request);
         break;
       case PlanMeasure::kMovedBytes:
         request.migration->budget_bytes =
@@ -160,6 +254,12 @@ PlanRequest Limited(PlanRequest request, std::span<const Limit> limits, const Pl
         break;
       case PlanMeasure::kExchanges:
         LimitExchanges(static_cast<int>(value), plan, request);
+        break;
+      case PlanMeasure::kMaxStash:
+        LimitStash(original.memory.dense_bytes == 0
+                       ? value
+                       : ShareWithDense(value, original, best, request),
+                   best, request);
         break;
     }
   }
@@ -266,8 +366,8 @@ class GoalSearch {
     return {Value(PlanMeasure::kCost), Value(measure)};
   }
 
-  // What hardly any plan is below: an even spread of the bytes that there are, an exchange a module,
-  // nothing.
+  // What hardly any plan is below: an even spread of the bytes that there are or that are too many,
+  // an exchange a module, nothing.
   double FloorOf(PlanMeasure measure) const {
     if (measure == PlanMeasure::kMaxMemory) {
       double used = 0, capacity = 0;
@@ -276,6 +376,10 @@ class GoalSearch {
         capacity += static_cast<double>(rank.capacity_bytes);
       }
       return used / capacity;
+    }
+    if (measure == PlanMeasure::kMaxStash) {
+      return std::max(StashedBytes(best_), ExcessBytes(request_, best_)) /
+             static_cast<double>(best_.cost.ranks.size());
     }
     if (measure != PlanMeasure::kExchanges) return 0;
     std::set<std::string> modules;
@@ -287,6 +391,7 @@ class GoalSearch {
   Status Reduce(PlanMeasure measure, double limit_ms, int probes) {
     const bool counts = measure == PlanMeasure::kCutTables || measure == PlanMeasure::kExchanges;
     double high = Value(measure);
+    if (high >= kNoStash) high = static_cast<double>(request_.memory.dense_bytes);
     double low = FloorOf(measure);  // of counts the least that was not tried
     for (int probe = 0; probe < probes && !stop_.ShouldStop(); ++probe) {
       if (high - low <= (counts ? 0 : kResolution * high)) break;
@@ -329,7 +434,7 @@ class GoalSearch {
                                                SearchEffort effort) {
     std::vector<Limit> limits = limits_;
     limits.push_back(limit);
-    PlanRequest limited = Limited(request_, limits, best_.plan);
+    PlanRequest limited = Limited(request_, limits, best_);
     limited.search.effort = effort;
     // Searches side by side would be cut wherever they are when one has a plan.
     if (limit_ms > 0) limited.search.max_threads = 1;
@@ -394,6 +499,10 @@ double ValueOf(PlanMeasure measure, const PlanRequest& request, const Plan& plan
         exchanges.emplace(table.module, table.sharding_type);
       }
       return static_cast<double>(exchanges.size());
+    }
+    case PlanMeasure::kMaxStash: {
+      const StatusOr<Stash> stash = ChooseStash(request, plan);
+      return stash.ok() ? static_cast<double>(stash->max_bytes) : kNoStash;
     }
   }
   return 0;

@@ -19,11 +19,11 @@ using SearchForCost = std::function<StatusOr<SearchResult>(
 // The epsilon-constraint method (Haimes et al., 1971): the cheapest plan comes first, and then, goal
 // by goal, a bisection for the least value within which `search` still finds a plan that keeps to
 // the tolerances of the goals before. A limit on a value is what the request's own words can say
-// (less memory, a smaller budget, fewer shards a table, fewer types a module), so that searches,
-// rules and proofs know nothing of goals. A goal takes nine quick searches at most, each again
-// with more work where it ends just above the tolerance, and one in full; a search that finds a plan
-// within the tolerances ends there. `observer` (may be null) sees the first
-// search's plans. The plan is the same in every run unless `stop` cuts it.
+// (less memory, less host memory for copies, a smaller budget, fewer shards a table, fewer types a
+// module), so that searches, rules and proofs know nothing of goals. A goal takes nine quick
+// searches at most, each again with more work where it ends just above the tolerance, and one in
+// full; a search that finds a plan within the tolerances ends there. `observer` (may be null) sees
+// the first search's plans. The plan is the same in every run unless `stop` cuts it.
 StatusOr<SearchResult> SearchByGoals(const PlanRequest& request, const BoundCostModel& model,
                                      const StopSignal& stop, SearchObserver* observer,
                                      const SearchForCost& search);

@@ -146,6 +146,70 @@ TEST(SecondGoalsTest, TinyRequestsGetTheLeastOfAllPlans) {
   EXPECT_GT(least_found, 0.9 * tried);
 }
 
+// Some tables, all of them sharded, are stashed, with host memory for copies or not. is_open: the
+// planner may add others.
+void AddRandomStash(Random& random, bool is_open, PlanRequest& request) {
+  using enum ShardingType;
+  request.constraints.sharding_types = {kTableWise, kColumnWise, kRowWise, kTableRowWise};
+  for (Table& table : request.tables) {
+    table.stash_weights = random.Below(4) > (is_open ? 2u : 0u);
+  }
+  if (random.Below(3) == 0) {
+    double weights = 0;
+    for (const Table& table : request.tables) {
+      weights += static_cast<double>(table.num_embeddings * table.embedding_dim * 4);
+    }
+    const std::vector<HostRanks> hosts = request.topology.hosts();
+    const double share = (0.5 + random.UniformReal()) / static_cast<double>(hosts.size());
+    request.topology.host_memory_bytes.assign(hosts.size(),
+                                              static_cast<std::int64_t>(share * weights));
+    TableRule& on_devices = request.constraints.tables.emplace_back();
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      on_devices.tables.push_back(static_cast<int>(t));
+    }
+    on_devices.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kDense};
+  }
+  if (!is_open) return;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Device& device : request.topology.devices) {
+    least =
+        std::min(least, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));
+  }
+  request.memory.dense_bytes = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(0.6 * random.UniformReal() * static_cast<double>(least)));
+}
+
+TEST(SecondGoalsTest, TinyRequestsStashTheLeastOfAllPlans) {
+  for (const bool is_open : {false, true}) {
+    Random random(11);
+    int tried = 0, least_found = 0, improved = 0;
+    for (int i = 0; i < testing::Trials(80); ++i) {
+      const ConcaveCostModel model(static_cast<std::uint64_t>(i % 3));
+      PlanRequest request = RandomPlanRequest(
+          random, {.max_tables = 2, .max_ranks = 3, .dims = {4, 8}, .ranks_per_host = {1, 2}});
+      if (request.tables.size() != 2) continue;
+      AddRandomStash(random, is_open, request);
+      const BoundCostModel bound = BoundTo(request, model);
+      const auto result =
+          RunSearch(WithGoals(request, {{kCost, 0.3}, {kMaxStash}}), bound, NeverStop(), nullptr);
+      if (!result.ok()) continue;
+      EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << i;
+      const std::vector<TradePoint>& points = result->trades[0].points;
+      const double limit_ms = points[0].cost_ms * 1.3 * (1 + 1e-9);
+      const double least = LeastOfAll(request, bound, kMaxStash, limit_ms);
+      const double found = Value(kMaxStash, request, *result);
+      EXPECT_EQ(found, points[2].value) << i;
+      EXPECT_GE(found, least) << i;
+      ++tried;
+      if (found <= least * 1.01) ++least_found;
+      if (found < points[0].value) ++improved;
+    }
+    EXPECT_GT(tried, testing::Trials(20)) << is_open;
+    EXPECT_GE(improved, testing::Trials(5)) << is_open;
+    EXPECT_GT(least_found, 0.85 * tried) << is_open;
+  }
+}
+
 // Tables of 16 MiB, of which two ranks have room for four each.
 PlanRequest SixTables() {
   PlanRequest request;
@@ -186,6 +250,24 @@ TEST(SecondGoalsTest, ALooseLimitOnMemoryIsNoMoreMemory) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
   EXPECT_EQ(result->trades.size(), 3u);
+}
+
+// What is spread evenly for the least cost, without room in a stash for two.
+TEST(SecondGoalsTest, StashesAreEvenedOutWhereItCostsNoMoreThanTheTolerance) {
+  PlanRequest request = SixTables();
+  for (std::size_t t = 2; t < 6; ++t) request.tables[t].stash_weights = true;
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  const auto result =
+      RunSearch(WithGoals(request, {{kCost, 1}, {kMaxStash}}), model, NeverStop(), nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(Value(kMaxStash, request, *result), 2 << 24);
+  // Room for two beside dense layers: at least one table leaves each rank.
+  request = SixTables();
+  request.memory.dense_bytes = 2 << 24;
+  const auto open =
+      RunSearch(WithGoals(request, {{kCost, 1}, {kMaxStash}}), model, NeverStop(), nullptr);
+  ASSERT_TRUE(open.ok()) << open.status();
+  EXPECT_EQ(Value(kMaxStash, request, *open), 1 << 24);
 }
 
 TEST(SecondGoalsTest, AStopLeavesWhatThereIs) {

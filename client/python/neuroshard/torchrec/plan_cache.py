@@ -23,6 +23,8 @@ class CachedPlan(NamedTuple):
     """The cost model that priced it, "name/version", with "@" and the digest of its files where it has some."""
     cost_ms: Optional[float]
     """None: a plan of before files had it."""
+    stashed: Optional[List[str]]
+    """Names of stashed tables. None: the request stashes none."""
 
 
 def differences(before: Any, now: Any, path: str = "") -> List[str]:
@@ -62,14 +64,16 @@ class PlanCache:
             layout = reader.layout(content["plan"])
             check(layout, path)
             cost = content.get("embedding_cost_ms")
-            return CachedPlan(layout, str(content.get("cost_model", "")), float(cost) if isinstance(cost, (int, float)) else None)
+            return CachedPlan(layout, str(content.get("cost_model", "")), float(cost) if isinstance(cost, (int, float)) else None, content.get("stashed_tables"))
         except PlannerError as fault:
             logger.warning("the cached plan is not used: %s", fault)
             return None
 
-    def add(self, fingerprint: str, summary: Dict[str, Any], plan: ShardingPlan, model: str, cost_ms: Optional[float]) -> None:
+    def add(self, fingerprint: str, summary: Dict[str, Any], plan: ShardingPlan, model: str, cost_ms: Optional[float], stashed: Optional[List[str]]) -> None:
         """A directory that cannot be written is a warning: the plan is good without it."""
         content = {"format": FORMAT, "cost_model": model, "embedding_cost_ms": cost_ms, "planned_at": time.time(), "plan": layout_as_json(plan), "request": summary}
+        if stashed is not None:
+            content["stashed_tables"] = stashed
         try:
             os.makedirs(self._directory, exist_ok=True)
             write_whole(self._path(fingerprint), json.dumps(content, indent=1) + "\n")

@@ -231,6 +231,7 @@ def _table_message(
         max_l1_cache_bytes=None if most is None else most * MIB,
         l2_cache_bytes=_l2_cache_bytes(table) if host_memory else 0,
         extra_bytes_per_row=table.extra_bytes_per_row + table.scale_bytes_per_row,
+        stash_weights=table.stashed,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import grpc
 import torch
@@ -186,6 +186,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._keep_optimizer_state = keep_optimizer_state
         self._options: List[ShardingOption] = []
         self._groups: List[TableGroup] = []
+        self._stashed: Optional[List[str]] = None
         self._request: Optional[v1.ShardPlanRequest] = None
         self._response: Optional[v1.ShardPlanResponse] = None
         self._summary = ""
@@ -216,6 +217,13 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
     def groups(self) -> List[TableGroup]:
         """The last plan's groups by rank: a lookup kernel each, with its load factor and bytes of cache. Empty where get_selected_options is."""
         return self._groups
+
+    @property
+    def stashed_tables(self) -> Optional[Set[str]]:
+        """Of the last plan, for MemoryStashingManager.set_stashed_tables before DistributedModelParallel: tables whose weights leave the device while dense
+        layers run, those of the request's memory.dense_bytes as well. After `collective_plan` on every rank. None: nothing asks for it, or who made the
+        plan does not know of it (guard, fallback), and what the tables' configs say counts."""
+        return None if self._stashed is None else set(self._stashed)
 
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """A plan of all tables of `module` that `sharders` shard. PlannerError where there is none: its error_type and message say why."""
@@ -320,7 +328,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             try:
                 self._check_group(pg)
                 timeout_s = min(self._timeout_s, SHARE_OF_GROUP_TIMEOUT * _group_timeout_s(pg))
-                outcome = [("plan", self._plan(module, get_default_sharders() if sharders is None else sharders, timeout_s))]
+                outcome = [("plan", self._plan(module, get_default_sharders() if sharders is None else sharders, timeout_s), self._stashed)]
             except Exception as fault:  # the other ranks wait for whatever it is
                 error = fault
                 kind = fault.error_type if isinstance(fault, PlannerError) else PlannerErrorType.OTHER
@@ -332,6 +340,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if outcome[0][0] == "error":
             raise PlannerError(f"rank 0: {outcome[0][1]}", PlannerErrorType(outcome[0][2]))
         plan: ShardingPlan = outcome[0][1]
+        self._stashed = outcome[0][2]
         return plan
 
     def _check_group(self, pg: dist.ProcessGroup) -> None:
@@ -351,7 +360,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
 
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
         started = time.perf_counter()
-        self._options, self._groups, self._request, self._response, self._summary = [], [], None, None, ""
+        self._options, self._groups, self._request, self._response, self._summary, self._stashed = [], [], None, None, "", None
         tables = self._enumerator.tables(module, sharders, self._topology)
         for warning in self._enumerator.warnings:
             logger.warning("%s", warning)
@@ -377,6 +386,9 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             for shard in (shard for option in options for shard in option.shards):
                 shard.perf, shard.storage = Perf(0, 0, 0, 0), shard.storage or Storage(0, 0)
         plan = tell_dynamicemb(to_sharding_plan(options, self._topology), layout, tables)
+        if self._stashed is not None:
+            for table in tables:
+                table.stashed = table.name in self._stashed
         self._options, self._groups = options, table_groups(plan, tables)
         for fault in cache_faults(self._groups):
             logger.warning("%s", fault)
@@ -392,6 +404,8 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if in_host_memory:
             names = ", ".join(in_host_memory[:MOST_NAMES]) + (", ..." if len(in_host_memory) > MOST_NAMES else "")
             text += f"; {len(in_host_memory)} table{'s' * (len(in_host_memory) > 1)} in host memory: {names}"
+        if self._stashed:
+            text += f"; {len(self._stashed)} stashed while dense layers run: {', '.join(self._stashed[:MOST_NAMES])}{', ...' * (len(self._stashed) > MOST_NAMES)}"
         self._summary = text
         logger.info("%s", text)
 
@@ -429,6 +443,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if self._cache is not None:
             cached = self._cache.find(fingerprint, lambda layout, path: check_layout(layout, tables, self._topology, f"{path}: the plan"))
             if cached is not None:
+                self._stashed = cached.stashed
                 cost = "cost not stored" if cached.cost_ms is None else f"{cached.cost_ms:.3f} ms"
                 return cached.layout, f"{cost} by {_model_text(cached.model)}, from the cache"
             if self._on_change == "fail":
@@ -459,17 +474,29 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
             model += f"@{response.cost_model.digest}"
         response.warnings.extend([*self._enumerator.warnings, *draft.unpriced])
         self._response = response
+        if response.HasField("stash"):
+            self._stashed = self._names_of_stash(response, tables)
         if self._guard is not None:
             cheaper = self._cheaper_plan(self._guard, layout, tables, module, sharders)
             if cheaper is not None:
-                layout, model, self._response = cheaper, type(self._guard).__name__, None
+                layout, model, self._response, self._stashed = cheaper, type(self._guard).__name__, None, None
                 source = f"by {model}, the guard"
         if self._cache is not None:
             plan = to_sharding_plan(chosen_options(layout, tables, self._topology, self._batch_size), self._topology)
             tell_dynamicemb(plan, layout, tables)
             cost_ms = None if self._response is None else response.cost.embedding_cost_ms
-            self._cache.add(fingerprint, draft.summary(), plan, model, cost_ms)
+            self._cache.add(fingerprint, draft.summary(), plan, model, cost_ms, self._stashed)
         return layout, source
+
+    @staticmethod
+    def _names_of_stash(response: v1.ShardPlanResponse, tables: Sequence[ModuleTable]) -> List[str]:
+        """As TorchRec has them, without the modules. It stashes all tables of a name."""
+        chosen = set(response.stash.tables)
+        names = list(dict.fromkeys(table.name for table in tables if table.name in chosen or table.label in chosen))
+        also = [table.label for table in tables if table.name in names and table.name not in chosen and table.label not in chosen]
+        if also:
+            logger.warning("set_stashed_tables goes by names alone, so that it stashes as well: %s", ", ".join(also))
+        return names
 
     def _hint(self) -> str:
         """What keeps a job going without the service."""

@@ -339,6 +339,49 @@ class PlansTest(Case):
         after = make(previous=before, request={"migration": {"budget_bytes": 0}}, constraints=types).plan(small_model(), get_default_sharders())
         self.assertEqual(from_sharding_plan(after), from_sharding_plan(before))
 
+    def test_marked_tables_are_stashed_and_looked_up_apart(self):
+        model = Model(ebc=bags(bag("a"), bag("b", 2000, stash_weights=True), bag("c", 3000, 32)))
+        whole = {name: ParameterConstraints(sharding_types=["table_wise"]) for name in "abc"}
+        planner = make(topology=gpus(1, 1), constraints=whole)
+        planner.plan(model, get_default_sharders())
+        self.assertEqual([table.name for table in planner.request.tables if table.stash_weights], ["b"])
+        self.assertEqual(planner.stashed_tables, {"b"})
+        self.assertEqual({group.tables for group in planner.groups}, {("a", "c"), ("b",)})
+        self.assertEqual(planner.response.stash.max_stashed_bytes, 2000 * 64 * 4)
+        self.assertTrue(planner.summary.endswith("; 1 stashed while dense layers run: b"), planner.summary)
+        planner.plan(small_model(), get_default_sharders())
+        self.assertIsNone(planner.stashed_tables)
+
+    def test_tables_are_chosen_for_what_dense_layers_take(self):
+        memory = {"dense_bytes": 1 << 20}
+        whole = {name: ParameterConstraints(sharding_types=["table_wise"]) for name in "abc"}
+        with tempfile.TemporaryDirectory() as folder:
+            for cached in (False, True):
+                planner = make(topology=gpus(1, 1, hbm_cap=2 << 20), request={"memory": memory}, constraints=whole, cache_dir=folder)
+                plan = planner.plan(small_model(), get_default_sharders())
+                # Of 1.16 MB of weights the smallest table is enough.
+                self.assertEqual(planner.stashed_tables, {"a"})
+                self.assertEqual({group.tables for group in planner.groups}, {("b", "c"), ("a",)})
+                self.assertEqual(planner.response is None, cached)
+            report = make(topology=gpus(1, 1, hbm_cap=2 << 20), request={"memory": memory}, constraints=whole)
+            report.plan(small_model(), get_default_sharders())
+            stash = report.response.stash
+            self.assertLessEqual(stash.peak_bytes + (1 << 20), 2 << 20)
+            self.assertEqual(stash.peak_bytes_without - stash.peak_bytes, stash.max_stashed_bytes)
+            self.assertTrue(plan.plan["ebc"])
+        with self.refused(PlannerErrorType.PARTITION, "cannot be stashed"):
+            make(topology=gpus(1, 1, hbm_cap=2 << 20), request={"memory": {"dense_bytes": (2 << 20) - 1}}).plan(small_model(), get_default_sharders())
+
+    def test_a_stash_goes_by_names_of_all_modules(self):
+        def model():
+            return Model(one=bags(bag("a", stash_weights=True)), two=bags(bag("a")))
+
+        planner = make()
+        with self.assertLogs("neuroshard.torchrec.planner", logging.WARNING) as logs:
+            planner.plan(model(), get_default_sharders())
+        self.assertEqual(planner.stashed_tables, {"a"})
+        self.assertIn("set_stashed_tables goes by names alone, so that it stashes as well: two.a", "\n".join(logs.output))
+
     def test_two_modules_may_have_tables_of_the_same_name(self):
         model = Model(left=bags(bag("a", 1000)), right=bags(bag("a", 5000, 32), bag("b")))
         plan = make(constraints={"a": ParameterConstraints(sharding_types=["row_wise"])}).plan(model, get_default_sharders())

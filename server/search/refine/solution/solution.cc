@@ -194,7 +194,7 @@ bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added
     for (int i = 0; i < unit.shards.count; ++i) {
       if (!Fits(RankOf(unit, i), shard_table_->bytes(unit.shards.at(i)))) return false;
     }
-    if (unit.residency == 0) return true;
+    if (!IsInSharedMemory(unit)) return true;
   }
   const auto count = [&](const Unit& unit, int sign) {
     ForEachShard(unit, [&](int rank, int shard) {
@@ -204,9 +204,10 @@ bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added
   for (const int id : removed) count(unit(id), -1);
   for (const Unit& unit : added) count(unit, 1);
   const bool has_room = std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
+    const bool is_shared = IsInSharedMemory(unit);
     for (int i = 0; i < unit.shards.count; ++i) {
       const int rank = RankOf(unit, i);
-      if (LeftBytes(rank) < 0 || (unit.residency != 0 && pools_.SharesTooMuch(rank))) return false;
+      if (LeftBytes(rank) < 0 || (is_shared && pools_.SharesTooMuch(rank))) return false;
     }
     return true;
   });

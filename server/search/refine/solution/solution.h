@@ -217,6 +217,11 @@ class Solution {
   // Whether devices, hosts, and ranks by their own limits, have memory of every kind for the tables
   // that come.
   bool HasRoom(std::span<const int> removed, std::span<const Unit> added);
+  // Whether it takes any of what the ranks of a host share: where its rows are, or where copies of
+  // what is stashed are.
+  bool IsInSharedMemory(const Unit& unit) const {
+    return unit.residency != 0 || shard_table_->tier_bytes(unit.shards.full)[MemoryTier::kHost] > 0;
+  }
   // Whether no table that comes has more shards than its rules allow.
   bool KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const;
   // Whether the columns of each table_column_wise table that comes are on one host, and the blocks
