@@ -187,6 +187,27 @@ TEST(ShardMemoryTest, RowsOfInt8HaveAScaleAndABias) {
             1000 * 32);
 }
 
+TEST(ShardMemoryTest, RowsOfFourAndTwoBitsHaveWholeBytesAndAScaleAndABias) {
+  PlanRequest request = Request(Optimizer::kRowwiseAdagrad);
+  Table table = SmallTable();
+  const auto bytes = [&](DataType dtype, std::int64_t cols) {
+    table.weight_dtype = dtype;
+    return ShardMemory(request, table, 1000, cols).weights[MemoryTier::kDevice];
+  };
+  EXPECT_EQ(bytes(DataType::kInt4, 32), 1000 * (16 + 4));
+  EXPECT_EQ(bytes(DataType::kInt2, 32), 1000 * (8 + 4));
+  EXPECT_EQ(bytes(DataType::kInt4, 5), 1000 * (3 + 4)) << "half a byte is left over";
+  EXPECT_EQ(bytes(DataType::kInt2, 5), 1000 * (2 + 4));
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  EXPECT_EQ(bytes(DataType::kInt4, 4), 1000 * (2 + 4)) << "the narrowest cut";
+  EXPECT_EQ(bytes(DataType::kInt2, 4), 1000 * (1 + 4));
+  // TorchRec's estimator counts no scale and bias of a table that it trains, and outputs by the bit.
+  request.memory.rule = MemoryRule::kTorchRec;
+  table.output_dtype = DataType::kInt2;
+  EXPECT_EQ(bytes(DataType::kInt4, 32), 1000 * 16);
+  EXPECT_EQ(ShardMemory(request, table, 1000, 32).output_bytes, 1024 * 32 / 4);
+}
+
 TEST(ShardMemoryTest, OutputsAreOfBagsOrOfIds) {
   Table table = SmallTable();
   const PlanRequest request = Request(Optimizer::kSgd);

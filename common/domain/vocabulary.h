@@ -13,7 +13,7 @@
 namespace neuroshard {
 
 // Type of stored weights, of looked-up vectors, and of values on the wire.
-enum class DataType { kFp32, kFp16, kBf16, kFp8, kInt8 };
+enum class DataType { kFp32, kFp16, kBf16, kFp8, kInt8, kInt4, kInt2 };
 // Pooling of a bag's rows into one vector. kNone: every id gives a vector of its own; of measured
 // shards only, since a request's Table says so by its kind.
 enum class PoolingMode { kSum, kMean, kNone };
@@ -104,7 +104,8 @@ template <>
 inline constexpr std::array kWords<DataType> = {
     Word<DataType>{DataType::kFp32, "fp32"}, Word<DataType>{DataType::kFp16, "fp16"},
     Word<DataType>{DataType::kBf16, "bf16"}, Word<DataType>{DataType::kFp8, "fp8"},
-    Word<DataType>{DataType::kInt8, "int8"}};
+    Word<DataType>{DataType::kInt8, "int8"}, Word<DataType>{DataType::kInt4, "int4"},
+    Word<DataType>{DataType::kInt2, "int2"}};
 template <>
 inline constexpr std::array kWords<PoolingMode> = {Word<PoolingMode>{PoolingMode::kSum, "sum"},
                                                    Word<PoolingMode>{PoolingMode::kMean, "mean"},
@@ -214,19 +215,26 @@ constexpr bool Reduces(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kAllReduce;
 }
 
-constexpr std::int64_t ElementBytes(DataType type) {
+constexpr std::int64_t ElementBits(DataType type) {
   switch (type) {
     case DataType::kFp32:
-      return 4;
+      return 32;
     case DataType::kFp16:
     case DataType::kBf16:
-      return 2;
+      return 16;
     case DataType::kFp8:
     case DataType::kInt8:
       break;
+    case DataType::kInt4:
+      return 4;
+    case DataType::kInt2:
+      return 2;
   }
-  return 1;
+  return 8;
 }
+
+// A half or a quarter where a byte holds several values.
+constexpr double ElementBytes(DataType type) { return static_cast<double>(ElementBits(type)) / 8; }
 
 // Types on the wire that fp32 vectors are cast to one by one, as TorchRec's codecs of fp16 and bf16
 // do it; those of fp8 and int8 have scales besides.

@@ -20,7 +20,7 @@ namespace {
 constexpr double kFp32Bytes = 4;
 constexpr float kLeastShare = 0.5F;  // of a measured cost, whatever fewer bytes save
 
-double BytesOf(DataType dtype) { return static_cast<double>(ElementBytes(dtype)); }
+double BytesOf(DataType dtype) { return ElementBytes(dtype); }
 
 template <typename Values, typename Value>
 bool Has(const Values& values, const Value& value) {
