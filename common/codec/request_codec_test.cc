@@ -304,7 +304,7 @@ std::vector<Fault> OtherFaults() {
        [](Request& r) { r.set_global_batch_size(std::int64_t{1} << 31); }},
       {"optimizer",
        "must be one of sgd, adagrad, rowwise_adagrad, adam, partial_rowwise_adam, lamb, lars_sgd, "
-       "got \"lion\"",
+       "none, got \"lion\"",
        [](Request& r) { r.set_optimizer("lion"); }},
       {"memory.rule", "must be one of full, weights_only, torchrec, got \"none\"",
        [](Request& r) { r.mutable_memory()->set_rule("none"); }},

@@ -18,6 +18,7 @@ std::int64_t Saturate(double bytes) {
 double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   switch (optimizer) {
     case Optimizer::kSgd:
+    case Optimizer::kNone:
       return 0;
     case Optimizer::kRowwiseAdagrad:
       return 1 / table_cols;
@@ -161,6 +162,7 @@ OptimizerState StateOf(Optimizer optimizer) {
   constexpr double kFloat = sizeof(float);
   switch (optimizer) {
     case Optimizer::kSgd:
+    case Optimizer::kNone:
       return {};
     case Optimizer::kAdagrad:
     case Optimizer::kLarsSgd:
@@ -222,7 +224,8 @@ MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const Shar
   const double c = static_cast<double>(cols);
   double weights = r * ValueBytes(table.weight_dtype, cols);
   weights += r * RowBytesBesides(table.weight_dtype);
-  const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
+  const bool trains = request.optimizer != Optimizer::kNone;
+  const double gradient = trains && layout.kernel == ComputeKernel::kDense ? weights : 0;
   const double beside = r * static_cast<double>(table.extra_bytes_per_row);
   const MemoryTier tier = TierOf(layout.kernel);
   const bool on_ssd = tier == MemoryTier::kSsd;

@@ -128,6 +128,20 @@ TEST(ShardMemoryTest, OptimizersKeepFloatsOfNarrowWeights) {
   }
 }
 
+TEST(ShardMemoryTest, WhatIsServedHasNeitherStateNorGradients) {
+  ShardLayout replica = {.type = ShardingType::kDataParallel, .kernel = ComputeKernel::kDense};
+  for (const MemoryRule rule : {MemoryRule::kFull, MemoryRule::kTorchRec}) {
+    PlanRequest request = Request(Optimizer::kNone);
+    request.memory.rule = rule;
+    for (const ShardLayout& layout : {ShardLayout(), replica}) {
+      const MemoryUse use = ShardMemory(request, SmallTable(), layout, 1000, 32);
+      EXPECT_EQ(use.optimizer, TierBytes());
+      EXPECT_EQ(use.weights[MemoryTier::kDevice], 1000 * 32 * 4);
+      EXPECT_GT(use.input_bytes, 0);
+    }
+  }
+}
+
 TEST(ShardMemoryTest, AHostThatUpdatesRowsKeepsAllOfTheirState) {
   ShardLayout layout;
   layout.kernel = ComputeKernel::kOffload;

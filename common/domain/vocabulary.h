@@ -20,7 +20,8 @@ enum class PoolingMode { kSum, kMean, kNone };
 // Whether a sample's ids are pooled into a vector for each feature (TorchRec's
 // EmbeddingBagCollection), or each gives one (EmbeddingCollection).
 enum class TableKind { kEmbeddingBag, kEmbedding };
-// Optimizer that is fused into the backward pass; it determines a table's state.
+// Optimizer that is fused into the backward pass; it determines a table's state. kNone: there is no
+// backward pass, as in serving.
 enum class Optimizer {
   kSgd,
   kAdagrad,
@@ -28,7 +29,8 @@ enum class Optimizer {
   kAdam,
   kPartialRowwiseAdam,
   kLamb,
-  kLarsSgd
+  kLarsSgd,
+  kNone
 };
 // A trainer's pipeline (TorchRec's PipelineType): whether ids are distributed, and rows in host
 // memory fetched into their cache, beside the batch before.
@@ -122,7 +124,8 @@ inline constexpr std::array kWords<Optimizer> = {
     Word<Optimizer>{Optimizer::kAdam, "adam"},
     Word<Optimizer>{Optimizer::kPartialRowwiseAdam, "partial_rowwise_adam"},
     Word<Optimizer>{Optimizer::kLamb, "lamb"},
-    Word<Optimizer>{Optimizer::kLarsSgd, "lars_sgd"}};
+    Word<Optimizer>{Optimizer::kLarsSgd, "lars_sgd"},
+    Word<Optimizer>{Optimizer::kNone, "none"}};
 template <>
 inline constexpr std::array kWords<PipelineType> = {
     Word<PipelineType>{PipelineType::kNone, "none"},

@@ -211,6 +211,11 @@ TEST(GapsTest, NamesEveryAddition) {
                             HasSubstr("lamb was not measured")));
   }
 
+  request.optimizer = Optimizer::kNone;
+  EXPECT_THAT(GapsOf(request, model, plan).back().difference,
+              HasSubstr("priced as the forward passes of training with"));
+  request.optimizer = Optimizer::kLamb;
+
   model.coverage.ranges.weight_dtypes.push_back("int8");
   model.coverage.ranges.optimizers.push_back("lamb");
   EXPECT_EQ(GapsOf(request, model, plan).size(), 5);

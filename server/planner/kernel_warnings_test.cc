@@ -125,6 +125,9 @@ TEST(KernelWarningsTest, NamesWeightsAndTheOptimizerThatHaveNoKernel) {
                 ElementsAre(AllOf(HasSubstr("fp32, fp16, fp8, int8 alone"), HasSubstr("'dim16'"),
                                   Not(HasSubstr("'dim8'")))));
   }
+  request.optimizer = Optimizer::kNone;
+  EXPECT_THAT(KernelWarnings(request, {}), IsEmpty()) << "limits are of training";
+  request.optimizer = Optimizer::kAdam;
   request.topology.compute_device = ComputeDevice::kCpu;
   EXPECT_THAT(KernelWarnings(request, {}),
               ElementsAre(AllOf(HasSubstr("fp32, fp16 alone"), HasSubstr("'dim16'")),
