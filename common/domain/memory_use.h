@@ -66,15 +66,15 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 // One shard of `rows` x `cols` of `table`, laid out so, under the request's memory rule. Every kind
 // saturates at 2^52 bytes, more than any device has, instead of overflowing.
 //
-// kFull. weights: rows x cols x dtype (ValueBytes), and RowBytesBesides of each. optimizer:
-// SGD 0, Adagrad 4 B a weight, row-wise Adagrad 4 B a row, Adam 8 B a weight, LARS-SGD 4 B, LAMB
-// 8 B, partial row-wise Adam 4 B a weight and 4 B a row; a dense kernel's gradient is counted here
-// too, 1x weights, unless the request's optimizer is none. input: 8 B an id (4 B more if weighted) of the global batch, of which a cut in
-// rows gets its share, times the batches that the pipeline holds: 1, 2 (train_sparse_dist) or 3
-// (train_prefetch_sparse_dist, which takes 7 x 8 B an id more of a cached table). output: global
-// batch x cols x 4 B or output_dtype's, a vector for each bag where bags or batches of features are
-// given, of an unpooled table for each id that it reads. data_parallel reads and writes its rank's
-// share of the batch only.
+// kFull. weights: rows x cols x dtype (ValueBytes), and RowBytesBesides of each. optimizer: SGD 0,
+// Adagrad 4 B a weight, row-wise Adagrad 4 B a row, Adam 8 B a weight, LARS-SGD 4 B, LAMB 8 B,
+// partial row-wise Adam 4 B a weight and 4 B a row; a dense kernel's gradient is counted here too,
+// 1x weights, unless the request's optimizer is none. input: 8 B an id (4 B more if weighted) of
+// the global batch, of which a cut in rows gets its share, times the batches that the pipeline
+// holds: 1, 2 (train_sparse_dist) or 3 (train_prefetch_sparse_dist, which takes 7 x 8 B an id more
+// of a cached table). output: global batch x cols x 4 B or output_dtype's, a vector for each bag
+// where bags or batches of features are given, of an unpooled table for each id that it reads.
+// data_parallel reads and writes its rank's share of the batch only.
 // kWeightsOnly: weights alone (NeuroShard).
 // Every rule: Table::allocated_rows for the rows of weights and state, of which a cut in rows has its
 // share, and extra_bytes_per_row of each in the weights' bytes, in the memory where the rows are.
