@@ -132,6 +132,7 @@ TEST(ShardMemoryTest, WhatIsServedHasNeitherStateNorGradients) {
   ShardLayout replica = {.type = ShardingType::kDataParallel, .kernel = ComputeKernel::kDense};
   for (const MemoryRule rule : {MemoryRule::kFull, MemoryRule::kTorchRec}) {
     PlanRequest request = Request(Optimizer::kNone);
+    request.topology.devices = {{0, 1 << 30}};
     request.memory.rule = rule;
     for (const ShardLayout& layout : {ShardLayout(), replica}) {
       const MemoryUse use = ShardMemory(request, SmallTable(), layout, 1000, 32);
@@ -217,6 +218,7 @@ TEST(ShardMemoryTest, RowsOfFourAndTwoBitsHaveWholeBytesAndAScaleAndABias) {
   EXPECT_EQ(bytes(DataType::kInt2, 4), 1000 * (1 + 4));
   // TorchRec's estimator counts no scale and bias of a table that it trains, and outputs by the bit.
   request.memory.rule = MemoryRule::kTorchRec;
+  request.topology.devices = {{0, 1 << 30}};
   table.output_dtype = DataType::kInt2;
   EXPECT_EQ(bytes(DataType::kInt4, 32), 1000 * 16);
   EXPECT_EQ(ShardMemory(request, table, 1000, 32).output_bytes, 1024 * 32 / 4);
