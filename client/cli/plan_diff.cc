@@ -67,8 +67,8 @@ double MovedCells(const TablePlan& before, const TablePlan& after) {
   return moved;
 }
 
-std::int64_t BytesOf(double cells, std::int64_t element_bytes) {
-  return std::llround(std::min(cells * static_cast<double>(element_bytes), kMaxBytes));
+std::int64_t BytesOf(double cells, double element_bytes) {
+  return std::llround(std::min(cells * element_bytes, kMaxBytes));
 }
 
 std::string ArrowText(const std::string& before, const std::string& after) {
@@ -175,7 +175,7 @@ StatusOr<v1::DiffAnswer> DiffPlans(const Plan& before, const Plan& after,
   double moved_bytes = 0;
   for (std::size_t t = 0; t < now.size(); ++t) {
     const TablePlan& plan = after.tables[t];
-    const std::int64_t element_bytes =
+    const double element_bytes =
         described[t] < 0
             ? 4
             : ElementBytes(tables[static_cast<std::size_t>(described[t])].weight_dtype);

@@ -160,7 +160,7 @@ std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
       for (CommSample& sample : all) {
         if (sample.collective == Collective::kAllToAll && wire_dtype != DataType::kFp32) {
           sample.wire_dtype = wire_dtype;
-          sample.element_bytes = ElementBytes(wire_dtype);
+          sample.element_bytes = ElementBits(wire_dtype) / 8;
         }
         if (std::find(config.collectives.begin(), config.collectives.end(), sample.collective) ==
             config.collectives.end()) {

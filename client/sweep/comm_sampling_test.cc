@@ -173,7 +173,7 @@ TEST(CommSamplingTest, APlacementsAllToAllsHaveOneTypeAndAreOtherwiseTheSame) {
   std::map<DataType, int> counts;
   for (std::size_t i = 0; i < samples.size(); i += 3) {
     EXPECT_EQ(samples[i].wire_dtype, samples[i + 1].wire_dtype);
-    EXPECT_EQ(samples[i].element_bytes, ElementBytes(samples[i].wire_dtype));
+    EXPECT_EQ(samples[i].element_bytes, ElementBits(samples[i].wire_dtype) / 8);
     EXPECT_EQ(samples[i + 2].wire_dtype, DataType::kFp32) << "an all_gather";
     ++counts[samples[i].wire_dtype];
     for (std::size_t j = i; j < i + 3; ++j) {

@@ -161,7 +161,7 @@ batch_sizes: [256, 0]
 optimizers: [sgd, best]
 weighted: 1.5
 pooling_modes: []
-weight_dtypes: [fp32, int4]
+weight_dtypes: [fp32, int3]
 compute_kernels: [fused, offload]
 cache_load_factors: [0.5, 1.5]
 active: {candidates: 1, rounds: 2}

@@ -37,7 +37,7 @@ CommSample AllToAll(const std::vector<RankShards>& ranks, CommDirection directio
   CommSample sample;
   if (wire_dtype && IsWireCast(*wire_dtype)) {
     sample.wire_dtype = *wire_dtype;
-    sample.element_bytes = ElementBytes(*wire_dtype);
+    sample.element_bytes = ElementBits(*wire_dtype) / 8;
   }
   sample.sample_id = std::string(ToText(direction));
   sample.direction = direction;

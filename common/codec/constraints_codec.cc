@@ -354,6 +354,7 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
       others.insert(request.optimizer_of(request.tables[static_cast<std::size_t>(table)]));
     }
     for (const Optimizer trained : kOnSsd) others.erase(trained);
+    others.erase(Optimizer::kNone);
     for (const Optimizer optimizer : others) {
       warnings.push_back(fmt::format(
           "constraints.tables[{}].compute_kernels lists key_value, which FBGEMM trains with "

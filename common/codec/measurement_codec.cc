@@ -213,7 +213,7 @@ void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const Field
     check.Fail("wire_dtype", fmt::format("goes with collective {} alone, got {}",
                                          ToText(Collective::kAllToAll), message.collective()));
   }
-  const std::int64_t bytes = ElementBytes(sample.wire_dtype);
+  const std::int64_t bytes = ElementBits(sample.wire_dtype) / 8;
   if (message.element_bytes() != 0 && message.element_bytes() != bytes) {
     check.Fail("element_bytes", fmt::format("must be absent or {} for wire_dtype {}, got {}", bytes,
                                             ToText(sample.wire_dtype), message.element_bytes()));

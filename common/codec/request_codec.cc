@@ -56,6 +56,16 @@ struct Admitted {
   bool previous_plan = true;
 };
 
+// No codec has several values in a byte.
+void CheckWire(const QuantizedComms& comms, const FieldCheck& check) {
+  const auto check_one = [&](std::string_view field, const std::optional<DataType>& dtype) {
+    if (!dtype || ElementBits(*dtype) >= 8) return;
+    check.Fail(field, fmt::format("must be fp32, fp16, bf16, fp8 or int8, got {}", ToText(*dtype)));
+  };
+  check_one("forward_dtype", comms.forward_dtype);
+  check_one("backward_dtype", comms.backward_dtype);
+}
+
 Admitted CheckLimits(const v1::ShardPlanRequest& message, const RequestLimits& limits,
                      Violations& over_limits) {
   Admitted admitted;
@@ -322,6 +332,7 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   }
   request.quantized_comms =
       TakeFields<QuantizedComms>(message.quantized_comms(), check.In("quantized_comms"));
+  CheckWire(request.quantized_comms, check.In("quantized_comms"));
   const std::size_t faults_before_memory = violations.count();
   request.memory = DecodeMemoryModel(message.memory(), violations);
   const bool memory_ok = violations.count() == faults_before_memory;

@@ -130,7 +130,8 @@ std::vector<Fault> TableFaults() {
          t.clear_reuse_histogram();
          t.set_zipf_exponent(4.5);
        })},
-      {"tables[1].output_dtype", "must be one of fp32, fp16, bf16, fp8, int8, got \"fp64\"",
+      {"tables[1].output_dtype",
+       "must be one of fp32, fp16, bf16, fp8, int8, int4, int2, got \"fp64\"",
        table([](v1::Table& t) { t.set_output_dtype("fp64"); })},
       {"tables[1].num_poolings", "must have as many entries as features, 0, got 1",
        table([](v1::Table& t) { t.add_num_poolings(1); })},
@@ -142,8 +143,9 @@ std::vector<Fault> TableFaults() {
          t.add_features("f");
          t.add_feature_batch_sizes(0);
        })},
-      {"tables[1].weight_dtype", "must be one of fp32, fp16, bf16, fp8, int8, got \"int4\"",
-       table([](v1::Table& t) { t.set_weight_dtype("int4"); })},
+      {"tables[1].weight_dtype",
+       "must be one of fp32, fp16, bf16, fp8, int8, int4, int2, got \"int3\"",
+       table([](v1::Table& t) { t.set_weight_dtype("int3"); })},
       {"tables[1].pooling_mode", "must be one of sum, mean, got \"SUM\"",
        table([](v1::Table& t) { t.set_pooling_mode("SUM"); })},
       {"tables[1].batch_pooling_factors[1]", "must be at least 0, got -1", table([](v1::Table& t) {
@@ -283,8 +285,11 @@ std::vector<Fault> OtherFaults() {
        }},
       {"pipeline_type", "must be one of none, train_sparse_dist, train_prefetch_sparse_dist",
        [](Request& r) { r.set_pipeline_type("prefetch"); }},
-      {"quantized_comms.forward_dtype", "must be one of fp32, fp16, bf16, fp8, int8, got \"fp4\"",
+      {"quantized_comms.forward_dtype",
+       "must be one of fp32, fp16, bf16, fp8, int8, int4, int2, got \"fp4\"",
        [](Request& r) { r.mutable_quantized_comms()->set_forward_dtype("fp4"); }},
+      {"quantized_comms.backward_dtype", "must be fp32, fp16, bf16, fp8 or int8, got int4",
+       [](Request& r) { r.mutable_quantized_comms()->set_backward_dtype("int4"); }},
       {"constraints.tables[0].cache_load_factor", "must be more than 0 and at most 1, got 0",
        [](Request& r) {
          v1::TableRule& rule = *r.mutable_constraints()->add_tables();
@@ -299,7 +304,7 @@ std::vector<Fault> OtherFaults() {
        [](Request& r) { r.set_global_batch_size(std::int64_t{1} << 31); }},
       {"optimizer",
        "must be one of sgd, adagrad, rowwise_adagrad, adam, partial_rowwise_adam, lamb, lars_sgd, "
-       "got \"lion\"",
+       "none, got \"lion\"",
        [](Request& r) { r.set_optimizer("lion"); }},
       {"memory.rule", "must be one of full, weights_only, torchrec, got \"none\"",
        [](Request& r) { r.mutable_memory()->set_rule("none"); }},

@@ -189,8 +189,7 @@ void TableDecoder::CheckCaches(const Table& table, const FieldCheck& check) {
   }
   if (!check.InRange("l2_cache_bytes", table.l2_cache_bytes, 0, kMaxCacheBytes)) return;
   const double all = static_cast<double>(table.num_embeddings) *
-                     static_cast<double>(table.embedding_dim) *
-                     static_cast<double>(ElementBytes(table.weight_dtype));
+                     static_cast<double>(table.embedding_dim) * ElementBytes(table.weight_dtype);
   if (all < 0 || static_cast<double>(table.l2_cache_bytes) <= all) return;
   check.Fail("l2_cache_bytes", fmt::format("must be at most the {:.0f} bytes of the table, got {}",
                                            all, table.l2_cache_bytes));

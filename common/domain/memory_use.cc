@@ -18,6 +18,7 @@ std::int64_t Saturate(double bytes) {
 double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   switch (optimizer) {
     case Optimizer::kSgd:
+    case Optimizer::kNone:
       return 0;
     case Optimizer::kRowwiseAdagrad:
       return 1 / table_cols;
@@ -43,8 +44,8 @@ OptimizerState SsdStateOf(Optimizer optimizer) {
 // The share of a shard's rows that so many bytes hold.
 double ShareOf(std::int64_t bytes, const Table& table, std::int64_t rows, std::int64_t cols) {
   if (rows == 0) return 0;
-  const double row_bytes = static_cast<double>(cols * ElementBytes(table.weight_dtype)) +
-                           RowBytesBesides(table.weight_dtype);
+  const double row_bytes =
+      ValueBytes(table.weight_dtype, cols) + RowBytesBesides(table.weight_dtype);
   return std::min(1.0, static_cast<double>(bytes) / (static_cast<double>(rows) * row_bytes));
 }
 
@@ -71,7 +72,7 @@ void CountDynamicRows(const Table& table, const ShardLayout& layout, double opti
   constexpr double kBucketBytes = 4, kRowsOfBucket = 128;  // DynamicEmb's default
   const auto aligned = [](double value) { return std::ceil(value / 16) * 16; };
   const double value = aligned(std::ceil(static_cast<double>(cols) * (1 + optimizer_multiplier) *
-                                         static_cast<double>(ElementBytes(table.weight_dtype))));
+                                         ElementBytes(table.weight_dtype)));
   const double slots = aligned(AllocatedRows(table, rows));
   const double share = layout.cache_load_factor;
   const double in_host = layout.kernel == ComputeKernel::kDynamicHybrid ? 1 - share : 1;
@@ -109,7 +110,7 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
                          std::int64_t rows, std::int64_t cols) {
   if (rows == 0) return {};
   const double ranks = request.topology.num_ranks();
-  const double element = static_cast<double>(ElementBytes(table.weight_dtype));
+  const double element = ElementBytes(table.weight_dtype);
   const double batch = static_cast<double>(request.global_batch_size) / ranks;
   const double peers = layout.type == ShardingType::kDataParallel ? 1 : ranks;
   const double ids =
@@ -150,9 +151,8 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
   use.input_bytes = Saturate(input * (BatchesInFlight(request) + PrefetchBatches(request, layout)));
   // Pipelines are taken to have no outputs in memory where it is fullest.
   if (BatchesInFlight(request) > 1) return use;
-  use.output_bytes =
-      Saturate(vectors * static_cast<double>(cols) *
-               static_cast<double>(ElementBytes(table.output_dtype.value_or(table.weight_dtype))));
+  use.output_bytes = Saturate(vectors * static_cast<double>(cols) *
+                              ElementBytes(table.output_dtype.value_or(table.weight_dtype)));
   return use;
 }
 
@@ -162,6 +162,7 @@ OptimizerState StateOf(Optimizer optimizer) {
   constexpr double kFloat = sizeof(float);
   switch (optimizer) {
     case Optimizer::kSgd:
+    case Optimizer::kNone:
       return {};
     case Optimizer::kAdagrad:
     case Optimizer::kLarsSgd:
@@ -225,9 +226,10 @@ MemoryUse MemoryOf(const PlanRequest& request, const Table& table, const ShardLa
   constexpr double kOutputBytes = 4;  // FBGEMM's lookups give floats unless told otherwise
   const double r = AllocatedRows(table, rows);
   const double c = static_cast<double>(cols);
-  double weights = r * c * static_cast<double>(ElementBytes(table.weight_dtype));
+  double weights = r * ValueBytes(table.weight_dtype, cols);
   weights += r * RowBytesBesides(table.weight_dtype);
-  const double gradient = layout.kernel == ComputeKernel::kDense ? weights : 0;
+  const bool trains = request.optimizer != Optimizer::kNone;
+  const double gradient = trains && layout.kernel == ComputeKernel::kDense ? weights : 0;
   const double beside = r * static_cast<double>(table.extra_bytes_per_row);
   const MemoryTier tier = TierOf(layout.kernel);
   const bool on_ssd = tier == MemoryTier::kSsd;
@@ -274,8 +276,7 @@ MemoryUse MemoryOf(const PlanRequest& request, const Table& table, const ShardLa
   use.input_bytes = Saturate(
       ids * ((kIdBytes + (table.weighted ? kIdWeightBytes : 0)) * BatchesInFlight(request) +
              kIdBytes * PrefetchBatches(request, layout)));
-  const double output_bytes =
-      table.output_dtype ? static_cast<double>(ElementBytes(*table.output_dtype)) : kOutputBytes;
+  const double output_bytes = table.output_dtype ? ElementBytes(*table.output_dtype) : kOutputBytes;
   const double vectors = table.kind == TableKind::kEmbedding ? ids : bags;
   use.output_bytes = rows == 0 ? 0 : Saturate(vectors * c * output_bytes);
   return use;

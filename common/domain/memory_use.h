@@ -45,9 +45,15 @@ struct OptimizerState {
 };
 OptimizerState StateOf(Optimizer optimizer);
 
-// Of each row (of a shard) besides its values: FBGEMM's scale and bias of int8.
+// Of each row (of a shard): its values, whose last byte is whole where columns leave bits over, and
+// what it has besides, FBGEMM's scale and bias: of fp32 as it trains int8, of fp16 as it serves int4
+// and int2, which nothing trains.
+constexpr double ValueBytes(DataType weight_dtype, std::int64_t cols) {
+  return static_cast<double>((cols * ElementBits(weight_dtype) + 7) / 8);
+}
 constexpr double RowBytesBesides(DataType weight_dtype) {
-  return weight_dtype == DataType::kInt8 ? 8 : 0;
+  if (weight_dtype == DataType::kInt8) return 8;
+  return ElementBits(weight_dtype) < 8 ? 4 : 0;
 }
 
 // Whether TorchRec's memory stashing takes the weights of such a shard: those of sharded tables that
@@ -65,15 +71,15 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 // One shard of `rows` x `cols` of `table`, laid out so, under the request's memory rule. Every kind
 // saturates at 2^52 bytes, more than any device has, instead of overflowing.
 //
-// kFull. weights: rows x cols x dtype, int8 8 B a row more (FBGEMM's scale and bias). optimizer:
-// SGD 0, Adagrad 4 B a weight, row-wise Adagrad 4 B a row, Adam 8 B a weight, LARS-SGD 4 B, LAMB
-// 8 B, partial row-wise Adam 4 B a weight and 4 B a row; a dense kernel's gradient is counted here
-// too, 1x weights. input: 8 B an id (4 B more if weighted) of the global batch, of which a cut in
-// rows gets its share, times the batches that the pipeline holds: 1, 2 (train_sparse_dist) or 3
-// (train_prefetch_sparse_dist, which takes 7 x 8 B an id more of a cached table). output: global
-// batch x cols x 4 B or output_dtype's, a vector for each bag where bags or batches of features are
-// given, of an unpooled table for each id that it reads. data_parallel reads and writes its rank's
-// share of the batch only.
+// kFull. weights: rows x cols x dtype (ValueBytes), and RowBytesBesides of each. optimizer: SGD 0,
+// Adagrad 4 B a weight, row-wise Adagrad 4 B a row, Adam 8 B a weight, LARS-SGD 4 B, LAMB 8 B,
+// partial row-wise Adam 4 B a weight and 4 B a row; a dense kernel's gradient is counted here too,
+// 1x weights, unless the request's optimizer is none. input: 8 B an id (4 B more if weighted) of
+// the global batch, of which a cut in rows gets its share, times the batches that the pipeline
+// holds: 1, 2 (train_sparse_dist) or 3 (train_prefetch_sparse_dist, which takes 7 x 8 B an id more
+// of a cached table). output: global batch x cols x 4 B or output_dtype's, a vector for each bag
+// where bags or batches of features are given, of an unpooled table for each id that it reads.
+// data_parallel reads and writes its rank's share of the batch only.
 // kWeightsOnly: weights alone (NeuroShard).
 // Every rule: Table::allocated_rows for the rows of weights and state, of which a cut in rows has its
 // share, and extra_bytes_per_row of each in the weights' bytes, in the memory where the rows are.

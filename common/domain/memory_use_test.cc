@@ -164,6 +164,21 @@ TEST(ShardMemoryTest, OptimizersKeepFloatsOfNarrowWeights) {
   }
 }
 
+TEST(ShardMemoryTest, WhatIsServedHasNeitherStateNorGradients) {
+  ShardLayout replica = {.type = ShardingType::kDataParallel, .kernel = ComputeKernel::kDense};
+  for (const MemoryRule rule : {MemoryRule::kFull, MemoryRule::kTorchRec}) {
+    PlanRequest request = Request(Optimizer::kNone);
+    request.topology.devices = {{0, 1 << 30}};
+    request.memory.rule = rule;
+    for (const ShardLayout& layout : {ShardLayout(), replica}) {
+      const MemoryUse use = ShardMemory(request, SmallTable(), layout, 1000, 32);
+      EXPECT_EQ(use.optimizer, TierBytes());
+      EXPECT_EQ(use.weights[MemoryTier::kDevice], 1000 * 32 * 4);
+      EXPECT_GT(use.input_bytes, 0);
+    }
+  }
+}
+
 TEST(ShardMemoryTest, AHostThatUpdatesRowsKeepsAllOfTheirState) {
   ShardLayout layout;
   layout.kernel = ComputeKernel::kOffload;
@@ -221,6 +236,28 @@ TEST(ShardMemoryTest, RowsOfInt8HaveAScaleAndABias) {
   table.weight_dtype = DataType::kFp8;
   EXPECT_EQ(ShardMemory(Request(Optimizer::kSgd), table, 1000, 32).weights[MemoryTier::kDevice],
             1000 * 32);
+}
+
+TEST(ShardMemoryTest, RowsOfFourAndTwoBitsHaveWholeBytesAndAScaleAndABias) {
+  PlanRequest request = Request(Optimizer::kRowwiseAdagrad);
+  Table table = SmallTable();
+  const auto bytes = [&](DataType dtype, std::int64_t cols) {
+    table.weight_dtype = dtype;
+    return ShardMemory(request, table, 1000, cols).weights[MemoryTier::kDevice];
+  };
+  EXPECT_EQ(bytes(DataType::kInt4, 32), 1000 * (16 + 4));
+  EXPECT_EQ(bytes(DataType::kInt2, 32), 1000 * (8 + 4));
+  EXPECT_EQ(bytes(DataType::kInt4, 5), 1000 * (3 + 4)) << "half a byte is left over";
+  EXPECT_EQ(bytes(DataType::kInt2, 5), 1000 * (2 + 4));
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  EXPECT_EQ(bytes(DataType::kInt4, 4), 1000 * (2 + 4)) << "the narrowest cut";
+  EXPECT_EQ(bytes(DataType::kInt2, 4), 1000 * (1 + 4));
+  // TorchRec's estimator counts no scale and bias of a table that it trains, and outputs by the bit.
+  request.memory.rule = MemoryRule::kTorchRec;
+  request.topology.devices = {{0, 1 << 30}};
+  table.output_dtype = DataType::kInt2;
+  EXPECT_EQ(bytes(DataType::kInt4, 32), 1000 * 16);
+  EXPECT_EQ(ShardMemory(request, table, 1000, 32).output_bytes, 1024 * 32 / 4);
 }
 
 TEST(ShardMemoryTest, OutputsAreOfBagsOrOfIds) {

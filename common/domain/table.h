@@ -52,8 +52,9 @@ struct Table {
 };
 
 // A cut in columns keeps both parts multiples of this (16-byte vectors of fp32; TorchRec and FBGEMM
-// ask for the same).
+// ask for the same), which are whole bytes of the narrowest values too.
 inline constexpr std::int64_t kColumnAlignment = 4;
+static_assert(kColumnAlignment * ElementBits(DataType::kInt2) % 8 == 0);
 
 // Vectors that lookups of a global batch give, or the bags that they are pooled of.
 struct VectorCount {

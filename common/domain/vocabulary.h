@@ -13,14 +13,15 @@
 namespace neuroshard {
 
 // Type of stored weights, of looked-up vectors, and of values on the wire.
-enum class DataType { kFp32, kFp16, kBf16, kFp8, kInt8 };
+enum class DataType { kFp32, kFp16, kBf16, kFp8, kInt8, kInt4, kInt2 };
 // Pooling of a bag's rows into one vector. kNone: every id gives a vector of its own; of measured
 // shards only, since a request's Table says so by its kind.
 enum class PoolingMode { kSum, kMean, kNone };
 // Whether a sample's ids are pooled into a vector for each feature (TorchRec's
 // EmbeddingBagCollection), or each gives one (EmbeddingCollection).
 enum class TableKind { kEmbeddingBag, kEmbedding };
-// Optimizer that is fused into the backward pass; it determines a table's state.
+// Optimizer that is fused into the backward pass; it determines a table's state. kNone: there is no
+// backward pass, as in serving.
 enum class Optimizer {
   kSgd,
   kAdagrad,
@@ -28,7 +29,8 @@ enum class Optimizer {
   kAdam,
   kPartialRowwiseAdam,
   kLamb,
-  kLarsSgd
+  kLarsSgd,
+  kNone
 };
 // A trainer's pipeline (TorchRec's PipelineType): whether ids are distributed, and rows in host
 // memory fetched into their cache, beside the batch before.
@@ -104,7 +106,8 @@ template <>
 inline constexpr std::array kWords<DataType> = {
     Word<DataType>{DataType::kFp32, "fp32"}, Word<DataType>{DataType::kFp16, "fp16"},
     Word<DataType>{DataType::kBf16, "bf16"}, Word<DataType>{DataType::kFp8, "fp8"},
-    Word<DataType>{DataType::kInt8, "int8"}};
+    Word<DataType>{DataType::kInt8, "int8"}, Word<DataType>{DataType::kInt4, "int4"},
+    Word<DataType>{DataType::kInt2, "int2"}};
 template <>
 inline constexpr std::array kWords<PoolingMode> = {Word<PoolingMode>{PoolingMode::kSum, "sum"},
                                                    Word<PoolingMode>{PoolingMode::kMean, "mean"},
@@ -121,7 +124,8 @@ inline constexpr std::array kWords<Optimizer> = {
     Word<Optimizer>{Optimizer::kAdam, "adam"},
     Word<Optimizer>{Optimizer::kPartialRowwiseAdam, "partial_rowwise_adam"},
     Word<Optimizer>{Optimizer::kLamb, "lamb"},
-    Word<Optimizer>{Optimizer::kLarsSgd, "lars_sgd"}};
+    Word<Optimizer>{Optimizer::kLarsSgd, "lars_sgd"},
+    Word<Optimizer>{Optimizer::kNone, "none"}};
 template <>
 inline constexpr std::array kWords<PipelineType> = {
     Word<PipelineType>{PipelineType::kNone, "none"},
@@ -214,19 +218,26 @@ constexpr bool Reduces(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kAllReduce;
 }
 
-constexpr std::int64_t ElementBytes(DataType type) {
+constexpr std::int64_t ElementBits(DataType type) {
   switch (type) {
     case DataType::kFp32:
-      return 4;
+      return 32;
     case DataType::kFp16:
     case DataType::kBf16:
-      return 2;
+      return 16;
     case DataType::kFp8:
     case DataType::kInt8:
       break;
+    case DataType::kInt4:
+      return 4;
+    case DataType::kInt2:
+      return 2;
   }
-  return 1;
+  return 8;
 }
+
+// A half or a quarter where a byte holds several values.
+constexpr double ElementBytes(DataType type) { return static_cast<double>(ElementBits(type)) / 8; }
 
 // Types on the wire that fp32 vectors are cast to one by one, as TorchRec's codecs of fp16 and bf16
 // do it; those of fp8 and int8 have scales besides.

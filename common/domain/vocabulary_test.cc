@@ -64,6 +64,8 @@ TEST(VocabularyTest, WordsOfOtherProjectsAreTranslated) {
                          {"DataType.FP16", "fp16"},
                          {"bfloat16", "bf16"},
                          {"uint8", "int8"},
+                         {"torch.quint4x2", "int4"},
+                         {"quint2x4", "int2"},
                          {"float8_e4m3fn", "fp8"},
                          {"fp23", "fp32"}});
   ExpectMeant<ShardingType>({{"colum_wise", "column_wise"},

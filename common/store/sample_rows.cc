@@ -62,7 +62,7 @@ std::string FaultOf(const CommSample& sample) {
   }
   if (sample.casts() &&
       (!IsWireCast(sample.wire_dtype) || sample.collective != Collective::kAllToAll ||
-       sample.element_bytes != ElementBytes(sample.wire_dtype))) {
+       sample.element_bytes != ElementBits(sample.wire_dtype) / 8)) {
     return "has casts that are not measured";
   }
   return AllFinite(sample.start_offsets_ms) ? "" : "has a start offset that is not finite";

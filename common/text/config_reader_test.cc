@@ -83,12 +83,11 @@ either: {a: 1}
   std::int64_t a = 0;
   reader.Section("either").Read("a", &a);
   EXPECT_THAT(untouched, ElementsAre(DataType::kFp16));
-  EXPECT_THAT(
-      reader.Finish(),
-      StatusIs(
-          absl::StatusCode::kInvalidArgument,
-          AllOf(HasSubstr("dtypes[1]: must be one of fp32, fp16, bf16, fp8, int8, got \"fp31\""),
-                HasSubstr("flags[2]"), Not(HasSubstr("dtypes[0]")))));
+  EXPECT_THAT(reader.Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("dtypes[1]: must be one of fp32, fp16, bf16, fp8, int8, "
+                                       "int4, int2, got \"fp31\""),
+                             HasSubstr("flags[2]"), Not(HasSubstr("dtypes[0]")))));
 }
 
 TEST(ConfigReaderTest, ListsEveryFaultWithItsPathAndValue) {
@@ -128,7 +127,8 @@ rpc2: 3
                 HasSubstr("counts[1]: must be an integer, got \"x\""),
                 HasSubstr("counts[2]: must be in [1, 10], got 99"),
                 Not(HasSubstr("counts[1]: must be in")),
-                HasSubstr("dtype: must be one of fp32, fp16, bf16, fp8, int8, got \"fp31\""),
+                HasSubstr(
+                    "dtype: must be one of fp32, fp16, bf16, fp8, int8, int4, int2, got \"fp31\""),
                 HasSubstr("rpc2: must be a mapping, got \"3\""))));
   EXPECT_EQ(max_in_flight, 5);
   EXPECT_EQ(grace_ms, 6);

@@ -24,6 +24,7 @@ EmbeddingAbilities AllAbilities(std::vector<DataType> weight_types) {
 OptimizerStateShape StateOfRow(Optimizer optimizer, std::int64_t cols) {
   switch (optimizer) {
     case Optimizer::kSgd:
+    case Optimizer::kNone:  // CheckSpec has refused it
       break;
     case Optimizer::kAdagrad:
     case Optimizer::kLarsSgd:

@@ -594,6 +594,8 @@ void UpdateAll(const UpdateArguments& arguments) {
       return UpdateByRows<Optimizer::kLamb, kWeighted>(arguments);
     case Optimizer::kLarsSgd:
       return UpdateByRows<Optimizer::kLarsSgd, kWeighted>(arguments);
+    case Optimizer::kNone:
+      return;
   }
 }
 

@@ -39,8 +39,10 @@ NumberType TypeOf(DataType type) {
     case DataType::kBf16:
       return NumberType::kBf16;
     case DataType::kFp32:
-    case DataType::kFp8:  // CheckSpec has refused it, and int8
+    case DataType::kFp8:  // CheckSpec has refused it and all below
     case DataType::kInt8:
+    case DataType::kInt4:
+    case DataType::kInt2:
       break;
   }
   return NumberType::kFp32;

@@ -386,6 +386,7 @@ class ChunkUpdate {
           break;
         case Optimizer::kSgd:
         case Optimizer::kRowwiseAdagrad:
+        case Optimizer::kNone:
           break;
       }
       const bool is_lars = step_.optimizer == Optimizer::kLarsSgd;

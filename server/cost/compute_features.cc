@@ -79,7 +79,7 @@ void ComputeFeaturesOf(const PricingConditions& conditions, const ShardFeatures&
   const double rows = static_cast<double>(shard.rows);
   const double cols = static_cast<double>(shard.cols);
   const double pooling = is_replica ? shard.pooling_factor : ShardPoolingFactor(conditions, shard);
-  const double element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype));
+  const double element_bytes = ElementBytes(shard.weight_dtype);
   const double lookups = batch * pooling;
   const bool unpooled = shard.pooling_mode == PoolingMode::kNone;
   const double unique_rows = std::min(rows, lookups / MeanIdCount(shard.reuse_histogram));

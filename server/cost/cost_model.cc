@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "server/cost/forward_alone.h"
 #include "server/cost/step_comm.h"
 
 namespace neuroshard {
@@ -85,6 +86,13 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
     }
     // The distribution of ids is scaled as the rank's compute is.
     if (input_dist) input_dist->Scale(rates.input_dist_scale / rates.compute_scale);
+  }
+  if (conditions_.optimizer == Optimizer::kNone) {
+    compute = ForwardAlone(std::move(compute));
+    comm_ = ForwardAlone(std::move(comm_));
+    // Said of both passes together, which hold of a part where all of it is a sum.
+    properties_.convex_compute &= properties_.additive_compute;
+    properties_.monotone_shard_costs = false;
   }
   if (input_dist && input_dist->exposed()) {
     compute = WithInputDist(std::move(compute), *input_dist);

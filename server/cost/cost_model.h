@@ -34,7 +34,8 @@ struct ShardSetCost {
 class BoundCostModel {
  public:
   // `sharding_types` are what a search tries at these conditions unless the caller says otherwise.
-  // `compute` and `comm` are not null.
+  // `compute` and `comm` are not null. Under Optimizer::kNone the forward pass alone is priced, for
+  // which the model has to split compute.
   BoundCostModel(PricingConditions conditions, ModelProperties properties,
                  std::vector<ShardingType> sharding_types,
                  std::shared_ptr<const ComputeModel> compute,

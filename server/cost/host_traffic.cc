@@ -16,7 +16,7 @@ HostTraffic OffloadOf(const PricingConditions& conditions, const ShardFeatures& 
   const double ids = LookupsOf(conditions, shard).ids;
   const double batch = static_cast<double>(conditions.global_batch_size);
   const double vectors = shard.unpooled ? ids : shard.vectors.Of(batch);
-  const double vector_bytes = vectors * cols * static_cast<double>(ElementBytes(VectorType(shard)));
+  const double vector_bytes = vectors * cols * ElementBytes(VectorType(shard));
   const double input_bytes = InputBytesOf(shard, conditions).total() * conditions.num_ranks;
   const double distinct =
       std::min(static_cast<double>(shard.rows), ids / MeanIdCount(shard.reuse_histogram));
@@ -36,7 +36,7 @@ HostTraffic OffloadOf(const PricingConditions& conditions, const ShardFeatures& 
 }  // namespace
 
 double RowBytes(DataType weight_dtype, double cols) {
-  return cols * static_cast<double>(ElementBytes(weight_dtype)) + RowBytesBesides(weight_dtype);
+  return cols * ElementBytes(weight_dtype) + RowBytesBesides(weight_dtype);
 }
 
 HostTraffic HostTrafficOf(const PricingConditions& conditions, const ShardFeatures& shard) {

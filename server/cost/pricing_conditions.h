@@ -34,8 +34,8 @@ struct PricingConditions {
   std::vector<std::uint64_t> modules = {};  // ModuleKey of each, ascending
 };
 
-// Returns whether a value has one byte. Networks learn two and four bytes as a feature.
-constexpr bool IsLowPrecision(DataType dtype) { return ElementBytes(dtype) == 1; }
+// Returns whether a value has one byte or less. Networks learn two and four bytes as a feature.
+constexpr bool IsLowPrecision(DataType dtype) { return ElementBits(dtype) <= 8; }
 
 // Returns the conditions of a request. `plan` is one to be priced, which may use a memory that the
 // request does not have.

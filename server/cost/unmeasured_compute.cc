@@ -20,7 +20,7 @@ namespace {
 constexpr double kFp32Bytes = 4;
 constexpr float kLeastShare = 0.5F;  // of a measured cost, whatever fewer bytes save
 
-double BytesOf(DataType dtype) { return static_cast<double>(ElementBytes(dtype)); }
+double BytesOf(DataType dtype) { return ElementBytes(dtype); }
 
 template <typename Values, typename Value>
 bool Has(const Values& values, const Value& value) {
@@ -316,12 +316,15 @@ std::optional<DataType> StandInFor(const ModelCoverage& coverage, DataType dtype
 
 std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer optimizer) {
   const bool is_lamb = optimizer == Optimizer::kLamb;
-  if (!is_lamb && optimizer != Optimizer::kPartialRowwiseAdam && optimizer != Optimizer::kLarsSgd) {
+  const bool is_none = optimizer == Optimizer::kNone;
+  if (!is_lamb && !is_none && optimizer != Optimizer::kPartialRowwiseAdam &&
+      optimizer != Optimizer::kLarsSgd) {
     return std::nullopt;
   }
   std::array<Optimizer, 4> nearest = {Optimizer::kAdagrad, Optimizer::kAdam,
                                       Optimizer::kRowwiseAdagrad, Optimizer::kSgd};
   if (is_lamb) std::swap(nearest[0], nearest[1]);
+  if (is_none) std::reverse(nearest.begin(), nearest.end());
   const auto measured = Measured<Optimizer>(coverage);
   if (Has(measured, optimizer)) return std::nullopt;
   const auto found = std::find_if(nearest.begin(), nearest.end(),

@@ -17,9 +17,9 @@ namespace neuroshard {
 // networks), or the model does not state its dtypes.
 std::optional<DataType> StandInFor(const ModelCoverage& coverage, DataType dtype);
 
-// Returns the measured optimizer that stands in for partial_rowwise_adam, lamb or lars_sgd: the one
-// that moves about as many bytes of state. None where the optimizer was measured or is another one,
-// or the model does not state its optimizers.
+// Returns the measured optimizer that stands in for partial_rowwise_adam, lamb, lars_sgd or none:
+// the one that moves about as many bytes of state. None where the optimizer was measured or is
+// another one, or the model does not state its optimizers.
 std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer optimizer);
 
 // Returns whether lookups without pooling were measured.

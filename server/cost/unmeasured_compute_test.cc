@@ -37,7 +37,7 @@ struct KnownCompute final : ComputeModel {
       const double cols = static_cast<double>(shard.cols);
       const double vectors = LookupsOf(conditions, shard).vectors;
       phi[2 * i] = static_cast<float>(batch * shard.pooling_factor * cols *
-                                      static_cast<double>(ElementBytes(shard.weight_dtype)) / 1e6);
+                                      ElementBytes(shard.weight_dtype) / 1e6);
       phi[2 * i + 1] = static_cast<float>((shard.unpooled ? vectors : batch) * cols * 4 / 2e6);
     }
   }
@@ -234,6 +234,10 @@ TEST(UnmeasuredComputeTest, RowsOfOneByteStandAsTheSmallestMeasured) {
   EXPECT_NEAR(cost.backward_ms, near.backward_ms / 2, 1e-4);
   EXPECT_LT(cost.total_ms, near.total_ms);
   EXPECT_LT(near.total_ms, CostOf({KnownShard()}).total_ms);
+  ShardFeatures int4 = fp16;
+  int4.weight_dtype = DataType::kInt4;
+  EXPECT_LT(CostOf({int4}).forward_ms, cost.forward_ms);
+  EXPECT_EQ(CostOf({int4}).forward_ms, near.forward_ms / 2);
 }
 
 TEST(UnmeasuredComputeTest, VectorsCostTheirBytes) {

@@ -20,7 +20,7 @@ ExchangedColumns ColumnsOf(const PricingConditions& conditions, const ShardFeatu
   const double columns = static_cast<double>(shard.cols) * LookupsOf(conditions, shard).vectors /
                          static_cast<double>(conditions.global_batch_size);
   const auto share = [&](const std::optional<DataType>& wire) {
-    return static_cast<double>(ElementBytes(wire.value_or(own))) / kFp32Bytes;
+    return ElementBytes(wire.value_or(own)) / kFp32Bytes;
   };
   return {columns * share(conditions.quantized_comms.forward_dtype),
           columns * share(conditions.quantized_comms.backward_dtype)};

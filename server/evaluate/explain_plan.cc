@@ -199,7 +199,7 @@ class Explainer {
   double WeightBytes(std::size_t entry) const {
     const Table& table = TableOf(entry);
     return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
-           static_cast<double>(ElementBytes(table.weight_dtype));
+           ElementBytes(table.weight_dtype);
   }
 
   double CostliestRankMs(std::size_t entry, const PlanCost& cost) const {

@@ -29,7 +29,7 @@ std::int64_t PreviousPlacement::MovedBytes(int table, ComputeKernel kernel,
   if (held.empty() || !IsInside(shard, of.num_embeddings, of.embedding_dim)) return 0;
   const double cells =
       ChangesMemory(this->kernel(table), kernel) ? Cells(shard) : held.MissingCells(shard);
-  const double bytes = cells * static_cast<double>(ElementBytes(of.weight_dtype));
+  const double bytes = cells * ElementBytes(of.weight_dtype);
   constexpr double kSaturated = 0x1.0p60;
   return std::llround(std::min(bytes, kSaturated));
 }

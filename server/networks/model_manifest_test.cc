@@ -216,10 +216,9 @@ TEST(ModelManifestTest, OneFaultAtATime) {
   EXPECT_EQ(Fault(Replaced("hardware:", "colour: red\nhardware:")), "colour: unknown key");
   EXPECT_EQ(Fault(Replaced("version: 3", "version: 3\nversion: 3")), "version: given twice");
   EXPECT_EQ(Fault(Replaced("  backend: fbgemm-cuda", "  gpus: 4")), "hardware.gpus: unknown key");
-  EXPECT_THAT(
-      Fault(Replaced("weight_dtype: fp32", "weight_dtype: int4")),
-      HasSubstr(
-          "conditions.weight_dtype: must be one of fp32, fp16, bf16, fp8, int8, got \"int4\""));
+  EXPECT_THAT(Fault(Replaced("weight_dtype: fp32", "weight_dtype: int3")),
+              HasSubstr("conditions.weight_dtype: must be one of fp32, fp16, bf16, fp8, int8, "
+                        "int4, int2, got \"int3\""));
   EXPECT_THAT(Fault(Replaced("optimizer: sgd", "optimizer: [sgd]")),
               HasSubstr("conditions.optimizer: must be text, got a list"));
   EXPECT_THAT(Fault(Replaced("size: 65536", "size: -1")), HasSubstr("got -1"));

@@ -199,6 +199,12 @@ class NetworkCostModel final : public CostModel {
 
   StatusOr<BoundCostModel> Bind(const PricingConditions& conditions) const override {
     const bool one_rank = conditions.num_ranks == 1;
+    if (conditions.optimizer == Optimizer::kNone && !info().properties.splits_compute) {
+      return FailedPrecondition(
+          "cost model {} version {} does not tell the forward pass, which optimizer none asks for, "
+          "from the backward pass",
+          info().name, info().version);
+    }
     std::shared_ptr<const CommModel> comm = CommOfOneRank();
     if (!one_rank) {
       NS_ASSIGN_OR_RETURN(comm, bind_comm_(info(), conditions));

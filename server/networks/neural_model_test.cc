@@ -177,6 +177,8 @@ TEST_P(NeuralCostModelShapesTest, ComputeIsTheDefinitionInDoubles) {
   if (expected.size() == 1) {
     ExpectNear(cost[0].total_ms, expected[0]);
     EXPECT_FALSE(model_->info().properties.splits_compute);
+    EXPECT_THAT(std::string(model_->Bind({.optimizer = Optimizer::kNone}).status().message()),
+                ::testing::HasSubstr("does not tell the forward pass"));
   } else {
     ExpectNear(cost[0].forward_ms, expected[0]);
     ExpectNear(cost[0].backward_ms, expected[1]);

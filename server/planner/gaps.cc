@@ -82,7 +82,11 @@ class GapList {
                 "rows of {} were not measured: priced as {} less the bytes that are not moved");
   }
   void AddOptimizers(const std::set<Optimizer>& optimizers) {
-    AddStandIns(optimizers, "{} was not measured: priced as {} with the bytes of its own state");
+    const bool serves = optimizers.contains(Optimizer::kNone);
+    AddStandIns(optimizers,
+                serves ? "passes with optimizer {} were not measured: priced as the forward passes "
+                         "of training with {}"
+                       : "{} was not measured: priced as {} with the bytes of its own state");
   }
 
   bool CoversBatch(std::int64_t size) const {

@@ -1,5 +1,6 @@
 #include "server/planner/gaps.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -203,9 +204,17 @@ TEST(GapsTest, NamesEveryAddition) {
   for (ComputeSample& set : sets) set.batch_size = 1024;
   sets[1].optimizer = Optimizer::kLamb;
   sets[1].shards.resize(1);
-  sets[1].shards[0].weight_dtype = DataType::kFp8;
-  EXPECT_THAT(GapWarnings(GapsOf(sets, model), model),
-              ElementsAre(HasSubstr("rows of fp8"), HasSubstr("lamb was not measured")));
+  for (const DataType dtype : {DataType::kInt4, DataType::kFp8}) {
+    sets[1].shards[0].weight_dtype = dtype;
+    EXPECT_THAT(GapWarnings(GapsOf(sets, model), model),
+                ElementsAre(HasSubstr(fmt::format("rows of {} were not measured", ToText(dtype))),
+                            HasSubstr("lamb was not measured")));
+  }
+
+  request.optimizer = Optimizer::kNone;
+  EXPECT_THAT(GapsOf(request, model, plan).back().difference,
+              HasSubstr("priced as the forward passes of training with"));
+  request.optimizer = Optimizer::kLamb;
 
   model.coverage.ranges.weight_dtypes.push_back("int8");
   model.coverage.ranges.optimizers.push_back("lamb");

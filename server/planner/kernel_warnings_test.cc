@@ -118,11 +118,16 @@ TEST(KernelWarningsTest, NamesTablesWhoseBatchesTheOptimizerHasNoKernelFor) {
 
 TEST(KernelWarningsTest, NamesWeightsAndTheOptimizerThatHaveNoKernel) {
   PlanRequest request = WithDims({8, 16});
-  request.tables[1].weight_dtype = DataType::kBf16;
   request.optimizer = Optimizer::kAdam;
-  EXPECT_THAT(KernelWarnings(request, {}),
-              ElementsAre(AllOf(HasSubstr("fp32, fp16, fp8, int8 alone"), HasSubstr("'dim16'"),
-                                Not(HasSubstr("'dim8'")))));
+  for (const DataType dtype : {DataType::kInt4, DataType::kInt2, DataType::kBf16}) {
+    request.tables[1].weight_dtype = dtype;
+    EXPECT_THAT(KernelWarnings(request, {}),
+                ElementsAre(AllOf(HasSubstr("fp32, fp16, fp8, int8 alone"), HasSubstr("'dim16'"),
+                                  Not(HasSubstr("'dim8'")))));
+  }
+  request.optimizer = Optimizer::kNone;
+  EXPECT_THAT(KernelWarnings(request, {}), IsEmpty()) << "limits are of training";
+  request.optimizer = Optimizer::kAdam;
   request.topology.compute_device = ComputeDevice::kCpu;
   EXPECT_THAT(KernelWarnings(request, {}),
               ElementsAre(AllOf(HasSubstr("fp32, fp16 alone"), HasSubstr("'dim16'")),

@@ -147,7 +147,8 @@ std::optional<PlanRequest> WithTrainer(const PlanRequest& request, const CostMod
 
 std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostModelInfo& model) {
   std::vector<std::string> warnings;
-  if (IsOfAnotherTrainer(request.search.strategy)) return warnings;
+  const bool serves = request.optimizer == Optimizer::kNone;
+  if (serves || IsOfAnotherTrainer(request.search.strategy)) return warnings;
   const std::optional<ComputeDevice> device = TrainsOn(request.topology, model);
   const KernelLimits& limits = FbgemmOn(device);
   const bool is_cuda = device == ComputeDevice::kCuda;

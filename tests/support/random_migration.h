@@ -18,7 +18,7 @@ inline void AddRandomMigration(Random& random, PlanRequest& request) {
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     const Table& table = request.tables[t];
     bytes += static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
-             static_cast<double>(ElementBytes(table.weight_dtype));
+             ElementBytes(table.weight_dtype);
     TablePlan& previous = migration.previous.tables[t];
     if (random.Below(6) == 0) previous.name = "gone" + previous.name;
     if (random.Below(6) == 0) previous.shards.back().cols += 4;

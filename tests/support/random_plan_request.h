@@ -30,7 +30,8 @@ struct RandomRequestShape {
 inline PlanRequest RandomPlanRequest(Random& random, const RandomRequestShape& shape = {}) {
   PlanRequest request;
   request.global_batch_size = random.Between(1, 512);
-  request.optimizer = kWords<Optimizer>[random.Below(kWords<Optimizer>.size())].value;
+  // Not none, the last: what is drawn stays as it was before that was there.
+  request.optimizer = kWords<Optimizer>[random.Below(kWords<Optimizer>.size() - 1)].value;
   request.memory.rule = random.Below(2) == 0 ? MemoryRule::kWeightsOnly : MemoryRule::kFull;
   if (shape.torchrec_memory && random.Below(3) == 0) request.memory.rule = MemoryRule::kTorchRec;
   const int num_tables = static_cast<int>(random.Between(1, shape.max_tables));

@@ -17,8 +17,8 @@ HYBRID, CACHING = "dynamic_hybrid", "dynamic_caching"
 KERNELS = (HYBRID, CACHING)
 
 _ALIGNMENT = 16  # of a value's bytes, and of a rank's rows
-_BYTES = {"": 4, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-_STATES = {"": 0.0, "sgd": 0.0, "adam": 2.0}  # in multiples of the weights, as TorchRec counts them; of optimizers that are not here 1
+_BYTES = {"": 4, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int4": 0.5, "int2": 0.25}
+_STATES = {"": 0.0, "none": 0.0, "sgd": 0.0, "adam": 2.0}  # in multiples of the weights, as TorchRec counts them; of optimizers that are not here 1
 
 
 def _aligned(count: int) -> int:

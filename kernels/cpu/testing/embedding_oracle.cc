@@ -91,6 +91,8 @@ void UpdateRow(const EmbeddingOpSpec& spec, int t, Gradient gradient, Row weight
       }
       return subtract(1, momentum1);
     }
+    case Optimizer::kNone:
+      return;
   }
 }
 

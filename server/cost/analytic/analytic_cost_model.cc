@@ -98,7 +98,7 @@ class Formulas {
             .vectors = shard.vectors.of_sample * samples_ + shard.vectors.of_batch / ranks,
             .rows = static_cast<double>(shard.rows),
             .cols = static_cast<double>(shard.cols),
-            .element_bytes = static_cast<double>(ElementBytes(shard.weight_dtype)),
+            .element_bytes = ElementBytes(shard.weight_dtype),
             .weighted = shard.weighted,
             .unpooled = shard.unpooled};
   }

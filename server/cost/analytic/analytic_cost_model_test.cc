@@ -105,6 +105,44 @@ TEST(AnalyticCostModelTest, TypesOfTorchRecsRuntimeAreTried) {
               ::testing::UnorderedElementsAreArray(expected));
 }
 
+TEST(AnalyticCostModelTest, WhatIsServedCostsItsForwardPassAlone) {
+  PricingConditions conditions = {.num_ranks = 8, .ranks_per_host = 4};
+  conditions.hosts = {{0, 4}, {4, 4}};
+  conditions.global_batch_size = 4096;
+  conditions.pipeline_type = PipelineType::kNone;
+  const BoundCostModel trained = MakeAnalyticCostModel()->Bind(conditions).value();
+  conditions.optimizer = Optimizer::kNone;
+  const BoundCostModel served = MakeAnalyticCostModel()->Bind(conditions).value();
+  EXPECT_FALSE(served.properties().monotone_shard_costs);
+  ShardSets sets;
+  Table table;
+  table.num_embeddings = kRows;
+  table.embedding_dim = 128;
+  for (const auto& word : kWords<ShardingType>) {
+    ShardLayout layout;
+    layout.type = word.value;
+    layout.row_shards = CutsRows(word.value) ? 8 : 1;
+    sets.sets.push_back({static_cast<int>(sets.shards.size())});
+    sets.shards.push_back(FeaturesOf(table, layout, kRows / layout.row_shards, 128));
+  }
+  const std::vector<ShardSetCost> both = trained.CostsOfSets(sets, {});
+  const std::vector<ShardSetCost> one = served.CostsOfSets(sets, {});
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    SCOPED_TRACE(kWords<ShardingType>[i].text);
+    const ComputeCost& trains = both[i].compute;
+    EXPECT_GT(trains.backward_ms, 0);
+    EXPECT_EQ(one[i].compute.forward_ms, trains.forward_ms);
+    EXPECT_EQ(one[i].compute.backward_ms, 0);
+    EXPECT_FLOAT_EQ(one[i].compute.total_ms, trains.total_ms - trains.backward_ms)
+        << "with the distribution of ids";
+    EXPECT_EQ(one[i].load.forward, both[i].load.forward);
+    EXPECT_EQ(one[i].load.backward, 0);
+  }
+  std::vector<float> cost_ms(8, 1.0F);
+  served.comm().BackwardCosts(std::vector<float>(8, 2.0F), cost_ms);
+  EXPECT_THAT(cost_ms, ::testing::Each(0));
+}
+
 // fp32, one feature, unweighted, in ms: in = 8192 ids x 8 B, look-up 8192 x 128 x 4 B, out 4096 x
 // 128 x 4 B (4 ranks of 1024 samples, 2 ids each).
 TEST(AnalyticCostModelTest, TypeFeaturesWeightsAndBandwidthsOfTheRequestCount) {

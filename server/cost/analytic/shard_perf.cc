@@ -29,7 +29,7 @@ double IdBytes(double ids, bool weighted) { return std::ceil(ids * kIdBytes) * (
 
 double PooledReduceScatterBytes(std::optional<DataType> dtype, double element_bytes) {
   if (!dtype) return element_bytes;
-  return dtype == DataType::kFp8 ? 2 : static_cast<double>(ElementBytes(*dtype));
+  return dtype == DataType::kFp8 ? 2 : ElementBytes(*dtype);
 }
 
 // Of the whole world's samples, from one of the `holders` of the rows.
@@ -82,11 +82,10 @@ double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, dou
 
 CommElementBytes CommElementBytesOf(const QuantizedComms& comms, DataType weight_dtype,
                                     bool unpooled) {
-  const double element_bytes = static_cast<double>(ElementBytes(weight_dtype));
-  CommElementBytes wire = {
-      static_cast<double>(ElementBytes(comms.forward_dtype.value_or(weight_dtype))),
-      static_cast<double>(ElementBytes(comms.backward_dtype.value_or(weight_dtype))), element_bytes,
-      element_bytes};
+  const double element_bytes = ElementBytes(weight_dtype);
+  CommElementBytes wire = {ElementBytes(comms.forward_dtype.value_or(weight_dtype)),
+                           ElementBytes(comms.backward_dtype.value_or(weight_dtype)), element_bytes,
+                           element_bytes};
   if (unpooled) return wire;
   wire.forward_reduce_scatter = PooledReduceScatterBytes(comms.forward_dtype, element_bytes);
   wire.backward_reduce_scatter = PooledReduceScatterBytes(comms.backward_dtype, element_bytes);

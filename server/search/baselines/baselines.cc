@@ -18,7 +18,7 @@ double LoadOf(const Table& table, std::int64_t cols, TableLoad load) {
   const double dim = static_cast<double>(cols);
   switch (load) {
     case TableLoad::kSize:
-      return rows * dim * static_cast<double>(ElementBytes(table.weight_dtype));
+      return rows * dim * ElementBytes(table.weight_dtype);
     case TableLoad::kDim:
       return dim;
     case TableLoad::kLookup:

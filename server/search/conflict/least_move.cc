@@ -67,8 +67,7 @@ class Moves {
   std::int64_t HeldNowhere(int table) const {
     const Table& of = request_.tables[static_cast<std::size_t>(table)];
     const double whole = static_cast<double>(of.num_embeddings) *
-                         static_cast<double>(of.embedding_dim) *
-                         static_cast<double>(ElementBytes(of.weight_dtype));
+                         static_cast<double>(of.embedding_dim) * ElementBytes(of.weight_dtype);
     double held = 0;
     for (const int rank : rules_.of(table).ranks->ranks()) {
       held += whole - static_cast<double>(ToRank(table, rank));
@@ -106,8 +105,9 @@ LeastMoves WhatOverflows(const PlanRequest& request, const Moves& moves) {
     if (columns != table.embedding_dim) continue;
     for (const Shard& shard : plan.shards) {
       const std::size_t rank = static_cast<std::size_t>(shard.rank);
-      held[rank] = CappedSum(held[rank], std::min(kMaxFlow, shard.rows * shard.cols *
-                                                                ElementBytes(table.weight_dtype)));
+      const double bytes = Cells(shard) * ElementBytes(table.weight_dtype);
+      held[rank] =
+          CappedSum(held[rank], static_cast<std::int64_t>(std::min<double>(kMaxFlow, bytes)));
       tables[rank].push_back(table_of[t]);
     }
     seen[index] = true;  // the first entry counts

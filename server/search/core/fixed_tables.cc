@@ -31,7 +31,7 @@ constexpr int kRounds = 50;
 
 double WeightBytes(const Table& table) {
   return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim) *
-         static_cast<double>(ElementBytes(table.weight_dtype));
+         ElementBytes(table.weight_dtype);
 }
 
 double MostCopies(const CompiledRules& rules, std::size_t table) {

@@ -141,7 +141,7 @@ class Repair {
             if (shard.rank != rank) continue;
             frees += Bytes(table, shard);
             moves += static_cast<double>(shard.rows) * static_cast<double>(shard.cols) *
-                     static_cast<double>(ElementBytes(of.weight_dtype));
+                     ElementBytes(of.weight_dtype);
           }
         }
         if (frees == 0) continue;

@@ -147,8 +147,9 @@ double ShareWithDense(double bytes, const PlanRequest& original, const SearchRes
     Table& table = request.tables[static_cast<std::size_t>(t)];
     const TablePlan& plan = *plans[static_cast<std::size_t>(t)];
     if (table.stash_weights || !CanBeStashed(LayoutOf(plan))) continue;
-    const double weights = static_cast<double>(table.num_embeddings * table.embedding_dim *
-                                               ElementBytes(table.weight_dtype));
+    const double weights = static_cast<double>(table.num_embeddings) *
+                           static_cast<double>(table.embedding_dim) *
+                           ElementBytes(table.weight_dtype);
     if (stashed >= least && (stashed + weights > most || stashed >= (least + most) / 2)) break;
     table.stash_weights = true;
     stashed += weights;

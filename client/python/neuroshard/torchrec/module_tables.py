@@ -82,12 +82,16 @@ _DTYPES = {  # the service's words by the names of TorchRec's DataType, FBGEMM's
     "BF16": "bf16",
     "INT8": "int8",
     "UINT8": "int8",
+    "INT4": "int4",
+    "INT2": "int2",
     "FP8": "fp8",
     "NFP8": "fp8",
     "torch.float32": "fp32",
     "torch.float16": "fp16",
     "torch.bfloat16": "bf16",
 }
+
+NARROW = ("int4", "int2")  # of several values a byte: rows that are served and vectors, not rows that are trained
 
 _OPTIMIZERS = {
     "SGD": "sgd",
@@ -118,9 +122,9 @@ def service_dtype(given: Any) -> str:
     return _DTYPES.get(str(getattr(given, "name", given)), "")
 
 
-def covering_dtype(given: Any) -> str:
-    """The service's word, else that of a type with at least as many bits; empty where it has none, or nothing is given."""
-    if not given or service_dtype(given):
+def covering_dtype(given: Any, trains: bool = False) -> str:
+    """The service's word, else that of a type with at least as many bits; empty where it has none, or nothing is given. What trains has a byte a value."""
+    if not given or (service_dtype(given) and not (trains and service_dtype(given) in NARROW)):
         return service_dtype(given)
     try:
         bits = DATA_TYPE_NUM_BITS[given] if isinstance(given, DataType) else 8 * torch.empty(0, dtype=given).element_size()
@@ -129,8 +133,8 @@ def covering_dtype(given: Any) -> str:
     return next((word for least, word in ((8, "int8"), (16, "fp16"), (32, "fp32")) if bits <= least), "")
 
 
-def _counted_wider(of: str, given: Any) -> List[str]:
-    word = covering_dtype(given)
+def _counted_wider(of: str, given: Any, trains: bool = False) -> List[str]:
+    word = covering_dtype(given, trains)
     return [f"{of} of {getattr(given, 'name', given)} counted as {word}"] if word != service_dtype(given) else []
 
 
@@ -167,7 +171,7 @@ class ModuleTable:
     dependency: Optional[str]  # tables with the same one stay on a host
     row_positions: bool  # whether it trains in any blocks of rows (RowPositions)
     extra_bytes_per_row: int  # of what finds the rows of managed collisions
-    scale_bytes_per_row: int  # and bias, of a quantised row; 0: weight_dtype has them
+    scale_bytes_per_row: int  # and bias, of a quantised row, which of NARROW the memory rule torchrec alone lacks; 0: weight_dtype has them
     buckets: int  # that rows are in and no cut divides; 0: none, or as many on every rank
     held_rows: int  # of a virtual table, at most; 0: all of the tensor's
     unpriced: List[str]  # what its sharder and constraints set and no request can say
@@ -558,7 +562,8 @@ class TableEnumerator(EmbeddingEnumerator):
         prefetched = cached and bool(cache.prefetch_pipeline or owner.fused_params.get("prefetch_pipeline"))
         optimizer = owner.optimizer_name(tensor)
         # FBGEMM trains int8 with 8 bytes of scale and bias, which is the service's int8; a cache holds them with the row.
-        in_bytes = isinstance(owner.sharder, BaseQuantEmbeddingSharder) and not cached
+        quantised = isinstance(owner.sharder, BaseQuantEmbeddingSharder)
+        in_bytes, trains = quantised and not cached, not quantised
         weight_type, output_type = owner.weight_type(name, tensor), self._output_type(owner, name)
         wire, wire_notes = _one_wire(owner.wire_types())
         features = list((constraint and constraint.feature_names) or getattr(owner.configs.get(name), "feature_names", []))
@@ -587,7 +592,7 @@ class TableEnumerator(EmbeddingEnumerator):
             pooling_factors=factors,
             pooling_factors_of_statistics=known,
             is_pooled=owner.is_pooled,
-            weight_dtype="fp8" if in_bytes else covering_dtype(weight_type),
+            weight_dtype="fp8" if in_bytes and service_dtype(weight_type) not in NARROW else covering_dtype(weight_type, trains),
             output_dtype=covering_dtype(output_type),
             wire_dtypes=wire,
             pooling_mode="mean" if owner.pools_by_mean(name) else "sum",
@@ -608,7 +613,7 @@ class TableEnumerator(EmbeddingEnumerator):
             + (unpriced.of_host_memory(constraint) if any(each in kernels for each in HOST_KERNELS) else [])
             + unpriced.of_config(owner.configs.get(name))
             + (unpriced.of_prefetching(cache, owner.fused_params) if prefetched else [])
-            + _counted_wider("weights", weight_type)
+            + _counted_wider("weights", weight_type, trains)
             + _counted_wider("output_dtype", output_type)
             + [f"kernel {kernel} is priced and counted as {word}" for word, kernel in own_kernels.items() if word in kernels]
             + wire_notes,

@@ -30,7 +30,7 @@ from neuroshard.torchrec.feature_statistics import FeatureStatistics
 from neuroshard.torchrec.hardware_perf_config import DeviceFigures, device_figures
 from neuroshard.torchrec.layout import Layout, to_message
 from neuroshard.torchrec.miss_ratio_curve import zipf_fit
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, MAX_ROWS, ROW_WISE, ModuleTable, ranks_of_host
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, DENSE, FUSED, HOST_KERNELS, KEY_VALUE, MAX_ROWS, NARROW, ROW_WISE, ModuleTable, ranks_of_host
 from neuroshard.torchrec.unpriced import by_text
 
 MILLISECONDS = 1000.0  # in a second: TorchRec's bandwidths are bytes per millisecond, the service's per second
@@ -191,6 +191,7 @@ def _table_message(
     hot_row_blocks: bool,
     world_size: int,
     host_memory: bool,
+    memory_rule: str,
 ) -> v1.Table:
     unknown = [feature for feature in table.features if statistics is not None and feature not in statistics.features]
     if unknown:
@@ -207,6 +208,7 @@ def _table_message(
         if not all(math.isfinite(each) and each >= 0 for each in given):
             raise _refuse(f"{table.label}: {name} {list(given)} must be finite and not negative")
     most = table.key_value_params.max_l1_cache_size
+    has_scales = table.weight_dtype in NARROW and memory_rule != "torchrec"
     if table.rows > MAX_ROWS:
         raise _refuse(
             f"{table.label}: may hold {table.rows} rows, and the service plans at most {MAX_ROWS}:"
@@ -230,7 +232,7 @@ def _table_message(
         hot_row_blocks=hot_row_blocks,
         max_l1_cache_bytes=None if most is None else most * MIB,
         l2_cache_bytes=_l2_cache_bytes(table) if host_memory else 0,
-        extra_bytes_per_row=table.extra_bytes_per_row + table.scale_bytes_per_row,
+        extra_bytes_per_row=table.extra_bytes_per_row + (0 if has_scales else table.scale_bytes_per_row),
         stash_weights=table.stashed,
     )
 
@@ -264,7 +266,7 @@ def _memory_rule(enumerator: EmbeddingEnumerator) -> Tuple[str, List[str]]:
     """(the one that counts what the enumerator's storage estimator is told to; what to know of it)."""
     estimator = _estimator(enumerator)
     if estimator is not None and estimator._is_inference:
-        return "weights_only", ["is_inference: memory is counted of weights alone, as TorchRec does; times are those of training"]
+        return "weights_only", ["is_inference: memory is counted of weights alone, as TorchRec does"]
     if estimator is not None and estimator._run_embedding_at_peak_memory and estimator._pipeline_type in PIPELINES:
         return "full", ["run_embedding_at_peak_memory: memory is counted by the rule 'full', which has the vectors beside the pipeline's ids"]
     return "torchrec", []
@@ -390,11 +392,14 @@ class DraftRequest:
             others = [(table.label, f"on the wire in {'/'.join(table.wire_dtypes).strip('/') or 'the type of the lookup'} and priced in {priced}, as most are") for table in tables if table.wire_dtypes != (forward, backward)]
             self.unpriced += by_text(others)
         self._request.tables.extend(
-            _table_message(table, constraints.get(table.key[1]), statistics, hot_row_blocks, topology.world_size, host_memory) for table in tables
+            _table_message(table, constraints.get(table.key[1]), statistics, hot_row_blocks, topology.world_size, host_memory, self._request.memory.rule)
+            for table in tables
         )
 
         self._add_cache_statistics(constraints)
-        self._add_optimizers(optimizer or base.optimizer)
+        estimator = _estimator(enumerator)
+        serves = estimator is not None and estimator._is_inference
+        self._add_optimizers(optimizer or base.optimizer or ("none" if serves else ""))
         unconstrained = {FUSED, *HOST_KERNELS} if host_memory else {FUSED}  # what the service plans where nothing is said
         self._types: List[List[str]] = []
         self._rules: List[v1.TableRule] = []  # without names and types

@@ -16,7 +16,7 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.shard_estimators import EmbeddingPerfEstimator, EmbeddingStorageEstimator
 from torchrec.distributed.planner.storage_reservations import InferenceStorageReservation
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerErrorType, Topology
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, Topology
 from torchrec.distributed.quant_embedding import QuantEmbeddingCollectionSharder
 from torchrec.distributed.quant_embeddingbag import QuantEmbeddingBagCollectionSharder
 from torchrec.inference.modules import DEFAULT_SHARDERS, assign_weights_to_tbe, get_table_to_weights_from_tbe, quantize_inference_model, shard_quant_model
@@ -212,15 +212,34 @@ class ServingTest(Case):
                         counted[shard.rank] += shard.storage.ddr
                         weights, rows_held = weights + cells, rows_held + shard.size[0]
                 ranks = {each.rank: each.memory.total_bytes - each.memory.reserve_bytes for each in planner.response.cost.ranks}
-                # The service has a byte for a column, and scale and bias in each shard, which TorchRec divides by the columns.
-                self.assertEqual(sum(ranks.values()), weights + 4 * rows_held)
-                same = bits == 8 and kind != "column_wise"
+                # The service has scale and bias in each shard, as FBGEMM does; TorchRec divides those of the row by the columns.
+                self.assertEqual(sum(ranks.values()), weights * bits // 8 + 4 * rows_held)
                 for rank in range(RANKS):
-                    (self.assertEqual if same else self.assertGreater)(ranks[rank], counted[rank])
+                    (self.assertGreater if kind == "column_wise" else self.assertEqual)(ranks[rank], counted[rank])
                 told = "\n".join(logs.output)
-                self.assertEqual("counted as int8" in told, bits < 8)
+                self.assertNotIn("counted as int8", told)
                 self.assertNotIn("fused_params", told)
                 self.assertNotIn("were not tried", told)
+
+    def test_a_model_that_just_fits_is_planned(self):
+        for dtype, bits in BITS.items():
+            with self.subTest(dtype=dtype):
+                model = quantised(dtype)
+                planner = ours(all_of("table_wise"))
+                planner.plan(model, DEFAULT_SHARDERS)
+                ranks = [each.memory.total_bytes for each in planner.response.cost.ranks]
+                self.assertEqual(sum(ranks), sum(rows * (cols * bits // 8 + 4) for rows, cols in (*TABLES.values(), (700, 64), (901, 64))))
+                ours(all_of("table_wise"), ddr_cap=max(ranks)).plan(model, DEFAULT_SHARDERS)
+                with self.assertRaises(PlannerError):
+                    ours(all_of("table_wise"), ddr_cap=(sum(ranks) - 1) // RANKS).plan(model, DEFAULT_SHARDERS)
+
+    def test_times_are_those_of_the_forward_pass(self):
+        planner = ours(kinds("abc", *TYPES), request={"cost_model": {"name": "analytic"}})
+        planner.plan(quantised(torch.quint4x2), DEFAULT_SHARDERS)
+        self.assertEqual(planner.request.optimizer, "none")
+        for rank in planner.response.cost.ranks:
+            self.assertEqual((rank.backward_compute_ms, rank.backward_comm_ms), (0, 0))
+            self.assertGreater(rank.forward_compute_ms, 0)
 
 
 if __name__ == "__main__":

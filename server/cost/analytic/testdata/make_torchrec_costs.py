@@ -67,7 +67,7 @@ CASES = (
       for optimizer in ("SGD", "Adagrad", "RowWiseAdagrad", "Adam", "PartialRowWiseAdam", "LAMB", "LarsSGD")),
     *({"dtype": dtype, "kernels": ["fused", "dense", "fused_uvm_caching"], "load_factor": 0.2, "optimizer": "Adagrad", **SMALL}
       for dtype in ("fp8", "int8", "bf16")),
-    *({"output_dtype": output, "dtype": dtype, **SHARED} for output, dtype in (("fp32", "fp16"), ("bf16", "fp32"), ("int8", "fp32"), ("fp8", "fp16"))),
+    *({"output_dtype": output, "dtype": dtype, **SHARED} for output, dtype in (("fp32", "fp16"), ("bf16", "fp32"), ("int8", "fp32"), ("fp8", "fp16"), ("int4", "fp32"), ("int2", "fp16"))),
     *({"comms": comms, "kind": kind, "dtype": dtype, **SHARED} for comms in (("fp16", "bf16"), ("fp8", "fp8"), ("int8", "fp32"), ("fp32", "fp16"))
       for kind in (POOLED, UNPOOLED) for dtype in ("fp32", "fp16")),
     {"num_poolings": [4], **SMALL},
@@ -87,7 +87,7 @@ CASES = (
 # ranks, ranks a host, hosts of a pod; pods alone have more than one case of their own.
 CASE_TOPOLOGIES = ((4, 4, None), (16, 8, None), (64, 8, 4))
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn, "int8": torch.int8}
-DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16, "fp8": DataType.NFP8, "int8": DataType.INT8}
+DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16, "fp8": DataType.NFP8, "int8": DataType.INT8, "int4": DataType.INT4, "int2": DataType.INT2}
 COLUMNS = (
     "kind,type,kernel,load_factor,pipeline,ranks,ranks_per_host,pod_size,samples,rows,columns,pooling,num_poolings,batch_sizes,dtype,output_dtype,"
     "forward_comm_dtype,backward_comm_dtype,optimizer,weighted,shard_rows,shard_columns,parts,"

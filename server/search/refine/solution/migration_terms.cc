@@ -72,7 +72,7 @@ double MigrationTerms::MovedBytes(const Unit& unit, std::span<const int> places)
       cells -=
           static_cast<double>(held->rows) * static_cast<double>(std::min(unit.cols, held->cols));
     }
-    return cells * static_cast<double>(ElementBytes(table.weight_dtype));
+    return cells * ElementBytes(table.weight_dtype);
   }
   const auto [entry, added] =
       moved_by_many_.try_emplace({unit.table, unit.type, unit.cols, changes_memory,
