@@ -176,7 +176,7 @@ std::vector<int> StashOrder(const PlanRequest& request) {
   const auto ids_a_byte = [&](int t) {
     const Table& table = request.tables[static_cast<std::size_t>(t)];
     return table.pooling_factor / static_cast<double>(table.num_embeddings) /
-           static_cast<double>(table.embedding_dim) / ElementBytes(table.weight_dtype);
+           (static_cast<double>(table.embedding_dim) * ElementBytes(table.weight_dtype));
   };
   std::vector<int> order(request.tables.size());
   std::iota(order.begin(), order.end(), 0);
