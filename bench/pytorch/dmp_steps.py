@@ -142,7 +142,7 @@ def step_of(model, dense, batches, pipeline):
 def run_rank(rank, ranks, port, request, plan_file, plan, steps, pipeline, results):
     join(rank, ranks, port)
     model, dense = sharded_model(request, plan_file, ranks)
-    recorder = StepRecorder(model, warmup_steps=WARMUP)
+    recorder = StepRecorder(model, warmup_steps=WARMUP, every=1)
     step = step_of(model, dense, batches_of(request, ranks, rank), pipeline)
     for _ in range(WARMUP + steps):
         step()

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import gc
 import io
 import json
 import pathlib
@@ -11,8 +12,10 @@ import sys
 import tempfile
 import unittest
 
+import torch
 import torch.distributed as dist
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
+from torchrec.distributed.types import Awaitable
 
 import training
 from planner_process import MODELS, PlannerProcess
@@ -45,7 +48,7 @@ def recorder_of_a_sharded_model(kinds):
 
 def every_stage_is_timed():
     planner, sharded = recorder_of_a_sharded_model(KINDS)
-    recorder = StepRecorder(sharded.model, warmup_steps=2)
+    recorder = StepRecorder(sharded.model, warmup_steps=2, every=1)
     assert recorder.num_lookups >= 3, recorder.num_lookups
     for step in range(6):
         sharded.step(local_batches(two_modules(), step)[dist.get_rank()])
@@ -69,7 +72,7 @@ def every_stage_is_timed():
 
 def a_backward_pass_ends_behind_the_gradients_of_replicas():
     _, sharded = recorder_of_a_sharded_model(KINDS)
-    recorder = StepRecorder(sharded.model)
+    recorder = StepRecorder(sharded.model, warmup_steps=0, every=1)
     replicas = [parameter for name, parameter in sharded.model.named_parameters() if name.endswith(".c.weight")]
     assert replicas
     at_end, end = [], recorder._end_backward
@@ -84,6 +87,41 @@ def a_backward_pass_ends_behind_the_gradients_of_replicas():
         sharded.step(local_batches(two_modules(), step)[dist.get_rank()])
         recorder.step()
         assert len(at_end) == len(replicas) and all(bool((before == parameter.grad).all()) for before, parameter in zip(at_end, replicas)), step
+
+
+def train(sharded, recorder, steps):
+    """How many spans the recorder saw, by step."""
+    spans = []
+    for step in range(steps):
+        sharded.step(local_batches(two_modules(), step)[dist.get_rank()])
+        spans.append(len(recorder._spans))
+        recorder.step()
+    return spans
+
+
+def steps_between_recorded_ones_are_left_alone():
+    _, sharded = recorder_of_a_sharded_model(KINDS)
+    recorder = StepRecorder(sharded.model, warmup_steps=2, every=4)
+    watched = [spans > 0 for spans in train(sharded, recorder, 12)]
+    # Recorded are the third of them and each fourth behind it, watched those before too.
+    assert watched == [False, True, True, False, False] + [True, True, False, False] + [True, True, False], watched
+    assert len(recorder.steps) == 3 and all(step[stage] > 0 for step in recorder.steps for stage in STAGES), recorder.steps
+
+
+def a_step_leaves_nothing_to_the_garbage_collector():
+    _, sharded = recorder_of_a_sharded_model(KINDS)
+    recorder = StepRecorder(sharded.model, warmup_steps=0, every=1)
+    train(sharded, recorder, 2)
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        train(sharded, recorder, 3)
+        gc.collect()
+        left = [type(each).__name__ for each in gc.garbage if isinstance(each, (torch.Tensor, Awaitable))]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert not left, left
 
 
 def nothing_recorded():
@@ -102,6 +140,12 @@ def nothing_recorded():
         assert "no sharded embedding modules" in str(error), error
     else:
         raise AssertionError("a model that is not sharded is timed")
+    try:
+        StepRecorder(sharded.model, every=0)
+    except ValueError as error:
+        assert "every: must be at least 1" in str(error), error
+    else:
+        raise AssertionError("no step of any is recorded")
 
 
 def request_of(job, ranks):
@@ -233,6 +277,7 @@ class RecorderTest(unittest.TestCase):
         faults = run_on_ranks({
             "every stage is timed": every_stage_is_timed, "nothing recorded": nothing_recorded,
             "a backward pass ends behind the gradients of replicas": a_backward_pass_ends_behind_the_gradients_of_replicas,
+            "steps between": steps_between_recorded_ones_are_left_alone, "no garbage": a_step_leaves_nothing_to_the_garbage_collector,
         }, 2, 2)
         self.assertEqual({name: found for name, found in faults.items() if found}, {})
 
