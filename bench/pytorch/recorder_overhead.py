@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What does StepRecorder cost a step?
 
-    build/pytorch/bin/python bench/pytorch/recorder_overhead.py --bin build/release/bin     about six minutes on 2 cores; nothing else should run meanwhile
+    build/pytorch/bin/python bench/pytorch/recorder_overhead.py --bin build/release/bin     about seven minutes on 2 cores; nothing else should run meanwhile
 
 Jobs of steps.py of a module and of three, without a pipeline. Blocks of 20 steps come in pairs, one with a recorder and one without, in an order that is drawn,
 on one model in one process. A recorder's cost is how much longer the first takes, in wall and in CPU time of rank 0: the median of --pairs pairs, with its
