@@ -11,8 +11,8 @@ namespace neuroshard {
 namespace {
 
 double WeightBytesOf(const Table& table) {
-  return static_cast<double>(table.num_embeddings * table.embedding_dim *
-                             ElementBytes(table.weight_dtype));
+  return static_cast<double>(table.num_embeddings * table.embedding_dim) *
+         ElementBytes(table.weight_dtype);
 }
 
 TEST(FixAllButTest, WhateverBecomesOfTheFreedOnesTheBytesHold) {

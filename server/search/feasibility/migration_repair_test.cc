@@ -237,8 +237,8 @@ TEST(RepairPreviousTest, FindsAPlanWheneverTwoTablesAreEnough) {
     has = static_cast<std::int64_t>(static_cast<double>(has) * random.UniformReal());
     double bytes = 0;
     for (const Table& table : request.tables) {
-      bytes += static_cast<double>(table.num_embeddings * table.embedding_dim *
-                                   ElementBytes(table.weight_dtype));
+      bytes += static_cast<double>(table.num_embeddings * table.embedding_dim) *
+               ElementBytes(table.weight_dtype);
     }
     request.migration->budget_bytes =
         static_cast<std::int64_t>(bytes * random.UniformReal() * random.UniformReal());
