@@ -62,7 +62,7 @@ double NanosecondsOf(Work kind, const ModelProperties& model, double ranks) {
       return 40;
     case Work::kRankPrice:
       if (model.separable_comm) return 40;
-      return model.comm_run_a_rank ? 720 : 40 + 300 / ranks + 1.5 * ranks;
+      return model.comm_run_a_rank ? 720 : 20 + 300 / ranks + ranks;
     case Work::kEstimate:
       return 30;
     case Work::kRelayout:
