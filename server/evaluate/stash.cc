@@ -20,7 +20,7 @@ namespace neuroshard {
 namespace {
 
 // Exchanges that are tried for one plan, times the ranks that each changes, at most.
-constexpr std::int64_t kMostTries = 2'000'000;
+constexpr std::int64_t kMaxTries = 2'000'000;
 
 // What of a table can be stashed, by rank.
 using BytesByRank = std::map<int, std::int64_t>;
@@ -140,7 +140,7 @@ class StashChoice {
     };
     for (const bool exchanges : {false, true}) {
       for (const int out : of.tables) {
-        if (!MayLeave(out) || (exchanges && tries_ > kMostTries)) continue;
+        if (!MayLeave(out) || (exchanges && tries_ > kMaxTries)) continue;
         Put(out, false);
         if (!exchanges) consider(out, -1);
         for (const int in : exchanges ? of.tables : std::vector<int>()) {

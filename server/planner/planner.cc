@@ -65,12 +65,7 @@ void AddModel(const PlanRequest& request, const Pricing& pricing, PlanAnswer& an
 }
 
 // A bound of so many tables takes the time of a first plan, and is worked out beside it.
-std::launch PolicyOfBound(const PlanRequest& request) {
-  constexpr std::size_t kManyTables = 1000;
-  // Both: where the system has no thread left, whoever asks for it first works it out.
-  return request.tables.size() < kManyTables ? std::launch::deferred
-                                             : std::launch::async | std::launch::deferred;
-}
+constexpr std::size_t kManyTables = 1000;
 
 // Stands between a search and whoever watches it: starts the budget's clock, completes and checks
 // what goes out.
@@ -88,6 +83,7 @@ class Watcher final : public SearchObserver {
         observer_(observer) {}
 
   void OnImprovement(const SearchResult& result) override {
+    bound_.wait();  // of which the budget pays nothing
     budget_.Start();
     if (observer_ == nullptr || !CheckAnswer(request_, result).ok()) return;
     if (budget_.spent() > share_) OnProgress(share_);
@@ -375,12 +371,17 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
   const std::optional<PlanRequest> with_trainer = WithTrainer(asked, pricing.info());
   const PlanRequest& request = with_trainer ? *with_trainer : asked;
 
+  const bool is_beside = request.tables.size() >= kManyTables;
+  // Both: where the system has no thread left, whoever asks for it first works it out.
+  const std::launch policy =
+      is_beside ? std::launch::async | std::launch::deferred : std::launch::deferred;
   // Improvements have no mean, and so no bound of it.
   const std::shared_future<std::optional<LowerBound>> bound =
-      std::async(PolicyOfBound(request), [&]() -> std::optional<LowerBound> {
+      std::async(policy, [&]() -> std::optional<LowerBound> {
         if (AsksForMeanOfMax(request)) return std::nullopt;
         return LowerBoundOf(request, pricing.bound);
       });
+  if (!is_beside) bound.wait();
   BudgetStop budget(stop, clock_, request.search.time_budget);
   Watcher watcher(request, pricing, clock_, bound, budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, pricing.bound, budget, &watcher));

@@ -350,8 +350,9 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
           factors = {std::begin(kDynamicShares), std::end(kDynamicShares)};
         }
         // With everything on the device a copy in host memory is for nothing.
-        if (kernel == ComputeKernel::kDynamicCaching && has(ComputeKernel::kDynamicHybrid))
+        if (kernel == ComputeKernel::kDynamicCaching && has(ComputeKernel::kDynamicHybrid)) {
           factors.erase(1);
+        }
         if (of.in_place_kernel == kernel && of.in_place > 0 && of.in_place <= 1) {
           factors.insert(of.in_place);
         }
