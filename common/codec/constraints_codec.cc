@@ -283,7 +283,7 @@ v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
 std::string_view WhyNoCache(const TableRule& rule, const Topology& topology) {
   const auto& kernels = rule.compute_kernels;
   if (!kernels.empty() && std::none_of(kernels.begin(), kernels.end(), HasCache)) {
-    return "changes nothing: compute_kernels does not list fused_uvm_caching";
+    return "changes nothing: compute_kernels lists no kernel with a cache";
   }
   return topology.host_memory_bytes.empty() ? "changes nothing: no host has host_memory_bytes" : "";
 }

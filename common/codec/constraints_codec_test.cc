@@ -239,7 +239,7 @@ constraints:
   message.mutable_tables(2)->set_l2_cache_bytes(64);
   EXPECT_THAT(DecodeRequest(message)->warnings,
               ElementsAre("constraints.tables[1].cache_load_factor changes nothing: "
-                          "compute_kernels does not list fused_uvm_caching",
+                          "compute_kernels lists no kernel with a cache",
                           "tables[1].max_l1_cache_bytes counts for key_value alone, which no rule "
                           "lists for the table",
                           "tables[2].l2_cache_bytes counts for key_value alone, which no rule "
