@@ -73,8 +73,12 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
       properties_(std::move(properties)),
       sharding_types_(std::move(sharding_types)),
       comm_(std::move(comm)) {
+  // Rates of steps scale the formula of default bandwidths, whichever a request gives: they were
+  // learned from what real steps took, so a request's own figures would be counted twice.
+  PricingConditions id_conditions = conditions_;
+  if (properties_.measured_steps) id_conditions.bandwidths = {};
   auto input_dist = InputDist::Of(
-      conditions_,
+      id_conditions,
       properties_.torchrec_input_dist ? InputDistRule::kTorchRec : InputDistRule::kOurs,
       properties_.measured_input_dist, properties_.input_dist_interval);
   if (properties_.measured_steps && conditions_.num_ranks > 1) {

@@ -133,5 +133,24 @@ TEST(StepCommTest, ABoundModelTakesTheRatesOfTheNearestNumberOfRanks) {
   EXPECT_EQ(compute_scale(1, true), 1) << "one rank exchanges nothing";
 }
 
+TEST(StepCommTest, IdsAreScaledFromTheFormulaWhicheverBandwidthsARequestGives) {
+  const Table table = TableOf("a");
+  const auto ids_ms = [&](bool has_steps, double bytes_per_s) {
+    PricingConditions conditions = Conditions({table}, PipelineType::kNone);
+    if (bytes_per_s > 0) {
+      conditions.bandwidths = {.device_memory_bytes_per_s = bytes_per_s,
+                               .intra_host_bytes_per_s = bytes_per_s,
+                               .inter_host_bytes_per_s = bytes_per_s};
+    }
+    ModelProperties properties;
+    if (has_steps) properties.measured_steps = MeasuredSteps{{Rates()}};
+    const BoundCostModel model = testing::ConcaveCostModel(0, properties).Bind(conditions).value();
+    return model.input_dist()->Ms(FeaturesOf(table, {}, table.num_embeddings, table.embedding_dim));
+  };
+  EXPECT_LT(ids_ms(false, 0), ids_ms(false, 1e6));
+  EXPECT_GT(ids_ms(true, 0), 0);
+  EXPECT_EQ(ids_ms(true, 0), ids_ms(true, 1e6));
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -23,6 +23,8 @@ LEAST_RECORDS = 5  # of a number of ranks
 _LEAST_SCALE = 1e-3  # 0 would make what has no price free
 _FITS = 4
 _MOST_SHARE = 100.0
+# The formula of ids is scaled as it is without a request's own figures (BoundCostModel in server/cost/cost_model.cc).
+_BANDWIDTHS = v1.Bandwidths(device_memory_bytes_per_s=897 * 2.0**30, intra_host_bytes_per_s=600 * 2.0**30, inter_host_bytes_per_s=12.5 * 2.0**30)
 
 
 @dataclasses.dataclass
@@ -148,11 +150,31 @@ def write_model(old: pathlib.Path, new: str, section: str, errors: Sequence[str]
 
 
 def evaluate(record: StepRecord, client: PlannerClient, cost_model: Mapping[str, Any]) -> StepForecast:
+    """ValueError where the plan has no price, such as one of other tables than the request's."""
     request = v1.ShardPlanRequest()
     request.CopyFrom(record.request)
     request.pipeline_type = "none"  # so that the distribution of ids has a price
+    for field in ("nic_bytes_per_s", "ranks_per_nic"):
+        request.topology.bandwidths.ClearField(field)
+    request.topology.bandwidths.MergeFrom(_BANDWIDTHS)
     request.cost_model.CopyFrom(v1.CostModelRef(**cost_model))
-    return forecast_of(record, client.evaluate(request, record.plan).cost)
+    answer = client.evaluate(request, record.plan)
+    if not answer.HasField("cost"):
+        raise ValueError("; ".join(f"{violation.field}: {violation.description}" for violation in answer.violations))
+    return forecast_of(record, answer.cost)
+
+
+def evaluate_all(path: pathlib.Path, records: Sequence[StepRecord], client: PlannerClient, cost_model: Mapping[str, Any]) -> List[StepForecast]:
+    """ValueError names every line of `path` whose plan has no price."""
+    forecasts, faults = [], []
+    for number, record in enumerate(records, 1):
+        try:
+            forecasts.append(evaluate(record, client, cost_model))
+        except ValueError as fault:
+            faults.append(f"{path}, line {number}: {fault}")
+    if faults:
+        raise ValueError("\n".join(faults))
+    return forecasts
 
 
 def learn_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> Tuple[List[StepRates], List[str]]:
@@ -185,7 +207,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         records = read_records(options.records)
         _, name, version = model_directory.parse_place(str(options.model))
         with PlannerClient(options.planner) as client:
-            forecasts = [evaluate(record, client, {"name": name, "version": version}) for record in records]
+            forecasts = evaluate_all(options.records, records, client, {"name": name, "version": version})
         rates, errors = learn_rates(records, forecasts)
         print("\n".join(errors))
         if options.out:

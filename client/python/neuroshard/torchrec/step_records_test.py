@@ -254,15 +254,24 @@ class CommandTest(unittest.TestCase):
         with PlannerClient(ADDRESS) as client:
             good = json.loads(next(made_up_records(client, [1], 2)).to_json())
         bad_time = {**good, "ranks": [{**good["ranks"][0], "forward": -1}, {**good["ranks"][1], "backward": float("nan"), "input_dist": True}]}
-        path.write_text("\n".join(["{", json.dumps({**good, "ranks": good["ranks"][:1]}), json.dumps(bad_time), json.dumps({**good, "plan": {}}), json.dumps(good)]))
+        other_request = {**good, "request": request_of(1, 4)}
+        slow_lookup = {**good, "ranks": [{**good["ranks"][0], "lookup_backward": 1e6}, good["ranks"][1]]}
+        path.write_text("\n".join(["{", json.dumps({**good, "ranks": good["ranks"][:1]}), json.dumps(bad_time), json.dumps({**good, "plan": {}}), json.dumps(good),
+                                   json.dumps(other_request), json.dumps(slow_lookup)]))
         out = self.folder / "models" / "mine" / "1"
         status, _, fault = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
         self.assertEqual(status, 1)
         for part in ("line 1: is no record of steps", "line 2: ranks: must be 2 as in the plan, got 1", "line 3: ranks[0].forward: must be ms of 0 and more, got -1",
-                     "ranks[1].backward: must be ms of 0 and more, got nan", "ranks[1].input_dist: must be", "line 4: plan: has no tables"):
+                     "ranks[1].backward: must be ms of 0 and more, got nan", "ranks[1].input_dist: must be", "line 4: plan: has no tables",
+                     "line 6: request.topology: must have 2 devices as the plan has ranks, got 4", "line 7: ranks[0].lookup_backward: must be at most backward's"):
             self.assertIn(part, fault)
         self.assertNotIn("line 5", fault)
-        path.write_text(json.dumps(good))
+        other_plan = json.loads(json.dumps(good))
+        other_plan["plan"]["tables"][0]["name"] = "another"
+        path.write_text("\n".join(map(json.dumps, [good, other_plan])))
+        status, _, fault = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
+        self.assertEqual(status, 1)
+        self.assertRegex(fault, r"records.jsonl, line 2: plan.*another")
         for model, place, part in ((self.model, out, "1 records at 2 ranks are too few to learn from, at least 5"), (self.model, self.folder / "x", "must end in a version"),
                                    (self.folder / "none" / "1", out, "none")):
             path.write_text((json.dumps(good) + "\n") * (1 if part.startswith("1 ") else 5))
