@@ -407,13 +407,16 @@ constraints:
                                            ::testing::Not(HasSubstr("tables[0]"))));
 }
 
-TEST_F(PlannerProcessTest, TheExamplesOfConstraintsAndWarmStartHavePlans) {
+TEST_F(PlannerProcessTest, ExamplesAndReferenceWorkloadsHavePlans) {
   ServerProcess planner = StartPlanner(dir_.Path("models"));
-  for (const std::string name : {"constraints_2x4.yaml", "warm_start_4x16gib.yaml"}) {
+  for (const std::string name :
+       {"constraints_2x4.yaml", "warm_start_4x16gib.yaml", "mlperf_dlrm_dcnv2_8x80gb.yaml",
+        "mlperf_dlrmv4_hstu_8x180gb.yaml", "mlperf_dlrmv4_hstu_16x180gb.yaml",
+        "mlperf_dlrmv4_hstu_32x180gb.yaml"}) {
     const std::string request = NEUROSHARD_SOURCE_DIR "/configs/workloads/" + name;
     const std::string plan = dir_.Path("plan.json");
-    const ProcessResult planned =
-        Cli({"plan", request, "--planner", planner.address(), "--format", "json", "--out", plan});
+    const ProcessResult planned = Cli({"plan", request, "--planner", planner.address(), "--effort",
+                                       "quick", "--format", "json", "--out", plan});
     ASSERT_EQ(planned.exit_code, 0) << name << ": " << planned.err;
     const ProcessResult evaluated =
         Cli({"evaluate", request, plan, "--planner", planner.address()});

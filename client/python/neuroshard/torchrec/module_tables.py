@@ -148,6 +148,7 @@ class ModuleTable:
     tensor: torch.Tensor
     fused_params: Dict[str, Any]  # its sharder's
     stashed: bool  # whether its weights leave the device during the dense part (memory stashing)
+    writable: bool  # whether the trainer writes rows between steps (enable_embedding_update), which TorchRec does without pooling alone
     types: List[str]  # sharding types that it may have with a kernel that the service plans, in the sharder's order
     kernels: List[str]  # kernels that it may have, with any of `types` but data_parallel, whose one kernel is dense
     own_kernels: Dict[str, str]  # what TorchRec calls those of `kernels` that stand for others (STAND_INS)
@@ -582,6 +583,7 @@ class TableEnumerator(EmbeddingEnumerator):
             tensor=tensor,
             fused_params=owner.fused_params,
             stashed=MemoryStashingManager.resolve_stash_weights(name, owner.configs.get(name)),
+            writable=not owner.is_pooled and bool(getattr(owner.configs.get(name), "enable_embedding_update", False)),
             types=[kind for kind in offers if kind == DATA_PARALLEL or kernels],
             kernels=kernels,
             own_kernels=own_kernels,

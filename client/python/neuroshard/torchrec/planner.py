@@ -355,7 +355,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if self._topology.compute_device == "cuda" and dist.get_backend(pg) == "gloo" and not torch.cuda.is_available():
             logger.warning(
                 "the topology is of cuda devices, and this process has none and a process group of Gloo: DistributedModelParallel cannot run the plan here;"
-                " Topology(..., compute_device='cpu') is for CPUs"
+                " TopologyFactory.create_topology(TrainerConfig(..., compute_device='cpu')) is for CPUs"
             )
 
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
@@ -389,7 +389,11 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if self._stashed is not None:
             for table in tables:
                 table.stashed = table.name in self._stashed
-        self._options, self._groups = options, table_groups(plan, tables)
+        self._options = options
+        try:
+            self._groups = table_groups(plan, tables)
+        except Exception as fault:  # of settings that TorchRec's own functions refuse, also where it builds the lookups
+            logger.warning("the plan has no groups of tables, since TorchRec cannot make them: %s", fault)
         for fault in cache_faults(self._groups):
             logger.warning("%s", fault)
         self._planned = (module, sharders, plan)

@@ -339,6 +339,14 @@ class PlansTest(Case):
         after = make(previous=before, request={"migration": {"budget_bytes": 0}}, constraints=types).plan(small_model(), get_default_sharders())
         self.assertEqual(from_sharding_plan(after), from_sharding_plan(before))
 
+    def test_a_plan_stays_where_its_groups_cannot_be_made(self):
+        planner = make()
+        with mock.patch("neuroshard.torchrec.planner.table_groups", side_effect=ValueError("ebc.a: two optimizers")), self.assertLogs(level="WARNING") as logs:
+            plan = planner.plan(small_model(), get_default_sharders())
+        self.assertTrue(plan.plan)
+        self.assertEqual(planner.groups, [])
+        self.assertIn("no groups of tables, since TorchRec cannot make them: ebc.a: two optimizers", "\n".join(logs.output))
+
     def test_marked_tables_are_stashed_and_looked_up_apart(self):
         model = Model(ebc=bags(bag("a"), bag("b", 2000, stash_weights=True), bag("c", 3000, 32)))
         whole = {name: ParameterConstraints(sharding_types=["table_wise"]) for name in "abc"}

@@ -69,7 +69,7 @@ def _group_key(table: ModuleTable, kernel: str, params: Mapping[str, Any], cols:
     prefetched = kernel == KEY_VALUE or (kernel == FUSED_UVM_CACHING and bool(params.get("prefetch_pipeline")))
     settings = tuple(sorted((name, repr(value)) for name, value in params.items() if name != "cache_load_factor"))
     alone = table.name if params.get(USE_ONE_TBE_PER_TABLE) else ""
-    return table.weight_dtype, table.pooling_mode, table.stashed, settings, alone, _kind(kernel), prefetched, cols if prefetched else 0
+    return table.weight_dtype, table.pooling_mode, table.stashed, table.writable, settings, alone, _kind(kernel), prefetched, cols if prefetched else 0
 
 
 def _counted_factor(member: _Member) -> float:
@@ -90,14 +90,17 @@ def _group(rank: int, path: str, sharding_type: str, members: Sequence[_Member])
 
 
 def table_groups(plan: ShardingPlan, tables: Sequence[ModuleTable]) -> List[TableGroup]:
-    """The groups of `plan` by rank, of those of `tables` that it has."""
+    """The groups of `plan` by rank, of those of `tables` that it has. ValueError names a table whose settings TorchRec cannot merge."""
     layout = from_sharding_plan(plan)
     groups: Dict[Tuple[int, str, str], Dict[Tuple[Any, ...], List[_Member]]] = defaultdict(dict)
     for table in tables:
         if table.key not in layout:
             continue
         found, sharding = layout[table.key], plan.plan[table.path][table.name]  # type: ignore[index]
-        params = _fused_params(table, sharding)
+        try:
+            params = _fused_params(table, sharding)
+        except Exception as fault:
+            raise ValueError(f"{table.label}: {fault}") from fault
         factor = params.get("cache_load_factor")
         precision = service_dtype(params.get("cache_precision")) or table.weight_dtype
         for shard in found.shards or [ShardRect(0, table.rows, 0, table.cols, rank) for rank in range(found.copies)]:

@@ -35,6 +35,7 @@ RANKS = 4
 PLANS, CACHED_PLANS = 1000, 200
 KERNELS = ["fused", "fused_uvm", "fused_uvm_caching", "fused_uvm_caching"]
 COLS = [8, 16, 64, 128]
+TYPES = ["table_wise", "table_wise", "row_wise", "column_wise", "table_row_wise", "table_column_wise", "grid_shard"]
 
 
 def make_module(draw, kind, tables):
@@ -46,6 +47,7 @@ def make_module(draw, kind, tables):
         more = {} if kind == "ids" else {"pooling": draw.choice([PoolingType.SUM, PoolingType.SUM, PoolingType.MEAN])}
         configs.append((EmbeddingConfig if kind == "ids" else EmbeddingBagConfig)(**shape, **more, data_type=draw.choice(dtypes)))
         configs[-1].stash_weights = draw.random() < 0.1
+        configs[-1].enable_embedding_update = draw.random() < 0.1
     meta = torch.device("meta")
     return EmbeddingCollection(tables=configs, device=meta) if kind == "ids" else EmbeddingBagCollection(tables=configs, device=meta)
 
@@ -62,12 +64,17 @@ def shards_of(draw, kind, rows, cols):
     if kind == "row_wise":
         block = -(-rows // RANKS)
         return [([min(rows, rank * block), 0], [max(0, min(block, rows - rank * block)), cols], rank) for rank in range(RANKS)]
+    first = draw.randrange(0, RANKS, 2)  # of a host of two
+    if kind == "table_row_wise":
+        return [([0, 0], [rows // 2, cols], first), ([rows // 2, 0], [rows - rows // 2, cols], first + 1)]
     cut = draw.choice([4, cols // 2])
+    if kind == "grid_shard":
+        return [([row, col], [size, width], first + (row > 0)) for col, width in ((0, cut), (cut, cols - cut)) for row, size in ((0, rows // 2), (rows // 2, rows - rows // 2))]
     return [([0, 0], [rows, cut], draw.randrange(RANKS)), ([0, cut], [rows, cols - cut], draw.randrange(RANKS))]
 
 
 def sharding_of(draw, rows, cols, prefetch, alike):
-    kind = draw.choice(["table_wise", "table_wise", "row_wise", "column_wise"])
+    kind = draw.choice(TYPES)
     shards = shards_of(draw, kind, rows, cols)
     spec = EnumerableShardingSpec([ShardMetadata(offset, size, f"rank:{rank}/cuda:{rank}") for offset, size, rank in shards])
     cache = CacheParams(load_factor=draw.choice([0.05, 0.2, 0.5, 0.9]), prefetch_pipeline=prefetch[-1])
@@ -122,6 +129,8 @@ class Case:
             unpooled = isinstance(module, EmbeddingCollection)
             library = embedding if unpooled else embeddingbag
             prefix = () if unpooled else ("embedding_bags.",)
+            # ShardedEmbeddingCollection hands it on, which the function below, shared with serving, does not.
+            written = {each.name for each in module.embedding_configs() if each.enable_embedding_update} if unpooled else set()
             infos = library.create_sharding_infos_by_sharding_device_group(module, self.plan.plan[path], *prefix, dict(self.fused_params[type(module)]))
             for (kind, _), members in infos.items():
                 ranks = [[] for _ in range(RANKS)]
@@ -142,6 +151,7 @@ class Case:
                             compute_kernel=EmbeddingComputeKernel(info.param_sharding.compute_kernel),
                             fused_params=info.fused_params,
                             stash_weights=config.stash_weights,
+                            enable_embedding_update=config.name in written,
                         )
                         ranks[shard.placement.rank()].append(table)
                 for rank, groups in enumerate(group_tables(ranks)):
@@ -214,9 +224,16 @@ class TableGroupsTest(unittest.TestCase):
                 stated = layout[(group.module, cached[0])].cache_load_factor if cached else None
                 if stated is not None:
                     self.assertAlmostEqual(group.load_factor, stated)
-                if group.sharding_type != "column_wise":  # blocks of one table on a rank share its cache
+                if group.sharding_type not in ("column_wise", "table_column_wise", "grid_shard"):  # blocks of one table on a rank share its cache
                     self.assertLessEqual(group.cache_bytes - group.counted_cache_bytes, 32 * 128 * 4 * bool(cached), seed)
         self.assertGreater(shared, 10)  # of plans made here, whose tables differ by more than others do
+
+    def test_a_table_whose_settings_cannot_be_merged_is_named(self):
+        case = Case(1)
+        name = case.tables[0].label
+        with mock.patch("neuroshard.torchrec.table_groups.merge_fused_params", side_effect=AssertionError("two optimizers")):
+            with self.assertRaisesRegex(ValueError, f"^{name}: two optimizers$"):
+                table_groups(case.plan, case.tables)
 
     def test_ranks_whose_caches_take_more_are_named(self):
         groups = [
