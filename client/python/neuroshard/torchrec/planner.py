@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import grpc
@@ -355,7 +356,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if self._topology.compute_device == "cuda" and dist.get_backend(pg) == "gloo" and not torch.cuda.is_available():
             logger.warning(
                 "the topology is of cuda devices, and this process has none and a process group of Gloo: DistributedModelParallel cannot run the plan here;"
-                " TopologyFactory.create_topology(TrainerConfig(..., compute_device='cpu')) is for CPUs"
+                " TopologyFactory with KernelConfig(compute_device='cpu') makes one of CPUs"
             )
 
     def _plan(self, module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]], timeout_s: float) -> ShardingPlan:
@@ -408,6 +409,10 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         if in_host_memory:
             names = ", ".join(in_host_memory[:MOST_NAMES]) + (", ..." if len(in_host_memory) > MOST_NAMES else "")
             text += f"; {len(in_host_memory)} table{'s' * (len(in_host_memory) > 1)} in host memory: {names}"
+        cached = sum(option.compute_kernel == FUSED_UVM_CACHING for option in self._options)
+        if cached and self._groups:
+            lookups = max(Counter(group.rank for group in self._groups).values())
+            text += f"; {cached} of them cached, each with a cache of its own: up to {lookups} lookups a rank"
         if self._stashed:
             text += f"; {len(self._stashed)} stashed while dense layers run: {', '.join(self._stashed[:MOST_NAMES])}{', ...' * (len(self._stashed) > MOST_NAMES)}"
         self._summary = text
