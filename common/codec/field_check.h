@@ -31,7 +31,7 @@ class FieldCheck {
     return path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
   }
 
-  // Of the message in `field`, and of one in a list.
+  // The check of the message in `field`, and of one in a list.
   FieldCheck In(std::string_view field) const { return {PathOf(field), violations_}; }
   FieldCheck In(std::string_view list, int i) const { return In(fmt::format("{}[{}]", list, i)); }
 

@@ -11,7 +11,7 @@ namespace neuroshard {
 inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
 inline constexpr std::int64_t kMaxDim = 65536;
 inline constexpr double kMaxPoolingFactor = 1e6;
-// Of a table's or module's name.
+// Longest name of a table or module.
 inline constexpr std::size_t kMaxNameBytes = 512;
 inline constexpr std::size_t kMaxRequestIdBytes = 128;
 inline constexpr std::size_t kMaxModelNameBytes = 128;

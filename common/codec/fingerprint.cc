@@ -65,7 +65,7 @@ class CanonicalBytes {
   void Add(E word) {
     Add(ToText(word));
   }
-  // Of a length that is always the same.
+  // Adds the shares, whose number is always the same, without a length.
   void Add(const ReuseHistogram& shares) {
     for (const double share : shares) Add(share);
   }

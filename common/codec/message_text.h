@@ -33,8 +33,9 @@ TextFormat TextFormatOfPath(std::string_view path);
 Status ParseMessageText(std::string_view text, TextFormat format,
                         google::protobuf::Message* message);
 
-// The same, but what could be read stays in `message` beside the faults, for telling what else is
-// wrong with it. Entries of a list of messages keep their positions, those of other lists do not.
+// Reads as above, but what could be read stays in `message` beside the faults, for telling what
+// else is wrong with it. Entries of a list of messages keep their positions, those of other lists
+// do not.
 Status ReadMessageText(std::string_view text, TextFormat format,
                        google::protobuf::Message* message);
 

@@ -25,8 +25,8 @@ v1::Plan EncodePlan(const Plan& plan);
 // business (server/evaluate).
 StatusOr<Plan> DecodePlan(const v1::Plan& message);
 
-// The same for a plan that is a part of something else: field paths start with `path` and a dot,
-// the faults go to `violations`.
+// Decodes a plan that is a part of something else: field paths start with `path` and a dot, the
+// faults go to `violations`.
 Plan DecodePlanAt(const std::string& path, const v1::Plan& message, Violations& violations);
 
 // Whether each table's shards are a layout of its type, of a table of any size (CheckTiling), over

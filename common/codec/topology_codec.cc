@@ -166,7 +166,7 @@ void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violati
   topology.fabric->inter_host.bytes_per_s = bandwidths.inter_host_bytes_per_s;
 }
 
-// Of stated bandwidths that look like another unit's.
+// Warns of stated bandwidths that look like another unit's.
 std::vector<std::string> BandwidthWarnings(const v1::Bandwidths& message) {
   std::vector<std::string> warnings;
   for (const auto& [name, fastest] : kFastest) {

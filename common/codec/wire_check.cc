@@ -19,7 +19,7 @@ using ::google::protobuf::internal::WireFormatLite;
 using ::google::protobuf::io::CodedInputStream;
 using ::google::protobuf::io::ZeroCopyInputStream;
 
-// As the parser's own.
+// The parser's own limit.
 constexpr int kMaxDepth = 100;
 
 // Where a message is; made into text only for an error.

@@ -29,7 +29,7 @@ std::string MeasuredWithText(const MeasuredWith& with);
 // For records from elsewhere: a store, a worker.
 void UseBackendNamesOfToday(MeasurementEnvironment& environment);
 
-// Of a record of a collective; empty where it does not say.
+// The backend of a record of a collective; empty where it does not say.
 std::string CollectiveBackendOf(const MeasurementEnvironment& environment);
 
 }  // namespace neuroshard

@@ -215,7 +215,7 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 
 namespace {
 
-// As if nothing were stashed.
+// Memory as if nothing were stashed.
 MemoryUse MemoryOf(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                    std::int64_t rows, std::int64_t cols) {
   if (request.memory.rule == MemoryRule::kTorchRec) {

@@ -33,7 +33,7 @@ struct MemoryUse {
   std::int64_t row_bytes() const {
     return weights[MemoryTier::kDevice] + optimizer[MemoryTier::kDevice];
   }
-  // Of every kind by AddBytes.
+  // Adds the bytes of every kind by AddBytes.
   MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
 };

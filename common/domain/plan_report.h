@@ -108,7 +108,7 @@ struct LowerBound {
   double cost_ms = 0;
   BoundKind kind = BoundKind::kReference;
   std::string scope;  // for a person: which plans, e.g. "all plans of the allowed sharding types"
-  // Of PlanCost::mean_of_max_ms, not of embedding_cost_ms.
+  // Whether it is of PlanCost::mean_of_max_ms, not of embedding_cost_ms.
   bool of_mean_of_max = false;
   // None: the work of all tables together, which no demand makes larger.
   std::optional<CostLimit> limit = {};

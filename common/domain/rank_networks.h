@@ -22,7 +22,7 @@ struct RankNetwork {
   auto operator<=>(const RankNetwork&) const = default;
 };
 
-// As the record's properties say. Most ranks of NCCL state none, nor do old records.
+// The network that the record's properties name. Most ranks of NCCL state none, nor do old records.
 RankNetwork NetworkOf(const MeasurementEnvironment& environment);
 
 // The given ones in groups of the same, as far as stated.

@@ -21,7 +21,7 @@ std::string FullName(std::string_view module, std::string_view name);
 class TableNames {
  public:
   TableNames() = default;
-  // Of Tables or TablePlans.
+  // Named: Table or TablePlan.
   template <typename Named>
   explicit TableNames(const std::vector<Named>& tables) {
     for (const Named& table : tables) Add(table.module, table.name);

@@ -71,11 +71,12 @@ struct Topology {
   // `bandwidths`.
   std::optional<Fabric> fabric = {};
   std::optional<ComputeDevice> compute_device = {};  // the trainer's; none: not stated
-  // Of each host, shared by its devices, for tables that are not in device memory. Empty: there is
-  // none on any host.
+  // Memory of each host, shared by its devices, for tables that are not in device memory. Empty:
+  // there is none on any host.
   std::vector<std::int64_t> host_memory_bytes = {};
   int pod_size = 1;  // hosts of an NVLink domain, consecutive; divides their number
-  // Of each host's SSDs, shared by its devices, for tables on SSD. Empty: there are none on any host.
+  // Bytes of each host's SSDs, shared by its devices, for tables on SSD. Empty: there are none on
+  // any host.
   std::vector<std::int64_t> ssd_bytes = {};
 
   int num_ranks() const { return static_cast<int>(devices.size()); }

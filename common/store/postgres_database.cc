@@ -17,7 +17,8 @@
 namespace neuroshard {
 namespace {
 
-// Of all stores in one database server, for the transactions that make or remove sweeps.
+// The advisory lock of all stores in one database server, for the transactions that make or remove
+// sweeps.
 constexpr std::int64_t kExclusiveLock = 0x4E537066;
 
 // Messages of libpq and the server may have several lines, the last of which show the statement.

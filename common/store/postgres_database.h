@@ -39,7 +39,7 @@ class PostgresDatabase final : public SqlDatabase {
   PostgresDatabase(std::string address, std::string settings, bool read_only, int lock_timeout_ms);
 
   Status Connect();
-  // Of the exception being handled.
+  // The status of the exception being handled.
   Status Failure();
 
   std::string settings_;  // for libpq

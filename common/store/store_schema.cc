@@ -157,7 +157,7 @@ StatusOr<std::int64_t> VersionOf(SqliteDatabase& database) {
   return version;
 }
 
-// The same of the schema neuroshard.
+// The version of the schema neuroshard.
 StatusOr<std::int64_t> VersionOf(PostgresDatabase& database) {
   NS_ASSIGN_OR_RETURN(const std::int64_t objects,
                       database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "

@@ -12,8 +12,8 @@ namespace neuroshard {
 // application's or of a newer version.
 Status PrepareSchema(SqliteDatabase& database);
 
-// The same check without making anything. A file of an older version then reads as if it were of
-// this one, through this connection.
+// Checks without making anything. A file of an older version then reads as if it were of this one,
+// through this connection.
 Status CheckSchema(SqliteDatabase& database);
 
 // The same in a PostgreSQL database, whose schema `neuroshard` is the store. CheckSchema: NOT_FOUND

@@ -273,7 +273,7 @@ struct GatherTable {
   const std::int64_t* ids = nullptr;
   std::int64_t count = 0;   // of ids
   float* output = nullptr;  // [count, vectors * 4]
-  // As PoolTable's.
+  // The cache's slots, as in PoolTable.
   const void* slots = nullptr;
   const std::uint32_t* slot_of_row = nullptr;
 };

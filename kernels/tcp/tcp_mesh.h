@@ -30,7 +30,7 @@ class Transfer {
 
   bool sends() const { return direction_ == Direction::kSend; }
   int peer() const { return peer_; }
-  // Of the parts, without the header.
+  // Bytes of the parts, without the header.
   std::size_t bytes() const { return expected_.bytes; }
   std::size_t moved_bytes() const { return moved_ < sizeof(Header) ? 0 : moved_ - sizeof(Header); }
 

@@ -256,7 +256,7 @@ class CostCheck {
   const std::vector<std::size_t>
       by_other_peak_;  // positions in tables_, largest some_ranks_peak_ms first
   std::vector<RankSetLoad> sets_;
-  // Of the cost that is being looked at.
+  // These hold at the cost that is being looked at.
   std::vector<bool> takes_every_rank_;
   std::vector<double> total_ms_;
   std::optional<std::size_t> too_large_;  // for what is beside it

@@ -113,7 +113,7 @@ class StashChoice {
         FailureReason::kNoPlanFound);
   }
 
-  // Of the ranks that are not done, the one that stashes most; null: all are.
+  // The rank that stashes most of those that are not done; null: all are.
   Rank* Fullest() {
     Rank* fullest = nullptr;
     for (Rank& of : ranks_) {

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxListBytes = 1 << 20;
-// Of one file, as of tensors.
+// Most bytes of one file, as of its tensors.
 constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 30;
 constexpr std::size_t kDigits = 64;
 

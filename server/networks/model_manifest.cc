@@ -45,7 +45,7 @@ std::vector<std::string_view> CollectiveNames() {
   return names;
 }
 
-// Of the values that count; null: all do.
+// The words of the values that count; null: all do.
 template <typename E>
 std::vector<std::string_view> WordsIn(bool (*counts)(E) = nullptr) {
   std::vector<std::string_view> words;

@@ -179,7 +179,7 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
   return WithReason(unfit, FailureReason::kModelUnfit);
 }
 
-// The same, with the models of the request's devices.
+// Prices with the models of the request's devices.
 StatusOr<Pricing> PriceBy(const PlanRequest& request, const ModelFinder& find_model,
                           const Plan& plan = {}) {
   NS_ASSIGN_OR_RETURN(const auto models, find_model(request));

@@ -24,8 +24,8 @@ class RuleState {
   void Add(int table, int rank) { Count(table, rank, 1); }
   void Remove(int table, int rank) { Count(table, rank, -1); }
 
-  // The same for types that put a shard on every rank (TakesEveryRank); O(1) for tables in no
-  // group, and the question O(ranks) where a limit per rank is set.
+  // As the three above, for types that put a shard on every rank (TakesEveryRank); O(1) for tables
+  // in no group, and the question O(ranks) where a limit per rank is set.
   bool AllowsOnEachRank(int table) const;
   void AddOnEachRank(int table) { CountOnEachRank(table, 1); }
   void RemoveOnEachRank(int table) { CountOnEachRank(table, -1); }

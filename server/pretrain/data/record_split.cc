@@ -65,7 +65,7 @@ std::string ContentOf(const CommRecord& record) {
   return text;
 }
 
-// Of the records at these positions.
+// Splits the records at these positions.
 template <typename Record>
 SampleSplit SplitByHash(std::span<const Record> records, const std::vector<std::int64_t>& which,
                         std::uint64_t seed) {

@@ -14,7 +14,7 @@
 namespace neuroshard {
 namespace {
 
-// Of ascending values, the nearest one.
+// The nearest one of ascending values.
 double Quantile(const std::vector<double>& sorted, double share) {
   const auto last = static_cast<double>(sorted.size() - 1);
   return sorted[static_cast<std::size_t>(share * last + 0.5)];

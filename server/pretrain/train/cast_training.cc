@@ -56,7 +56,7 @@ CastRates TwoRates(std::span<const CastObservation> observations, double cached_
   return {a, cached_values, a + c};
 }
 
-// Of every rank of these records.
+// The casts of every rank of these records.
 std::vector<CastObservation> Observations(const std::vector<CommRecord>& records,
                                           const std::vector<std::int64_t>& at) {
   std::vector<CastObservation> observations;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMaxBuckets = 8;
 constexpr std::size_t kMinGroups = 20;
 constexpr std::size_t kGroupsABucket = 60;
-// Of a normal distribution: standard deviation over median absolute deviation.
+// Standard deviation over median absolute deviation of a normal distribution.
 constexpr double kDeviationOfMedian = 1.4826;
 // A model that is exact where it was calibrated still gets an interval.
 constexpr double kMinNoise = 1e-4;

@@ -62,7 +62,7 @@ class Attempt {
     return !residencies.empty() && residencies.back() == 0 && PlaceIn(at, 0);
   }
 
-  // The same with the first of them in a residency.
+  // Whether they find places with the first of them, order_[at], in the residency.
   bool PlaceIn(std::size_t at, int residency) {
     const int table = order_[at];
     residency_of_[static_cast<std::size_t>(table)] = residency;

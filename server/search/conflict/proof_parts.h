@@ -50,7 +50,7 @@ LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
 // Edges of a flow network: above, a proof would take seconds.
 inline constexpr std::size_t kMaxFlowEdges = 2'000'000;
 
-// Of a transport problem: can suppliers send all they have to sinks with limited room?
+// A transport problem: can suppliers send all they have to sinks with limited room?
 struct Supplier {
   std::int64_t supply = 0;
   // Whom it may send to; must outlive the call.

@@ -82,7 +82,7 @@ class ShardTable {
   // of all tables. Where compute adds up these are equal; networks charge a rank once for what its
   // shards share, such as launches, so that many small shards alone cost far more than together.
   float shard_cost_ms(int id) const { return shard_cost_ms_[static_cast<std::size_t>(id)]; }
-  // The same on `rank`.
+  // The cost of the shard on `rank`.
   float shard_cost_ms(int id, int rank) const {
     if (kind_cost_ms_.empty()) return shard_cost_ms(id);
     const std::size_t kind =

@@ -34,7 +34,7 @@ constexpr double kResolution = 2e-3;
 constexpr double kPromising = 0.03;
 // What sums of the same numbers may differ by.
 constexpr double kRounding = 1e-9;
-// The same of bytes that are a share of a device's.
+// What bytes that are a share of a device's may differ by.
 constexpr double kByteRounding = 1e-3;
 
 // More than any rank stashes: of a plan with no stash that leaves dense layers room.

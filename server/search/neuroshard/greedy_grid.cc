@@ -177,7 +177,7 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
   predictions_.clear();
   next_live_.clear();
   for (const std::size_t branch : live_) {
-    // Of many branches over many ranks, a step takes longer than a cancel may.
+    // A step of many branches over many ranks takes longer than a cancel may.
     if (context_.ShouldStop()) return false;
     const std::size_t s = static_cast<std::size_t>(branches_.head(branch).sequence);
     if (step >= orders_[s].size()) {

@@ -58,7 +58,8 @@ class NeuroShardSearch {
     return Beam(std::move(starts), {kNoCap}, {0.5, 1.0}).status();
   }
 
-  // Of plans that differ by less than the model can tell, the one with the fewest shards, merged.
+  // Takes, of plans that differ by less than the model can tell, the one with the fewest shards,
+  // merged.
   Status TakeFewestCuts() {
     if (found_.empty() || context_.ShouldStop()) return absl::OkStatus();
     const double max_ms = MaxEquivalentCostMs(context_);

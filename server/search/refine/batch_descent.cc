@@ -28,7 +28,7 @@ constexpr std::size_t kMovesPriced = 8;   // moves of a step that are priced, by
 constexpr int kFruitlessRounds = 20;      // of random moves and descent
 constexpr int kRandomMoves = 3;           // at most, between two descents
 constexpr double kLeastBatchGain = 1e-7;  // of the objective: less is rounding
-// Of the objective: more than what sums in doubles here and in floats in PricePlan differ by.
+// A gain is sure if it is more than what sums in doubles here and in floats in PricePlan differ by.
 constexpr double kSureGain = 1e-4;
 
 // What a plan with this mean costs, price of what it moves included.

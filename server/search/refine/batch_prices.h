@@ -104,7 +104,7 @@ class BatchPrices {
   std::vector<std::array<Leader, 3>> leaders_;
   std::vector<int> batches_led_;
   double mean_ms_ = 0;
-  // Of PriceRank, to keep their memory.
+  // Scratch of PriceRank, kept for its memory.
   std::vector<float> rank_sums_;
   std::vector<ComputeCost> rank_costs_;
 };

@@ -25,11 +25,11 @@ namespace {
 constexpr int kRoundsBeforeRestart = 5;
 // No rounds where the descent from a restart ends above the best of all by this share of its cost.
 constexpr double kMaxGap = 0.02;
-// Of the random changes, those that ruin and recreate ranks.
+// The share of random changes that ruin and recreate ranks.
 constexpr double kRuinShare = 0.7;
 // Elites that are kept.
 constexpr std::size_t kMaxElites = 8;
-// Of the restarts, those that are crossovers as soon as there are two elites.
+// The share of restarts that are crossovers as soon as there are two elites.
 constexpr double kCrossoverShare = 0.8;
 // Rounds over all restarts without a better plan than all before, after which the search ends:
 // these and so many a table and rank.
@@ -40,7 +40,7 @@ constexpr double kMinGain = 1e-5;
 // Steps of a descent after which its plan is handed out.
 constexpr int kPublishEvery = 256;
 constexpr std::size_t kMaxSources = 3;
-// Of the newest error in the mean of estimates' errors.
+// The weight of the newest error in the moving mean of estimates' errors.
 constexpr double kErrorWeight = 0.05;
 
 // Where a budget of time was asked for, it is used, and so is the work that was asked for.
@@ -172,7 +172,8 @@ class LocalSearch {
     return Publish();
   }
 
-  // Of the neighbourhood that collect(source) lists, rank by rank of the sources.
+  // Makes the best move of the neighbourhood that collect(source) lists, at the first source that
+  // has one. Whether there was one.
   template <typename Collect>
   bool Try(const Collect& collect) {
     for (const int source : sources_) {

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMaxRuinedRanks = 3;
 // By how much the order of a ruined rank's units is off at most.
 constexpr double kOrderNoise = 0.3;
-// Of the tables, those that a crossover takes from the second solution.
+// The share of tables that a crossover takes from the second solution.
 constexpr double kFromSecond = 0.3;
 
 }  // namespace

@@ -51,7 +51,7 @@ class Perturbation {
   MovePricer& pricer_;
   TableMoves& table_moves_;
 
-  // Of one call, kept for their memory.
+  // Scratch of one call, kept for its memory.
   std::vector<Unplaced> unplaced_;
   std::vector<int> removed_;
   std::vector<int> ranks_;

@@ -35,7 +35,8 @@ constexpr std::size_t kMaxForNeuroShardOfColumns = 20'000;
 // What its plans are made of.
 constexpr TypeSet kNeuroShardTypes{ShardingType::kTableWise, ShardingType::kColumnWise};
 
-// Of the device memory, what all tables take there at most where host memory and SSDs are left alone.
+// The largest share of device memory that all tables take where host memory and SSDs are left
+// alone.
 constexpr double kPlentyOfDeviceMemory = 0.5;
 
 // Passes on what `neuroshard` inside this one finds, where it is cheaper.
@@ -191,8 +192,8 @@ class RefineSearch {
     }
   }
 
-  // Of a table on SSD: its residencies in host memory, largest caches first, or on SSD the next
-  // larger cache.
+  // The other residencies of a table on SSD: those in host memory, largest caches first, or on SSD
+  // the next larger cache.
   std::vector<Residency> OthersOf(std::size_t t, const TablePlan& table, MemoryTier tier) const {
     std::vector<Residency> others;
     if (TierOf(table.compute_kernel) != MemoryTier::kSsd) return others;

@@ -66,7 +66,7 @@ class Construction {
   // One layout a table.
   using Choice = std::vector<PricedLayout>;
 
-  // Of what is placed first: the largest price or bytes, summed over a table's shards that go
+  // What is placed first: the largest price or bytes, summed over a table's shards that go
   // somewhere together, or the largest price of a single shard.
   enum class Order { kByPrice, kByPeak, kByBytes };
 

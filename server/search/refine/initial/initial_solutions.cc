@@ -28,25 +28,27 @@ constexpr std::array kRoomShares = {1.0, 0.9, 0.8};
 // saving makes some rank the slowest. So a start is judged by its cost plus so many times the mean
 // over all ranks (of 1, 2, 4 and 8 the best for 100 tables on 128 ranks, on average by 3 %).
 constexpr double kMeanWeight = 2;
-// Of the work of a quick search (of a thorough one: of its own), what the first constructions may
-// take as soon as one has succeeded; local search gains more for it (of 1, 1/2, 1/4 and 1/8 the best
-// for 300 tables on 64 and 128 ranks).
+// The share of a quick search's work (of its own for a thorough one) that the first constructions
+// may take as soon as one has succeeded; local search gains more for it (of 1, 1/2, 1/4 and 1/8 the
+// best for 300 tables on 64 and 128 ranks).
 constexpr double kConstructionShare = 0.125;
-// Of a restart: constructions to choose from, their limits as a share of the best cost, and by how
+// A restart's constructions to choose from, their limits as a share of the best cost, and by how
 // much prices are off at most.
 constexpr int kRestartConstructions = 30;
 constexpr double kMinRestartLimit = 0.5;
 constexpr double kMaxRestartLimit = 1.05;
 constexpr double kPriceNoise = 0.2;
-// Of the device memory, what tables take in the first plan; less where they find no places.
+// The share of device memory that tables take in the first plan; the next lower one where they find
+// no places.
 constexpr std::array kFills = {0.97, 0.85, 0.5, 0.0};
-// The same of the constructions to begin at; the first two beyond so many tables x ranks.
+// The share that tables take in the constructions to begin at; the first two beyond so many tables
+// x ranks.
 constexpr std::array kCheapFills = {0.96, 0.9, 0.99, 0.75};
 constexpr std::size_t kFillsOfMany = 2;
 constexpr std::size_t kMaxForEveryFill = 4'096;
-// Of the choices under all limits for all of these, those that are built.
+// How many of the choices, made under all limits for all of these shares, are built.
 constexpr std::size_t kBuiltWithHostMemory = 12;
-// The same of restarts, at the least.
+// The least share of device memory that tables take in a restart.
 constexpr double kMinRestartFill = 0.85;
 // What a residency that is not in device memory costs besides.
 constexpr double kTieShare = 1e-6;
@@ -75,7 +77,7 @@ double TieBroken(double cost_ms, int residency) {
   return residency == 0 ? cost_ms : cost_ms + kTieShare * cost_ms + kTieMs;
 }
 
-// Of a choice, what the tables that every rank has take of each.
+// What the tables that every rank has take of each rank, in one choice of layouts.
 struct OnEveryRank {
   double sum_ms = 0;
   double largest_ms = 0;

@@ -55,7 +55,7 @@ class InitialSolutions {
 
   // False: the context says stop.
   bool PredictWholeTables();
-  // Of residencies_, priced once; empty where the context says stop.
+  // The layouts of residencies_, priced once; empty where the context says stop.
   const PricedLayouts& AllLayouts();
 
   // Lets every table be in the residency that it has in FillMemories of whole tables, for each of

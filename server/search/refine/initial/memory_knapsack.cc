@@ -92,7 +92,7 @@ class Knapsack {
   const std::vector<std::vector<TableHolding>>& tables_;
   const ByTier<double> room_;
   ByTier<double> price_ = {};
-  // Of one FillDevices, kept for their memory.
+  // Scratch of FillDevices, kept for its memory.
   std::vector<std::pair<int, double>> hull_;
   std::vector<Promotion> promotions_;
 };

@@ -87,7 +87,7 @@ class RankTransfers {
   const Solution& solution_;
   const Objective& objective_;
 
-  // Of one List, kept for their memory.
+  // Scratch of List, kept for its memory.
   std::vector<int> targets_;
   std::vector<Departure> departures_;
   std::vector<Transfer> transfers_;
@@ -113,8 +113,8 @@ class RankMoves {
  private:
   void AddShifts(int source, MoveList& list);
   void AddSwaps(int source, MoveList& list);
-  // Of moves that were tried, some of which had room in memory and were estimated. With host memory
-  // most have none; otherwise nearly all have, and all count.
+  // Counts moves that were tried, some of which had room in memory and were estimated. With host
+  // memory most have none; otherwise nearly all have, and all count.
   void CountWork(std::size_t tried, std::size_t estimated);
 
   const RankTransfers::Departure& DepartureOf(const RankTransfers::Transfer& transfer) const {
@@ -134,7 +134,7 @@ class RankMoves {
   const MovePricer& pricer_;
   RankTransfers transfers_;
 
-  // Of one Collect, kept for their memory.
+  // Scratch of Collect, kept for its memory.
   std::vector<Objective::Others> others_;  // by target: all ranks but it and the source
   struct MoreBytes {
     std::int64_t source = 0;

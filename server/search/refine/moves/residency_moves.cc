@@ -236,7 +236,7 @@ const ResidencyMoves::Change* ResidencyMoves::LeastLoss(const RankChanges& chang
     if (changed_[static_cast<std::size_t>(change.table)]) continue;
     const double ratio =
         change.lost_ms / static_cast<double>(std::min(change.freed_bytes[tier], needed));
-    // Of equal ones the first in the list of changes.
+    // Among equal changes the first in the list wins.
     const bool is_before = best != nullptr && &change < best;
     if (ratio > best_ratio || (ratio == best_ratio && !is_before)) continue;
     best = &change;
@@ -261,7 +261,7 @@ bool ResidencyMoves::Demote(int rank) {
   return true;
 }
 
-// The same, of tables of all ranks of the host.
+// Moves tables of all ranks of the host, which share the memory, to a slower one.
 bool ResidencyMoves::DemoteFrom(MemoryTier tier, int rank) {
   const HostRanks& host = solution_.host(solution_.host_of(rank));
   while (left_->Left(rank, tier) < 0) {

@@ -104,7 +104,7 @@ class ResidencyMoves {
   const Change* LeastLoss(const RankChanges& changes, MemoryTier tier, std::int64_t needed,
                           double& best_ratio) const;
   bool Demote(int rank);
-  // The same of a memory that the rank shares: tables go to a slower one.
+  // Frees a memory that the rank shares with its host: tables go to a slower one.
   bool DemoteFrom(MemoryTier tier, int rank);
   // By demotions, wherever the move needs it. Whether there is room then.
   bool MakeRoom();
@@ -119,7 +119,7 @@ class ResidencyMoves {
     double share_ms = 0;
     int id = 0;
   };
-  // Of the units those that may change places and cost the rank most.
+  // The units that may change places and cost the rank most.
   std::vector<UnitShare> Costliest(std::span<const int> ids, int rank, std::size_t most) const;
   void TryShiftsAndSwaps(int source, MoveList& list);
   // Blocks of a host go to another one, or swap with one there.
@@ -134,14 +134,14 @@ class ResidencyMoves {
   TablePlacer placer_;
 
   std::vector<int> tables_;  // of the source, costliest first
-  // Of one move.
+  // Scratch of one move.
   std::vector<int> removed_;
   std::vector<Unit> added_;
   std::vector<double> more_ms_;  // by rank: of its total
   std::vector<Touched> touched_;
   std::vector<bool> changed_;  // by table
   std::vector<int> changed_tables_;
-  // Of one Collect.
+  // Scratch of one Collect.
   double most_ms_ = 0;
   std::optional<MemoryPools> left_;  // after the move
   std::vector<RankChanges> changes_of_rank_;

@@ -58,7 +58,7 @@ class TableMoves {
   TablePlacer placer_;
   std::vector<std::vector<TableLayout>> layouts_of_;  // by table; empty: not asked for yet
 
-  // Of one Collect, kept for their memory.
+  // Scratch of Collect, kept for its memory.
   std::vector<int> tables_;
   std::vector<std::int64_t> widths_;
   std::vector<int> removed_;

@@ -120,7 +120,7 @@ class MovePricer {
   Objective objective_;
   Objective::Weights weights_;
 
-  // Of one batch, kept for its memory.
+  // Scratch of one batch, kept for its memory.
   std::vector<RankCosts::Slot> slots_;  // by rank
   std::vector<Touched> touched_;
   std::vector<std::size_t> touched_end_;  // one more than trials
@@ -135,7 +135,7 @@ class MovePricer {
   PlacementPrices prices_;
   std::vector<RankPrice> trial_prices_;
 
-  // Of one Estimate, likewise.
+  // Scratch of one Estimate, kept for its memory.
   std::vector<RankChange> changes_;
   std::vector<int> change_of_rank_;  // -1 between calls
   std::vector<int> changed_ranks_;

@@ -13,7 +13,8 @@ namespace {
 // Share of the power means in the objective: below what one move usually gains, so that it
 // decides between equals.
 constexpr double kShare = 0.05;
-// The same for the largest load: often many ranks share it, and no move relieves them all.
+// Share of the power mean of loads, a large one: often many ranks have the largest load, and no
+// move relieves them all.
 constexpr double kLoadShare = 0.7;
 
 double Power16(double x) {
@@ -30,7 +31,7 @@ constexpr double kMinLargest = 1e-12;
 
 enum Row { kEven, kAllMore, kOneMore, kOneLate, kRows };
 
-// Of one direction: ms a unit of own load, of the largest load, and of waiting.
+// The slopes of one direction: ms a unit of own load, of the largest load, and of waiting.
 struct Slopes {
   double own = 0;
   double largest = 0;

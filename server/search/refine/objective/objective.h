@@ -70,7 +70,8 @@ class Objective {
     double cost_ms = 0;
     double value_ms = 0;
   };
-  // Of a placement; what Reset would find, without the means to estimate anything from there.
+  // The value of a placement: what Reset would find, without the means to estimate anything from
+  // there.
   static Value Evaluate(std::span<const RankPrice> ranks, bool separable, const Weights& weights);
 
   // `separable`: ModelProperties::separable_comm.

@@ -46,7 +46,7 @@ class MigrationTerms {
     std::int64_t cols = 0;
     std::int64_t col_offset = 0;  // of the first
   };
-  // Of a unit of many shards: table, type, columns, whether it changes memory, places.
+  // What tells apart units of many shards: table, type, columns, whether it changes memory, places.
   using ManyShards = std::tuple<int, ShardingType, std::int64_t, bool, std::vector<int>>;
 
   // What the rank of a unit on one rank, or the first of its host, has; null: nothing.

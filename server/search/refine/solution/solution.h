@@ -54,7 +54,7 @@ class Solution {
     }
   };
 
-  // Of all units; after the move of `removed` (distinct ids) for `added`.
+  // The kinds of all units; after the move of `removed` (distinct ids) for `added`.
   ShardKinds kinds() const { return kinds_.Present(); }
   ShardKinds KindsAfter(std::span<const int> removed, std::span<const Unit> added) const;
 
@@ -95,11 +95,11 @@ class Solution {
   }
   // Units of the other spreads.
   std::span<const int> wide_units() const { return wide_; }
-  // Of a table that has units.
+  // The residency of a table that has units.
   int residency_of(int table) const { return unit(units_of_table(table).front()).residency; }
   // All units, by table.
   std::vector<Unit> Units() const;
-  // The same into `units`, whose memory is reused.
+  // Writes the units into `units`, whose memory is reused.
   void Units(std::vector<Unit>& units) const;
 
   // Whether every rank has room for what it would hold after the move of `removed` (distinct
@@ -121,7 +121,7 @@ class Solution {
   }
   int host_of(int rank) const { return rules_->host_of(rank); }
   const CompiledRules& rules() const { return *rules_; }
-  // Of device memory; below 0 where there is too much.
+  // Device memory that is left; below 0 where tables take more than there is.
   std::int64_t LeftBytes(int rank) const { return pools_.LeftOnDevice(rank); }
   // Whether the rank's device has room for so much more.
   bool Fits(int rank, std::int64_t more_bytes) const { return more_bytes <= LeftBytes(rank); }

@@ -23,7 +23,7 @@ struct Unit {
   Spread spread() const { return SpreadOf(type); }
 };
 
-// Of all units together.
+// The shards of all units together.
 inline std::size_t CountShards(std::span<const Unit> units) {
   std::size_t count = 0;
   for (const Unit& unit : units) count += static_cast<std::size_t>(unit.shards.count);
