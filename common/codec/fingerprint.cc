@@ -173,13 +173,13 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   }
 }
 
-// Of devices that are named; their bandwidths are in the topology's already. A request without one
-// keeps its fingerprint.
+// Adds the fabric of devices that are named; their bandwidths are in the topology's already. A
+// request without one keeps its fingerprint.
 void AppendLater(const std::optional<Fabric>& fabric, CanonicalBytes& out) {
   if (fabric) out("fabric", fabric->intra_host.latency_us, fabric->inter_host.latency_us);
 }
 
-// Of the ranks whose compute another model prices than the request's own.
+// Adds the ranks whose compute another model prices than the request's own.
 void AppendDeviceModels(const PlanRequest& request, std::span<const DeviceCostModel> models,
                         const CostModelRef& own, CanonicalBytes& out) {
   std::map<std::string_view, std::string> words;  // by device

@@ -99,8 +99,8 @@ std::vector<RowClass> ClassesOf(const ReuseHistogram& shares, const ReuseHistogr
 
 constexpr int kOpenBin = kReuseBins - 1;
 
-// Of Zipf's law, by how the rows of the bins before fall: those that occur more often than 2^k
-// are 2^(1 / exponent) as many as those of 2^(k + 1).
+// The exponent of Zipf's law, by how the rows of the bins before fall: those that occur more often
+// than 2^k are 2^(1 / exponent) as many as those of 2^(k + 1).
 double OpenBinExponent(const ReuseHistogram& shares) {
   constexpr int kBins = 3;
   const double open = shares[kOpenBin];

@@ -93,7 +93,7 @@ struct CommSample {
   std::int64_t element_bytes = 4;
   Collective collective = Collective::kAllToAll;
   std::optional<InputDistSample> input_dist = {};
-  // Of an all-to-all: what fp32 values are cast to before they are sent, and back when they came,
+  // What fp32 values of an all-to-all are cast to before they are sent, and back when they came,
   // within the time; IsWireCast, element_bytes 2 then. fp32: no casts.
   DataType wire_dtype = DataType::kFp32;
   Cadence cadence = Cadence::kBarrier;  // start_offsets_ms are for kBarrier alone

@@ -33,8 +33,8 @@ double TorchRecOptimizerMultiplier(Optimizer optimizer, double table_cols) {
   return 0;
 }
 
-// Of rows on SSD, on the device (EmbOptimType.ssd_state_splits of FBGEMM 1.9): Adam counts each
-// row's updates besides.
+// The optimizer state of rows on SSD, on the device (EmbOptimType.ssd_state_splits of FBGEMM 1.9):
+// Adam counts each row's updates besides.
 OptimizerState SsdStateOf(Optimizer optimizer) {
   OptimizerState state = StateOf(optimizer);
   if (optimizer == Optimizer::kAdam) state.row_bytes += sizeof(float);
@@ -49,7 +49,8 @@ double ShareOf(std::int64_t bytes, const Table& table, std::int64_t rows, std::i
   return std::min(1.0, static_cast<double>(bytes) / (static_cast<double>(rows) * row_bytes));
 }
 
-// Of a shard's rows: a hash table that is cut in rows has its spare ones everywhere.
+// The rows that memory is taken for, of a shard's rows: a hash table that is cut in rows has its
+// spare ones everywhere.
 double AllocatedRows(const Table& table, std::int64_t rows) {
   const double used = static_cast<double>(rows);
   if (table.allocated_rows == 0) return used;
@@ -95,8 +96,8 @@ double PrefetchBatches(const PlanRequest& request, const ShardLayout& layout) {
 // Keys and times of use of each row that a cache of rows holds.
 constexpr double kCacheBytesPerSlot = 16;
 
-// Of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): a slot's index for each row
-// of the table, and that.
+// The state of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): a slot's index for
+// each row of the table, and that.
 std::int64_t CacheStateBytes(const ShardLayout& layout, std::int64_t rows) {
   constexpr double kBytesPerRow = 4;
   if (!HasCache(layout.kernel)) return 0;

@@ -45,9 +45,9 @@ struct OptimizerState {
 };
 OptimizerState StateOf(Optimizer optimizer);
 
-// Of each row (of a shard): its values, whose last byte is whole where columns leave bits over, and
-// what it has besides, FBGEMM's scale and bias: of fp32 as it trains int8, of fp16 as it serves int4
-// and int2, which nothing trains.
+// Bytes of each row (of a shard): its values, whose last byte is whole where columns leave bits
+// over, and what it has besides, FBGEMM's scale and bias: of fp32 as it trains int8, of fp16 as it
+// serves int4 and int2, which nothing trains.
 constexpr double ValueBytes(DataType weight_dtype, std::int64_t cols) {
   return static_cast<double>((cols * ElementBits(weight_dtype) + 7) / 8);
 }
@@ -117,7 +117,7 @@ double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                       std::int64_t rows, std::int64_t cols);
 
-// The same for all rows in table_wise, column_wise or table_column_wise.
+// The memory of a shard of all rows in table_wise, column_wise or table_column_wise.
 MemoryUse ShardMemory(const PlanRequest& request, const Table& table, std::int64_t rows,
                       std::int64_t cols);
 

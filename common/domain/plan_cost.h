@@ -82,7 +82,7 @@ struct PlanCost {
   double interval_coverage = 0;          // of all intervals here; 0: there are none
   std::optional<CostInterval> interval;  // of the embedding cost
   MeasuredWith measured_with;            // in a planner's answer
-  // Of each memory that the ranks of a host share: of the hosts where it holds tables.
+  // Use of each memory that the ranks of a host share, by host where it holds tables.
   ByTier<std::vector<HostMemoryUse>> shared = {};
   // Mean embedding cost over the request's sampled batches; none: it has none.
   std::optional<double> mean_of_max_ms = {};
@@ -93,17 +93,17 @@ struct PlanCost {
 // Intervals of a sum of stages and of a maximum over ranks, from those of the stages. The README of
 // server/evaluate has the reasons.
 
-// Of compute + backward communication + forward communication, and the distribution of ids where
-// that is part of the total. What crosses links errs together (one fabric): the distances to the
-// bounds of the two directions and of the ids add up. Compute errs independently of them: distances
-// add as squares. None unless the first three are there; ids without an interval, which a formula
-// has priced, count as they are.
+// The interval of compute + backward communication + forward communication, and the distribution of
+// ids where that is part of the total. What crosses links errs together (one fabric): the distances
+// to the bounds of the two directions and of the ids add up. Compute errs independently of them:
+// distances add as squares. None unless the first three are there; ids without an interval, which a
+// formula has priced, count as they are.
 std::optional<CostInterval> TotalInterval(const RankCost& rank);
 
-// Of the maximum over ranks of total_ms(), from their intervals.total at `coverage` in (0, 1). Low:
-// if all ranks err together, the largest low. High: if each errs for itself, the value that all
-// ranks stay below with probability (1 + coverage) / 2, taking each to be normal above its cost;
-// that is at least the largest high. None where a rank has none.
+// The interval of the maximum over ranks of total_ms(), from their intervals.total at `coverage` in
+// (0, 1). Low: if all ranks err together, the largest low. High: if each errs for itself, the value
+// that all ranks stay below with probability (1 + coverage) / 2, taking each to be normal above its
+// cost; that is at least the largest high. None where a rank has none.
 std::optional<CostInterval> EmbeddingCostInterval(std::span<const RankCost> ranks, double coverage);
 
 }  // namespace neuroshard

@@ -23,8 +23,8 @@ struct MemoryModel {
   MemoryRule rule = MemoryRule::kFull;
   double reserve_fraction = 0.0;
   std::int64_t reserve_bytes = 0;
-  // Of a device, that dense layers take beside it while they run; 0: not stated. Tables are stashed
-  // for it (Table::stash_weights), more than those that ask for it where it takes more.
+  // Bytes of a device that dense layers take beside it while they run; 0: not stated. Tables are
+  // stashed for it (Table::stash_weights), more than those that ask for it where it takes more.
   std::int64_t dense_bytes = 0;
   // Whether stashed weights take nothing of devices, as if dense layers ran all the time. No request
   // asks for it: searches do, for plans that stash as little as they need (server/search/goals).

@@ -36,7 +36,7 @@ class ZipfHistograms {
   };
 
   Group GroupOf(std::int64_t begin, std::int64_t end) const;
-  // Of so many rows; all but the last are of any number of rows that is no less.
+  // The groups of so many rows; all but the last are of any number of rows that is no less.
   std::vector<Group> GroupsUpTo(std::int64_t rows);
 
   const double exponent_;

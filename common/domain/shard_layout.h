@@ -112,8 +112,8 @@ std::vector<Block> WidthBlocks(std::int64_t total, std::int64_t width);
 // in [min(min_partition, dim), dim) that divides dim and is a multiple of 4; else dim).
 std::int64_t TorchRecColumnWidth(std::int64_t dim, std::int64_t min_partition);
 
-// Of the shards of a table: row_shards counts those of the first column block. Any shards; illegal
-// ones give something, never a fault.
+// The layout of a table's shards: row_shards counts those of the first column block. Any shards;
+// illegal ones give something, never a fault.
 ShardLayout LayoutOf(ShardingType type, ComputeKernel kernel, std::span<const Shard> shards);
 inline ShardLayout LayoutOf(const TablePlan& plan, const RowCut& cut = {}) {
   ShardLayout layout = LayoutOf(plan.sharding_type, plan.compute_kernel, plan.shards);

@@ -6,7 +6,7 @@
 namespace neuroshard {
 namespace {
 
-// Of the table's features, a bag of the i-th of which counts as of_bag(i).
+// The sum over bags of the table's features, a bag of the i-th of which counts as of_bag(i).
 template <typename OfBag>
 VectorCount SumOfBags(const Table& table, std::size_t num_features, const OfBag& of_bag) {
   VectorCount count = {0, 0};

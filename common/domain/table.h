@@ -37,11 +37,11 @@ struct Table {
   // known.
   std::vector<double> batch_pooling_factors = {};
   bool hot_row_blocks = false;  // row blocks cost what the hottest one does, instead of even shares
-  // Of caches of a shard's rows where they are on SSD (TorchRec's KeyValueParams): the most bytes of
-  // that on the device, none for no limit, and bytes of another one in host memory.
+  // Limits of the caches of a shard's rows where they are on SSD (TorchRec's KeyValueParams): the
+  // most bytes of that on the device, none for no limit, and bytes of another one in host memory.
   std::optional<std::int64_t> max_l1_cache_bytes = {};
   std::int64_t l2_cache_bytes = 0;
-  // Of hash tables: rows that memory is taken for, at least num_embeddings (0: as many), and bytes
+  // Rows of a hash table that memory is taken for, at least num_embeddings (0: as many), and bytes
   // of each beside its weights and optimizer state.
   std::int64_t allocated_rows = 0;
   std::int64_t extra_bytes_per_row = 0;

@@ -11,8 +11,8 @@
 
 namespace neuroshard {
 
-// Of an environment without measured_at_unix_ms, which differs in every record and has a column of
-// its own: equal environments give equal text. T: one of those in row_text.cc.
+// The text of an environment without measured_at_unix_ms, which differs in every record and has a
+// column of its own: equal environments give equal text. T: one of those in row_text.cc.
 template <typename T>
 std::string ToRowText(const T& value);
 

@@ -204,8 +204,9 @@ Status BringUpToDate(Database& database, const std::function<Status()>& begin,
   return transaction.Commit();
 }
 
-// The same tables in PostgreSQL: other words for the types, and keys that count by themselves.
-// Environments are longer than a B-tree's entries may be, so a hash index keeps them distinct.
+// The statements for the same tables in PostgreSQL: other words for the types, and keys that count
+// by themselves. Environments are longer than a B-tree's entries may be, so a hash index keeps them
+// distinct.
 std::string ToPostgres(std::string sql) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"environment TEXT NOT NULL UNIQUE",

@@ -16,8 +16,9 @@ Status PrepareSchema(SqliteDatabase& database);
 // through this connection.
 Status CheckSchema(SqliteDatabase& database);
 
-// The same in a PostgreSQL database, whose schema `neuroshard` is the store. CheckSchema: NOT_FOUND
-// when there is none; one of an older version is FAILED_PRECONDITION, as nothing may be changed.
+// Prepares or checks a PostgreSQL database, whose schema `neuroshard` is the store. CheckSchema:
+// NOT_FOUND when there is none; one of an older version is FAILED_PRECONDITION, as nothing may be
+// changed.
 Status PrepareSchema(PostgresDatabase& database);
 Status CheckSchema(PostgresDatabase& database);
 

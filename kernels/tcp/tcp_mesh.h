@@ -34,7 +34,8 @@ class Transfer {
   std::size_t bytes() const { return expected_.bytes; }
   std::size_t moved_bytes() const { return moved_ < sizeof(Header) ? 0 : moved_ - sizeof(Header); }
 
-  // Of a send: no more than the first `bytes` are there to be sent. All, unless it is called.
+  // Lets a send go no further: no more than the first `bytes` are there to be sent. All, unless it
+  // is called.
   void SendFirst(std::size_t bytes) { limit_ = sizeof(Header) + bytes; }
 
   // Before the first Move. `exchange`: its number in the group.

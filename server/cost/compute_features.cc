@@ -37,8 +37,8 @@ double MissedRows(const PricingConditions& conditions, const ShardFeatures& shar
   return missed * static_cast<double>(shard.rows) / static_cast<double>(shard.table_rows);
 }
 
-// Of the pages of a table, those with one of its missed rows, which lie anywhere: a page is left out
-// when all of its rows are.
+// The pages of a table with one of its missed rows, which lie anywhere: a page is left out when all
+// of its rows are.
 double MissedPages(double missed_rows, double rows, double row_bytes) {
   constexpr double kPageBytes = 65536;
   if (missed_rows <= 0 || rows <= 0) return 0;

@@ -27,8 +27,9 @@ struct StepRates {
   // The distribution of ids in the same way; it is part of a step where no pipeline hides it.
   double input_dist_scale = 1;
   ExchangeTimes input_dist = {};
-  // Of `input_dist`: what a step still pays where a pipeline distributes ids beside the batch
-  // before. 0 where that hides all of it; about 1 where the host does the work of the device, too.
+  // The share of `input_dist` that a step still pays where a pipeline distributes ids beside the
+  // batch before. 0 where that hides all of it; about 1 where the host does the work of the device,
+  // too.
   double pipelined_share = 0;
 
   bool operator==(const StepRates&) const = default;

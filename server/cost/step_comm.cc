@@ -82,7 +82,7 @@ class CommInSteps final : public CommModel {
     return setup;
   }
 
-  // Of costs that are given with the times of steps in them.
+  // Intervals of costs that are given with the times of steps in them.
   std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {
     return comm_->Intervals(ranks);
   }

@@ -217,7 +217,7 @@ class UnmeasuredCompute final : public ComputeModel {
     }
   }
 
-  // Of a type on the wire; none: not measured.
+  // Rates of casts to a type on the wire; none: not measured.
   static std::optional<CastRates> CastsTo(const std::optional<DataType>& wire,
                                           const MeasuredCasts& measured) {
     return wire ? measured.Of(*wire) : std::nullopt;

@@ -53,7 +53,7 @@ class ProbeList {
     AddRowTypes();
   }
 
-  // Of each probe the shard.
+  // The shard of each probe.
   const std::vector<ShardFeatures>& shards() const { return shards_; }
   const std::vector<Probe>& probes() const { return probes_; }
 

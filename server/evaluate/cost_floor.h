@@ -69,8 +69,8 @@ std::vector<T> LowestOf(std::vector<T> all, double T::*first, double T::*second)
 TableFloors TableFloorsOf(const PlanRequest& request, const CompiledRules& rules, int index,
                           ShardPricer& pricer, std::int64_t device_bytes, bool off_device);
 
-// Of all layouts with a kernel off the device whose price differs from that of kFused in one
-// bandwidth alone. As many shards are priced.
+// The floors of all layouts with a kernel off the device whose price differs from that of kFused in
+// one bandwidth alone. As many shards are priced.
 LayoutFloors FloorsIn(const Residency& residency, const PlanRequest& request,
                       const CompiledRules& rules, int index, ShardPricer& pricer);
 

@@ -15,7 +15,7 @@ namespace neuroshard {
 namespace {
 
 constexpr std::size_t kMostTriedAlone = 16;
-// Of all bounds together: 20 bounds of 2,500 tables take half a second.
+// Most tables in all bounds together: 20 bounds of 2,500 tables take half a second.
 constexpr std::size_t kMostTablesExplained = 50'000;
 constexpr std::size_t kMostTables = 1'000;
 // Nobody changes a request for less.

@@ -233,7 +233,8 @@ class CostCheck {
     }
   }
 
-  // Of k x count + 1 tables some place has k + 1.
+  // Whether places are too few by the pigeonhole principle: of k x count + 1 tables some place has
+  // k + 1.
   bool IsCrowded(const Places& places, double room_ms) const {
     if (places.count == 0 || places.tables.size() <= places.count) return false;
     std::size_t counted = 0;

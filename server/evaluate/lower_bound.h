@@ -21,8 +21,8 @@ namespace neuroshard {
 // leave it no type counts as free. A few ms for 1,000 tables on 128 ranks.
 LowerBound LowerBoundOf(const PlanRequest& request, const BoundCostModel& model);
 
-// The same of a batch, whose ids are others than those that plans are to have memory for: these
-// leave `row_capacity_bytes` to the rows (memory_choices.h).
+// The lower bound of a batch, whose ids are others than those that plans are to have memory for:
+// these leave `row_capacity_bytes` to the rows (memory_choices.h).
 LowerBound LowerBoundOf(const PlanRequest& batch, const BoundCostModel& model,
                         double row_capacity_bytes);
 

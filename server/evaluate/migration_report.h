@@ -39,7 +39,8 @@ class PreviousPlacement {
   std::vector<ComputeKernel> kernels_;  // by table
 };
 
-// Of any plan; tables and shards that are none are passed over. The request must have a migration.
+// Reports of any plan; tables and shards that are none are passed over. The request must have a
+// migration.
 MigrationReport ReportMigration(const PlanRequest& request, const Plan& plan);
 
 // What searches make small: the plan's cost plus the price of what it moves.

@@ -102,7 +102,7 @@ std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int 
   return obstacle.empty() ? "the topology has too few ranks for it" : obstacle;
 }
 
-// Of one table that was taken off the ledger; it leaves the ledger as it was.
+// The proposals of one table that was taken off the ledger, which stays as it was.
 class RelayoutFinder::Proposals {
  public:
   Proposals(RelayoutFinder& finder, int table, std::span<const double> rank_cost_ms)

@@ -22,7 +22,7 @@ constexpr std::int64_t kMaxListBytes = 1 << 20;
 constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 30;
 constexpr std::size_t kDigits = 64;
 
-// Of a file that is named in a list: relative, as in model.yaml.
+// Whether the name of a file in a list is relative and stays inside, as in model.yaml.
 bool IsInside(const std::string& name) {
   const fs::path path(name);
   return !name.empty() && !path.is_absolute() &&

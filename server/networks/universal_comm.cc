@@ -151,7 +151,8 @@ class BoundUniversalComm final : public CommModel {
   }
 
  private:
-  // Of the collectives that a stage of the placement has; `all_to_all` is the stage's own.
+  // The rules of the collectives that a stage of the placement has; `all_to_all` is the stage's
+  // own.
   std::vector<IntervalRule> RulesOf(CollectiveKind all_to_all,
                                     std::span<const RankComm> ranks) const {
     ShardKinds kinds;

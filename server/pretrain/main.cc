@@ -54,7 +54,7 @@ void AddFormat(CLI::App* command, OutputFormat* format) {
       ->check(OneOf({"table", "json"}));
 }
 
-// Of a directory that shall hold a cost model; empty: it does.
+// Why a directory that shall hold a cost model has none; empty: it has one.
 std::string WhyNoModel(const std::string& directory) {
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::path(directory) / "model.yaml", error)) return "";

@@ -32,7 +32,7 @@ double PooledReduceScatterBytes(std::optional<DataType> dtype, double element_by
   return dtype == DataType::kFp8 ? 2 : ElementBytes(*dtype);
 }
 
-// Of the whole world's samples, from one of the `holders` of the rows.
+// Values of the whole world's samples, from one of the `holders` of the rows.
 double RowWiseValues(const ShardWork& work, double holders, double ranks) {
   return (work.unpooled ? work.vectors / holders : work.vectors) * ranks * work.cols;
 }

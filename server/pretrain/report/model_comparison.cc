@@ -55,7 +55,8 @@ bool PricesForward(const CommSample& sample) {
              : sample.collective == Collective::kReduceScatter;
 }
 
-// Of the slowest rank, the one value of such a record. Nothing where the model has a formula.
+// The time of the slowest rank, the one value of such a record. Nothing where the model has a
+// formula.
 std::optional<std::vector<float>> PredictInputDist(const CostModel& model,
                                                    const CommRecord& record) {
   const auto& measured = model.info().properties.measured_input_dist;

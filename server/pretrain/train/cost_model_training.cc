@@ -31,7 +31,8 @@ std::vector<double> ColumnMeans(const std::vector<float>& values, std::size_t co
   return means;
 }
 
-// Of the squared error of each target, the total of a sample's targets last if it counts.
+// The weights of the squared error of each target, the total of a sample's targets last if it
+// counts.
 std::vector<float> TargetWeights(const TrainingProblem& problem, const SampleSplit& split,
                                  TrainingLoss loss) {
   const auto outputs = static_cast<std::size_t>(problem.outputs);

@@ -23,7 +23,7 @@ constexpr std::int64_t kMinBatch = 8;
 // The training records are divided by these; all of them follow.
 constexpr std::int64_t kLearningCurveDivisors[] = {8, 4, 2};
 
-// Of the tensors of a member; the paper's networks have none.
+// The prefix of the names of a member's tensors; the paper's networks have none.
 std::string MemberPrefix(const NetworkDefinition& network, std::size_t member) {
   const bool several = network.kind == NetworkKind::kUniversalTableSum ||
                        network.kind == NetworkKind::kUniversalComm;

@@ -325,8 +325,8 @@ class Prover {
         std::move(all)};
   }
 
-  // Of a dynamic table in all memories: no share takes less than all values on the device, and a
-  // copy in host memory takes least beside the smallest share.
+  // The least bytes of a dynamic table in all memories: no share takes less than all values on the
+  // device, and a copy in host memory takes least beside the smallest share.
   std::int64_t LeastOfRows(int t) const {
     const Table& table = request_.tables[static_cast<std::size_t>(t)];
     const auto in = [&](const ShardLayout& layout) {
@@ -351,7 +351,7 @@ class Prover {
     });
   }
 
-  // Of shards larger than a third of the roomiest rank, say, no rank takes three.
+  // No rank takes three shards that are larger than a third of the roomiest rank, say.
   std::optional<Infeasibility> LargeShards() {
     const std::int64_t roomiest =
         std::max<std::int64_t>(0, *std::max_element(available_.begin(), available_.end()));

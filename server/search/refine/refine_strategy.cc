@@ -176,9 +176,10 @@ class RefineSearch {
         .status();
   }
 
-  // The same of tables on SSD: what host memory has room for goes there, and caches of the others
-  // take what is left of device memory, all a step at a time. Not every model says what a cache
-  // saves (TorchRec's formulas do not), so a search alone would leave the smallest.
+  // Makes use of room that tables on SSD leave: what host memory has room for goes there, and
+  // caches of the others take what is left of device memory, all a step at a time. Not every model
+  // says what a cache saves (TorchRec's formulas do not), so a search alone would leave the
+  // smallest.
   Status UseRoomBesideSsd() {
     if (rules_.slowest_tier() != MemoryTier::kSsd) return absl::OkStatus();
     const auto others = [&](MemoryTier tier) {

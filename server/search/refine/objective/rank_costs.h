@@ -22,7 +22,7 @@ class RankCosts {
   // The slot of a rank of the solution without one of its shards and with another (none: -1).
   Slot Find(int rank, int without, int with);
 
-  // The same for any change: the rank as it will be, and what is added to its sum (representation,
+  // The slot of any change: the rank as it will be, and what is added to its sum (representation,
   // `width` entries).
   Slot Find(int rank, const Solution::Rank& changed, const double* added);
 
