@@ -49,7 +49,8 @@ OptimizerState StateOf(Optimizer optimizer);
 // over, and what it has besides, FBGEMM's scale and bias: of fp32 as it trains int8, of fp16 as it
 // serves int4 and int2, which nothing trains.
 constexpr double ValueBytes(DataType weight_dtype, std::int64_t cols) {
-  return static_cast<double>((cols * ElementBits(weight_dtype) + 7) / 8);
+  const std::int64_t bytes = (cols * ElementBits(weight_dtype) + 7) / 8;
+  return static_cast<double>(bytes);
 }
 constexpr double RowBytesBesides(DataType weight_dtype) {
   if (weight_dtype == DataType::kInt8) return 8;
