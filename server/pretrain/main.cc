@@ -38,12 +38,12 @@ class InterruptSignal final : public StopSignal {
   InterruptSignal(const InterruptSignal&) = delete;
   InterruptSignal& operator=(const InterruptSignal&) = delete;
 
-  bool ShouldStop() const override { return interrupted_ != 0; }
+  bool ShouldStop() const override { return interrupted != 0; }
 
  private:
-  static void OnSignal(int) { interrupted_ = 1; }
+  static void OnSignal(int) { interrupted = 1; }
 
-  static inline volatile std::sig_atomic_t interrupted_ = 0;
+  static inline volatile std::sig_atomic_t interrupted = 0;
 };
 
 void AddFormat(CLI::App* command, OutputFormat* format) {
