@@ -19,9 +19,9 @@
 namespace neuroshard {
 namespace {
 
-// How far apart costs are told apart: nine of ten and more of measured plans that models called so
-// far apart came in their order (bench/README.md, "In the predicted order?"); of nearer ones often
-// not.
+// The ratio from which on costs are told apart: nine of ten and more of measured plans that models
+// called so far apart came in their order (bench/README.md, "In the predicted order?"); of nearer
+// ones often not.
 constexpr double kToldApart = 1.1;
 
 std::string CheckStrategy(const std::string& name) {

@@ -16,7 +16,7 @@ namespace neuroshard {
 // Limits of one trainer's kernels on one kind of device. No rows are too many for any of them.
 struct KernelLimits {
   std::string_view kernels;  // "FBGEMM on CUDA devices"
-  // The widest shard.
+  // Columns of a shard: at most so many, and a multiple of so many.
   std::int64_t max_columns = std::numeric_limits<std::int64_t>::max();
   std::int64_t column_multiple = 1;
   // That a table is trained with; empty: any.

@@ -96,8 +96,8 @@ double PrefetchBatches(const PlanRequest& request, const ShardLayout& layout) {
 // Keys and times of use of each row that a cache of rows holds.
 constexpr double kCacheBytesPerSlot = 16;
 
-// The state of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): a slot's index for
-// each row of the table, and that.
+// The state of a cache of rows (FBGEMM's; calculate_shard_storages of TorchRec): the index of a slot
+// for each row of the table, and kCacheBytesPerSlot for each slot.
 std::int64_t CacheStateBytes(const ShardLayout& layout, std::int64_t rows) {
   constexpr double kBytesPerRow = 4;
   if (!HasCache(layout.kernel)) return 0;

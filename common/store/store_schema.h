@@ -12,11 +12,11 @@ namespace neuroshard {
 // application's or of a newer version.
 Status PrepareSchema(SqliteDatabase& database);
 
-// Checks without making anything. A file of an older version then reads as if it were of this one,
-// through this connection.
+// The check of PrepareSchema without making anything. A file of an older version then reads as if
+// it were of this one, through this connection.
 Status CheckSchema(SqliteDatabase& database);
 
-// Prepares or checks a PostgreSQL database, whose schema `neuroshard` is the store. CheckSchema:
+// These do so in a PostgreSQL database, whose schema `neuroshard` is the store. CheckSchema:
 // NOT_FOUND when there is none; one of an older version is FAILED_PRECONDITION, as nothing may be
 // changed.
 Status PrepareSchema(PostgresDatabase& database);

@@ -73,8 +73,8 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
       properties_(std::move(properties)),
       sharding_types_(std::move(sharding_types)),
       comm_(std::move(comm)) {
-  // Rates of steps scale the formula of default bandwidths, whichever a request gives: they were
-  // learned from what real steps took, so a request's own figures would be counted twice.
+  // Rates of steps were learned as factors of the formula under default bandwidths (step_records.py):
+  // under a request's own ones slow links would count twice.
   PricingConditions id_conditions = conditions_;
   if (properties_.measured_steps) id_conditions.bandwidths = {};
   auto input_dist = InputDist::Of(

@@ -39,7 +39,7 @@ bool CanHalve(const Piece& piece);
 // Bytes that `cols` columns of a table take under the request's memory rule.
 std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols);
 
-// Bytes of each table as a whole.
+// Bytes of each table as a whole, likewise.
 std::vector<std::int64_t> WholeBytes(const PlanRequest& request);
 
 // The most columns of a table that fit into `bytes`, a multiple of kColumnAlignment from 0 to

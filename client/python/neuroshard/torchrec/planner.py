@@ -393,7 +393,7 @@ class NeuroShardPlanner(EmbeddingPlannerBase):
         self._options = options
         try:
             self._groups = table_groups(plan, tables)
-        except Exception as fault:  # of settings that TorchRec's own functions refuse, also where it builds the lookups
+        except ValueError as fault:
             logger.warning("the plan has no groups of tables, since TorchRec cannot make them: %s", fault)
         for fault in cache_faults(self._groups):
             logger.warning("%s", fault)

@@ -43,23 +43,22 @@ class StepRecord:
         return record
 
     def check(self) -> None:
-        """ValueError with every fault: of no plan, another number of ranks than the plan's, stages that are missing, negative or no numbers, or lookups
-        that take longer than the passes which they are part of."""
+        """ValueError with every fault: no plan, another number of ranks than the plan's, stages that are missing, negative or no numbers, lookups that take
+        longer than the passes they are part of."""
         faults = [] if self.plan.tables else ["plan: has no tables"]
-        ranks_of_request = sum((host.count if host.HasField("count") else 1) * (len(host.device_memory_bytes) or host.num_devices) for host in self.request.topology.hosts)
-        if ranks_of_request != self.plan.world_size:
-            faults.append(f"request.topology: must have {self.plan.world_size} devices as the plan has ranks, got {ranks_of_request}")
+        devices = sum((host.count if host.HasField("count") else 1) * host.num_devices for host in self.request.topology.hosts)
+        if devices != self.plan.world_size:
+            faults.append(f"request.topology: must have {self.plan.world_size} devices as the plan has ranks, got {devices}")
         if not isinstance(self.ranks, list) or len(self.ranks) != self.plan.world_size:
             faults.append(f"ranks: must be {self.plan.world_size} as in the plan, got {len(self.ranks) if isinstance(self.ranks, list) else self.ranks!r}")
         else:
             for number, rank in enumerate(self.ranks):
-                for stage in STAGES:
-                    ms = rank.get(stage) if isinstance(rank, dict) else None
-                    if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not math.isfinite(ms) or ms < 0:
-                        faults.append(f"ranks[{number}].{stage}: must be ms of 0 and more, got {ms!r}")
-                for stage in ("forward", "backward"):
-                    if not faults and rank[f"lookup_{stage}"] > rank[stage]:
-                        faults.append(f"ranks[{number}].lookup_{stage}: must be at most {stage}'s {rank[stage]!r} ms, got {rank[f'lookup_{stage}']!r}")
+                times = {stage: rank.get(stage) if isinstance(rank, dict) else None for stage in STAGES}
+                wrong = {stage for stage, ms in times.items() if isinstance(ms, bool) or not isinstance(ms, (int, float)) or not math.isfinite(ms) or ms < 0}
+                faults += [f"ranks[{number}].{stage}: must be ms of 0 and more, got {times[stage]!r}" for stage in STAGES if stage in wrong]
+                for whole, part in (("forward", "lookup_forward"), ("backward", "lookup_backward")):
+                    if not {whole, part} & wrong and times[part] > times[whole]:
+                        faults.append(f"ranks[{number}].{part}: must be at most {whole}'s {times[whole]!r} ms, got {times[part]!r}")
             if not faults and self.step_ms <= 0:
                 faults.append("ranks: no rank has a step of more than 0 ms")
         if faults:

@@ -14,9 +14,12 @@ import statistics
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from torchrec.distributed.planner.constants import CROSS_NODE_BANDWIDTH, HBM_MEM_BW, INTRA_NODE_BANDWIDTH
+
 from neuroshard import PlannerClient, PlannerError, v1
 from neuroshard.checkpoints import model_directory
 from neuroshard.torchrec.non_negative_fit import fit_non_negative
+from neuroshard.torchrec.plan_request import MILLISECONDS
 from neuroshard.torchrec.step_record import KINDS, StepRecord, read_records
 
 LEAST_RECORDS = 5  # of a number of ranks
@@ -24,7 +27,11 @@ _LEAST_SCALE = 1e-3  # 0 would make what has no price free
 _FITS = 4
 _MOST_SHARE = 100.0
 # The formula of ids is scaled as it is without a request's own figures (BoundCostModel in server/cost/cost_model.cc).
-_BANDWIDTHS = v1.Bandwidths(device_memory_bytes_per_s=897 * 2.0**30, intra_host_bytes_per_s=600 * 2.0**30, inter_host_bytes_per_s=12.5 * 2.0**30)
+_BANDWIDTHS = v1.Bandwidths(
+    device_memory_bytes_per_s=HBM_MEM_BW * MILLISECONDS,
+    intra_host_bytes_per_s=INTRA_NODE_BANDWIDTH * MILLISECONDS,
+    inter_host_bytes_per_s=CROSS_NODE_BANDWIDTH * MILLISECONDS,
+)
 
 
 @dataclasses.dataclass

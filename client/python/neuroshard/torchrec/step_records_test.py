@@ -255,7 +255,7 @@ class CommandTest(unittest.TestCase):
             good = json.loads(next(made_up_records(client, [1], 2)).to_json())
         bad_time = {**good, "ranks": [{**good["ranks"][0], "forward": -1}, {**good["ranks"][1], "backward": float("nan"), "input_dist": True}]}
         other_request = {**good, "request": request_of(1, 4)}
-        slow_lookup = {**good, "ranks": [{**good["ranks"][0], "lookup_backward": 1e6}, good["ranks"][1]]}
+        slow_lookup = {**good, "ranks": [{**good["ranks"][0], "lookup_backward": 1e6}, {**good["ranks"][1], "lookup_forward": 1e6}]}
         path.write_text("\n".join(["{", json.dumps({**good, "ranks": good["ranks"][:1]}), json.dumps(bad_time), json.dumps({**good, "plan": {}}), json.dumps(good),
                                    json.dumps(other_request), json.dumps(slow_lookup)]))
         out = self.folder / "models" / "mine" / "1"
@@ -263,7 +263,8 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(status, 1)
         for part in ("line 1: is no record of steps", "line 2: ranks: must be 2 as in the plan, got 1", "line 3: ranks[0].forward: must be ms of 0 and more, got -1",
                      "ranks[1].backward: must be ms of 0 and more, got nan", "ranks[1].input_dist: must be", "line 4: plan: has no tables",
-                     "line 6: request.topology: must have 2 devices as the plan has ranks, got 4", "line 7: ranks[0].lookup_backward: must be at most backward's"):
+                     "line 6: request.topology: must have 2 devices as the plan has ranks, got 4", "line 7: ranks[0].lookup_backward: must be at most backward's",
+                     "; ranks[1].lookup_forward: must be at most forward's"):
             self.assertIn(part, fault)
         self.assertNotIn("line 5", fault)
         other_plan = json.loads(json.dumps(good))

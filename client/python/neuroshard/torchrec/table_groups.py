@@ -99,7 +99,7 @@ def table_groups(plan: ShardingPlan, tables: Sequence[ModuleTable]) -> List[Tabl
         found, sharding = layout[table.key], plan.plan[table.path][table.name]  # type: ignore[index]
         try:
             params = _fused_params(table, sharding)
-        except Exception as fault:
+        except Exception as fault:  # TorchRec raises, and asserts, what it will
             raise ValueError(f"{table.label}: {fault}") from fault
         factor = params.get("cache_load_factor")
         precision = service_dtype(params.get("cache_precision")) or table.weight_dtype

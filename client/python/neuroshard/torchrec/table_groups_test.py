@@ -69,7 +69,8 @@ def shards_of(draw, kind, rows, cols):
         return [([0, 0], [rows // 2, cols], first), ([rows // 2, 0], [rows - rows // 2, cols], first + 1)]
     cut = draw.choice([4, cols // 2])
     if kind == "grid_shard":
-        return [([row, col], [size, width], first + (row > 0)) for col, width in ((0, cut), (cut, cols - cut)) for row, size in ((0, rows // 2), (rows // 2, rows - rows // 2))]
+        halves, blocks = ((0, rows // 2), (rows // 2, rows - rows // 2)), ((0, cut), (cut, cols - cut))
+        return [([row, col], [size, width], first + half) for col, width in blocks for half, (row, size) in enumerate(halves)]
     return [([0, 0], [rows, cut], draw.randrange(RANKS)), ([0, cut], [rows, cols - cut], draw.randrange(RANKS))]
 
 
