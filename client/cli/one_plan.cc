@@ -31,6 +31,51 @@ Priced PriceOn(const PlannerClient& planner, const PlannedTopology& topology,
   return {answer->cost().embedding_cost_ms(), {}};
 }
 
+// A plan, and the row whose topology it was made for.
+struct Candidate {
+  int row = 0;
+  v1::Plan plan;
+};
+
+// How many times a cost is the own plan's. 1 of two plans that cost nothing.
+double Ratio(double cost_ms, double own_ms) {
+  if (own_ms > 0) return cost_ms / own_ms;
+  return cost_ms > 0 ? kNotLegal : 1;
+}
+
+// The topologies' own plans, and of each whose devices have more memory than another's a plan for
+// no more than the least of all: own plans fill what they have, which fits nowhere else. Not where
+// a topology's devices differ.
+StatusOr<std::vector<Candidate>> Candidates(const PlannerClient& planner,
+                                            std::span<const PlannedTopology> planned,
+                                            const v1::WhatIfAnswer& answer) {
+  std::vector<Candidate> candidates;
+  std::int64_t least_bytes = std::numeric_limits<std::int64_t>::max();
+  for (const v1::WhatIfRow& row : answer.rows()) {
+    least_bytes = std::min(least_bytes, row.fullest_memory().capacity_bytes());
+    candidates.push_back({static_cast<int>(candidates.size()), planned[candidates.size()].plan});
+  }
+  std::vector<int> larger;
+  for (int i = 0; i < answer.rows_size(); ++i) {
+    const bool is_uniform =
+        planned[static_cast<std::size_t>(i)].request.topology().hosts_size() == 1;
+    if (is_uniform && answer.rows(i).fullest_memory().capacity_bytes() > least_bytes) {
+      larger.push_back(i);
+    }
+  }
+  std::vector<StatusOr<v1::ShardPlanResponse>> answers(larger.size());
+  RunSideBySide(larger.size(), [&](std::size_t i) {
+    v1::ShardPlanRequest request = planned[static_cast<std::size_t>(larger[i])].request;
+    request.mutable_topology()->mutable_hosts(0)->set_memory_bytes(least_bytes);
+    answers[i] = planner.ShardPlan(request);
+  });
+  for (std::size_t i = 0; i < larger.size(); ++i) {
+    if (absl::IsUnavailable(answers[i].status())) return answers[i].status();
+    if (answers[i].ok()) candidates.push_back({larger[i], answers[i]->plan()});
+  }
+  return candidates;
+}
+
 }  // namespace
 
 void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations) {
@@ -66,24 +111,25 @@ Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology>
     one.set_failure(fmt::format("{} has no plan", failed->name()));
     return absl::OkStatus();
   }
+  NS_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
+                      Candidates(planner, planned, answer));
   const std::size_t count = planned.size();
-  std::vector<Priced> priced(count * count);
+  std::vector<Priced> priced(candidates.size() * count);  // [candidate][topology]
   RunSideBySide(priced.size(), [&](std::size_t i) {
     const std::size_t a = i / count, b = i % count;
     priced[i] = a == b ? Priced{rows[static_cast<int>(a)].embedding_cost_ms(), {}}
-                       : PriceOn(planner, planned[b], planned[a].plan);
+                       : PriceOn(planner, planned[b], candidates[a].plan);
   });
   double least = kNotLegal;
   std::size_t best = 0;
   Status unpriced;
-  for (std::size_t a = 0; a < count; ++a) {
+  for (std::size_t a = 0; a < candidates.size(); ++a) {
     double worst = 0;
     for (std::size_t b = 0; b < count; ++b) {
       const Priced& here = priced[a * count + b];
       if (absl::IsUnavailable(here.status)) return here.status;
       unpriced.Update(here.status);
-      const double own_ms = priced[b * count + b].cost_ms;
-      worst = std::max(worst, own_ms > 0 ? here.cost_ms / own_ms : 1);
+      worst = std::max(worst, Ratio(here.cost_ms, priced[b * count + b].cost_ms));
     }
     if (worst >= least) continue;
     least = worst;
@@ -94,9 +140,9 @@ Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology>
     if (!unpriced.ok()) one.mutable_failure()->append("; " + Message(unpriced));
     return absl::OkStatus();
   }
-  one.set_made_for(rows[static_cast<int>(best)].name());
+  one.set_made_for(rows[candidates[best].row].name());
   one.set_worst_ratio(least);
-  *one.mutable_plan() = planned[best].plan;
+  *one.mutable_plan() = candidates[best].plan;
   for (std::size_t b = 0; b < count; ++b) {
     rows[static_cast<int>(b)].set_one_plan_cost_ms(priced[best * count + b].cost_ms);
   }

@@ -20,9 +20,11 @@ struct PlannedTopology {
 // Adds what keeps these topologies from having one plan, without a call.
 void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations);
 
-// Prices each plan on all topologies, in planned.size()^2 calls, and sets answer.one_plan and what
-// it costs in each row. planned[i] is that of answer.rows[i]. UNAVAILABLE is an error; what else
-// goes wrong is said in the answer.
+// Prices on all topologies each one's own plan and, where devices have more memory than those of
+// another, a plan for the least memory of all: up to n plans and 2 n^2 prices of n topologies. Sets
+// answer.one_plan to the plan whose worst ratio to the own plans is least, and what it costs in each
+// row. planned[i] is that of answer.rows[i]. UNAVAILABLE is an error; what else goes wrong is said
+// in the answer.
 Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology> planned,
                   v1::WhatIfAnswer& answer);
 

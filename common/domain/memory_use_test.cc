@@ -170,8 +170,10 @@ TEST(ShardMemoryTest, WhatIsServedHasNeitherStateNorGradients) {
     PlanRequest request = Request(Optimizer::kNone);
     request.topology.devices = {{0, 1 << 30}};
     request.memory.rule = rule;
+    Table table = SmallTable();
+    table.optimizer = Optimizer::kAdam;  // what trained it
     for (const ShardLayout& layout : {ShardLayout(), replica}) {
-      const MemoryUse use = ShardMemory(request, SmallTable(), layout, 1000, 32);
+      const MemoryUse use = ShardMemory(request, table, layout, 1000, 32);
       EXPECT_EQ(use.optimizer, TierBytes());
       EXPECT_EQ(use.weights[MemoryTier::kDevice], 1000 * 32 * 4);
       EXPECT_GT(use.input_bytes, 0);

@@ -165,7 +165,10 @@ struct PlanRequest {
   bool stashes() const {
     return memory.dense_bytes > 0 || std::ranges::any_of(tables, &Table::stash_weights);
   }
-  Optimizer optimizer_of(const Table& table) const { return table.optimizer.value_or(optimizer); }
+  // None of any table where the request is served.
+  Optimizer optimizer_of(const Table& table) const {
+    return optimizer == Optimizer::kNone ? optimizer : table.optimizer.value_or(optimizer);
+  }
   // What the trainer's kernels take; any, where the request says nothing of the trainer.
   const KernelLimits& kernels() const {
     return IsOfAnotherTrainer(search.strategy) ? kernel_limits::kAny

@@ -13,12 +13,14 @@
 #include "server/planner/planner.h"
 #include "server/search/run_search.h"
 #include "tests/support/concave_cost_model.h"
+#include "tests/support/random_needs.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/trials.h"
 
 namespace neuroshard {
 namespace {
 
+using ::neuroshard::testing::AddRandomNeeds;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 
@@ -64,6 +66,7 @@ TEST(ReproduciblePlansTest, TheDefaultSearchIsTheSameOnABusyMachine) {
   for (int i = 0; i < kRequests; ++i) {
     requests.push_back(
         RandomPlanRequest(random, {.max_tables = 8, .max_ranks = 4, .min_slack = 1.5}));
+    if (i % 4 == 3) AddRandomNeeds(random, requests.back());
     if (i % 2 == 0) {
       models.push_back(MakeAnalyticCostModel());
     } else {

@@ -120,9 +120,12 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& 
     SearchContext context(of, model, until, watcher, &runner);
     return context.Finish(strategy(context));
   };
+  const bool has_second_goals =
+      !request.search.goals.empty() ||
+      (request.memory.dense_bytes > 0 && request.search.strategy == kObeysConstraints);
   StatusOr<SearchResult> result =
-      request.search.goals.empty() ? search_for_cost(request, stop, observer)
-                                   : SearchByGoals(request, model, stop, observer, search_for_cost);
+      has_second_goals ? SearchByGoals(request, model, stop, observer, search_for_cost)
+                       : search_for_cost(request, stop, observer);
   if (!result.ok()) return SayWhatItKeepsTo(request, result.status());
   return result;
 }

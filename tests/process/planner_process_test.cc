@@ -1,18 +1,22 @@
 // The planner and the command line as a launcher meets them: real binaries, real sockets, real
 // signals.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/base/random.h"
 #include "server/networks/testing/model_fixture.h"
 #include "tests/process/servers.h"
 #include "tests/process/subprocess.h"
@@ -96,6 +100,70 @@ TEST_F(PlannerProcessTest, SameRequestSamePlanOnAnyReplica) {
   };
 
   EXPECT_EQ(plan(first.address()), plan(second.address()));
+}
+
+// One plan for two cards, of which one has less memory: legal on both, and its worst ratio to their
+// own plans is what it says and no worse than that of either own plan.
+TEST_F(PlannerProcessTest, OnePlanIsLegalEverywhereAndNoOwnPlanIsBetter) {
+  ServerProcess planner = StartPlanner(dir_.Path("models"));
+  Random random(5);
+  int better = 0;
+  for (int i = 0; i < 4; ++i) {
+    std::string tables = "search: {effort: quick}\nglobal_batch_size: 16384\ntables:\n";
+    std::int64_t bytes = 0;
+    for (int t = 0; t < 12; ++t) {
+      const auto rows = static_cast<std::int64_t>(10'000 + random.Below(1'000'000));
+      const auto columns = static_cast<std::int64_t>(16 << random.Below(4));
+      tables += fmt::format(
+          "- {{name: t{}, num_embeddings: {}, embedding_dim: {}, pooling_factor: {}}}\n", t, rows,
+          columns, 1 + random.Below(30));
+      bytes += rows * columns * 4;
+    }
+    // The smaller is full.
+    const std::vector<std::string> cards = {
+        fmt::format("{{hosts: [{{num_devices: 4, device: a100-sxm-40gb, memory_bytes: {}}}]}}",
+                    bytes / 3),
+        "{hosts: [{num_devices: 4, device: h100-sxm}]}"};
+    std::string what_if = "one_plan: true\ntopologies:\n";
+    std::vector<std::string> requests, plans;
+    for (std::size_t c = 0; c < cards.size(); ++c) {
+      what_if += fmt::format("- {{name: card{}, topology: {}}}\n", c, cards[c]);
+      requests.push_back(dir_.Write(fmt::format("card{}.yaml", c),
+                                    tables + fmt::format("topology: {}\n", cards[c])));
+      plans.push_back(dir_.Path(fmt::format("plan{}.json", c)));
+      ASSERT_EQ(Cli({"plan", requests[c], "--planner", planner.address(), "--format", "json",
+                     "--out", plans[c]})
+                    .exit_code,
+                0);
+    }
+    const ProcessResult asked =
+        Cli({"plan", requests[0], "--what-if", dir_.Write("cards.yaml", what_if), "--planner",
+             planner.address(), "--format", "json"});
+    ASSERT_EQ(asked.exit_code, 0) << asked.err;
+    const Json answer = Json::parse(asked.out);
+    const Json& one = answer["one_plan"];
+    ASSERT_FALSE(one.contains("failure")) << one["failure"];
+    const auto worst_ratio = [&](const std::string& plan) {
+      double worst = 0;
+      for (std::size_t c = 0; c < cards.size(); ++c) {
+        const ProcessResult evaluated = Cli(
+            {"evaluate", requests[c], plan, "--planner", planner.address(), "--format", "json"});
+        const Json evaluation = Json::parse(evaluated.out);
+        const bool is_legal = evaluation.value("legal", false);
+        const double own_ms = answer["rows"][c]["embedding_cost_ms"].get<double>();
+        worst = std::max(worst, is_legal
+                                    ? evaluation["cost"]["embedding_cost_ms"].get<double>() / own_ms
+                                    : std::numeric_limits<double>::infinity());
+      }
+      return worst;
+    };
+    const double worst = worst_ratio(dir_.Write("one.json", one["plan"].dump()));
+    EXPECT_NEAR(worst, one["worst_ratio"].get<double>(), 1e-6);
+    const double of_own = std::min(worst_ratio(plans[0]), worst_ratio(plans[1]));
+    EXPECT_LE(worst, of_own * (1 + 1e-9));
+    if (worst < of_own) ++better;
+  }
+  EXPECT_GT(better, 0);
 }
 
 TEST_F(PlannerProcessTest, BadInputNamesTheFieldAndTheServiceGoesOn) {

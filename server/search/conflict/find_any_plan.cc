@@ -90,6 +90,15 @@ Status NotFound(const PlanRequest& request, TypeSet default_types, const StopSig
                     FailureReason::kNoPlanFound);
 }
 
+Conflict ConflictOf(const Demands& demands, const DemandList& given, std::string reason) {
+  Conflict conflict;
+  conflict.reason = std::move(reason);
+  for (const std::size_t demand : given) {
+    conflict.demands.push_back({demands.Path(demand), demands.Says(demand)});
+  }
+  return conflict;
+}
+
 }  // namespace
 
 std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default_types,
@@ -106,13 +115,7 @@ std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default
   given = MinimalAmong(demands, given, stop);
   const std::optional<Infeasibility> shortest = Prove(demands, given, stop);
   if (!shortest.has_value()) return std::nullopt;
-
-  Conflict conflict;
-  conflict.reason = shortest->reason;
-  for (const std::size_t demand : given) {
-    conflict.demands.push_back({demands.Path(demand), demands.Says(demand)});
-  }
-  return conflict;
+  return ConflictOf(demands, given, shortest->reason);
 }
 
 Status ToStatus(const Conflict& conflict) {
@@ -149,13 +152,11 @@ StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rule
   }
   Feasible feasible = FindFeasible(request, rules, stop);
   if (feasible.plan.has_value()) return *std::move(feasible.plan);
-  if (feasible.none) {
-    return WithReason(
-        FailedPrecondition("no plan can exist: whole tables were put on ranks in all ways that "
-                           "keep memory and constraints, and not all of them have a place in any"),
-        request.constraints.empty() && default_types == TypeSet::All()
-            ? FailureReason::kOutOfMemory
-            : FailureReason::kConstraintsConflict);
+  if (feasible.none) {  // by trying, which does not tell what could be left out
+    const Demands demands(request, default_types);
+    return ToStatus(ConflictOf(demands, Positions(demands.size()),
+                               "whole tables were put on ranks in all ways that keep memory and "
+                               "constraints, and not all of them have a place in any"));
   }
   return NotFound(request, default_types, stop);
 }

@@ -18,6 +18,7 @@ using ::neuroshard::testing::AddRandomMigration;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::neuroshard::testing::RandomRequestShape;
 using ::neuroshard::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -143,6 +144,33 @@ TEST(FindAnyPlanTest, SaysWhatIsProvenAndWhatIsNot) {
   request.topology.devices.assign(39, {0, 40'000});
   EXPECT_THAT(FindAnyPlan(request, {ShardingType::kTableWise}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not proven")));
+}
+
+// Tables that fill their ranks to the byte, were there not a row less on one and more on another:
+// only trying tells that there is no plan, and all that it was to keep is named.
+TEST(FindAnyPlanTest, WhatTryingProvesNamesAllDemands) {
+  Random random(44);
+  PlanRequest request;
+  request.memory.rule = MemoryRule::kWeightsOnly;
+  request.topology.devices.resize(5);
+  for (int t = 0; t < 20; ++t) {
+    Table& table = request.tables.emplace_back();
+    table.name = std::to_string(t);
+    table.num_embeddings = random.Between(1000, 1'000'000);
+    table.embedding_dim = 16;
+    request.topology.devices[static_cast<std::size_t>(t % 5)].memory_bytes +=
+        64 * table.num_embeddings;
+  }
+  request.constraints.max_tables_per_rank = 5;
+  const TypeSet whole = {ShardingType::kTableWise};
+  ASSERT_TRUE(FindAnyPlan(request, whole).ok());
+  request.topology.devices[0].memory_bytes -= 64;
+  request.topology.devices[1].memory_bytes += 64;
+  EXPECT_THAT(
+      FindAnyPlan(request, whole),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("in all ways"), HasSubstr("constraints.max_tables_per_rank (5"),
+                     HasSubstr("topology (memory"))));
 }
 
 TEST(FindAnyPlanTest, ProvesNothingOnceItIsToStop) {

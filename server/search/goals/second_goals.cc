@@ -16,6 +16,7 @@
 
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"
+#include "server/evaluate/check_plan.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/row_cuts.h"
@@ -37,8 +38,10 @@ constexpr double kRounding = 1e-9;
 // What bytes that are a share of a device's may differ by.
 constexpr double kByteRounding = 1e-3;
 
-// More than any rank stashes: of a plan with no stash that leaves dense layers room.
+// More than any rank stashes: of a plan with no stash that leaves dense layers room. The other is a
+// limit on stashes that any stash keeps.
 constexpr double kNoStash = 0x1.0p52;
+constexpr double kAnyStash = 0x1.0p51;
 // More host memory than any copies take.
 constexpr std::int64_t kEnoughBytes = std::int64_t{1} << 50;
 
@@ -86,10 +89,12 @@ void LimitStash(double bytes, const SearchResult& best, PlanRequest& request) {
   if (!has_host_memory) {
     topology.host_memory_bytes.assign(topology.hosts().size(), kEnoughBytes);
     std::vector<bool> has_kernels(request.tables.size());
-    for (const TableRule& rule : request.constraints.tables) {
-      for (const int t : rule.tables) {
-        if (!rule.compute_kernels.empty()) has_kernels[static_cast<std::size_t>(t)] = true;
-      }
+    for (TableRule& rule : request.constraints.tables) {
+      if (rule.compute_kernels.empty()) continue;
+      std::erase_if(rule.compute_kernels, [](ComputeKernel kernel) {
+        return TraitsOf(kernel).tier == MemoryTier::kHost;
+      });
+      for (const int t : rule.tables) has_kernels[static_cast<std::size_t>(t)] = true;
     }
     TableRule on_device;
     on_device.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kDense};
@@ -312,7 +317,7 @@ class GoalSearch {
  public:
   GoalSearch(const PlanRequest& request, const BoundCostModel& model, const StopSignal& stop,
              SearchObserver* observer, const SearchForCost& search)
-      : goals_(request.search.goals),
+      : goals_(request.search.goals.empty() ? std::vector<PlanGoal>(1) : request.search.goals),
         request_(request),
         model_(model),
         stop_(stop),
@@ -320,13 +325,14 @@ class GoalSearch {
         search_(search),
         num_searches_(1 + kSearchesAGoal * (goals_.size() - 1)) {
     request_.search.goals.clear();
-    request_.search.time_budget.reset();  // it is the stop signal's
+    if (goals_.size() > 1) request_.search.time_budget.reset();  // it is the stop signal's
   }
 
   StatusOr<SearchResult> Run() {
     FirstOfAll first(observer_, 1 / static_cast<double>(num_searches_));
     NS_ASSIGN_OR_RETURN(best_, search_(request_, stop_, &first));
     Count(best_.statistics);
+    NS_RETURN_IF_ERROR(LeaveDenseLayersRoom());
     const double least_ms = Value(PlanMeasure::kCost);
     std::vector<GoalTrade> trades;
     for (std::size_t i = 1; i < goals_.size() && !stop_.ShouldStop(); ++i) {
@@ -388,11 +394,28 @@ class GoalSearch {
     return static_cast<double>(modules.size());
   }
 
+  // Where nothing that the cheapest plan has can be stashed to leave dense layers room: to the
+  // cheapest one of which something can, with room for dense layers in all searches from here on.
+  // FAILED_PRECONDITION: none was found, with what the cheapest plan lacks.
+  Status LeaveDenseLayersRoom() {
+    if (HasStash(best_)) return absl::OkStatus();
+    const Limit any_stash = {PlanMeasure::kMaxStash, kAnyStash};
+    NS_ASSIGN_OR_RETURN(auto found, Search(any_stash, 0, request_.search.effort));
+    if (!found) return ChooseStash(request_, best_.plan).status();
+    best_ = *std::move(found);
+    limits_.push_back(any_stash);
+    return absl::OkStatus();
+  }
+
+  // Whether dense layers have the room that the request wants for them, if it wants any.
+  bool HasStash(const SearchResult& result) const {
+    return request_.memory.dense_bytes == 0 || Value(PlanMeasure::kMaxStash, result) < kNoStash;
+  }
+
   // To a plan with less of it that costs no more than `limit_ms`, if the best one does not.
   Status Reduce(PlanMeasure measure, double limit_ms, int probes) {
     const bool counts = measure == PlanMeasure::kCutTables || measure == PlanMeasure::kExchanges;
     double high = Value(measure);
-    if (high >= kNoStash) high = static_cast<double>(request_.memory.dense_bytes);
     double low = FloorOf(measure);  // of counts the least that was not tried
     for (int probe = 0; probe < probes && !stop_.ShouldStop(); ++probe) {
       if (high - low <= (counts ? 0 : kResolution * high)) break;
@@ -434,6 +457,7 @@ class GoalSearch {
   StatusOr<std::optional<SearchResult>> Search(const Limit& limit, double limit_ms,
                                                SearchEffort effort) {
     std::vector<Limit> limits = limits_;
+    std::erase_if(limits, [&](const Limit& of) { return of.measure == limit.measure; });
     limits.push_back(limit);
     PlanRequest limited = Limited(request_, limits, best_);
     limited.search.effort = effort;
@@ -448,9 +472,11 @@ class GoalSearch {
     Count(found->statistics);
     // Its memory was another.
     NS_ASSIGN_OR_RETURN(found->cost, PricePlan(request_, found->plan, model_));
-    const bool keeps = std::all_of(limits.begin(), limits.end(), [&](const Limit& of) {
-      return Value(of.measure, *found) <= of.value + kRounding;
-    });
+    // Limits are said in words that may allow what the request does not.
+    const bool keeps = CheckPlan(request_, found->plan).empty() && HasStash(*found) &&
+                       std::all_of(limits.begin(), limits.end(), [&](const Limit& of) {
+                         return Value(of.measure, *found) <= of.value + kRounding;
+                       });
     return keeps ? std::optional(*std::move(found)) : std::nullopt;
   }
 

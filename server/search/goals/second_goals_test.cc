@@ -9,11 +9,13 @@
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
+#include "server/evaluate/stash.h"
 #include "server/search/run_search.h"
 #include "server/search/testing/all_plans.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"
+#include "tests/support/random_needs.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/trials.h"
@@ -25,6 +27,7 @@ using ::neuroshard::testing::AddRandomConstraints;
 using ::neuroshard::testing::AddRandomMigration;
 using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
+using ::neuroshard::testing::RandomGoals;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::testing::IsEmpty;
 using enum PlanMeasure;
@@ -36,20 +39,6 @@ double Value(PlanMeasure measure, const PlanRequest& request, const SearchResult
 PlanRequest WithGoals(PlanRequest request, std::vector<PlanGoal> goals) {
   request.search.goals = std::move(goals);
   return request;
-}
-
-// Cost, and what comes after it in a random order.
-std::vector<PlanGoal> RandomGoals(Random& random, const PlanRequest& request) {
-  std::vector<PlanMeasure> others = {kMaxMemory, kCutTables, kExchanges};
-  if (request.migration) others.push_back(kMovedBytes);
-  std::vector<PlanGoal> goals = {{kCost, random.Below(4) == 0 ? 0 : 0.2 * random.UniformReal()}};
-  const std::size_t count = 1 + random.Below(others.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t drawn = random.Below(others.size());
-    goals.push_back({others[drawn], random.Below(2) == 0 ? 0 : random.UniformReal()});
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(drawn));
-  }
-  return goals;
 }
 
 TEST(SecondGoalsTest, PlansAreLegalAndWithinAllTolerances) {
@@ -268,6 +257,53 @@ TEST(SecondGoalsTest, StashesAreEvenedOutWhereItCostsNoMoreThanTheTolerance) {
       RunSearch(WithGoals(request, {{kCost, 1}, {kMaxStash}}), model, NeverStop(), nullptr);
   ASSERT_TRUE(open.ok()) << open.status();
   EXPECT_EQ(Value(kMaxStash, request, *open), 1 << 24);
+}
+
+// Without host memory a rule's `fused_uvm` is none, whatever memory the search for a smaller stash
+// gives to hosts for the copies.
+TEST(SecondGoalsTest, AStashIsNoMemoryForOtherKernels) {
+  PlanRequest request = SixTables();
+  for (Table& table : request.tables) table.stash_weights = true;
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0, 1, 2, 3, 4, 5};
+  rule.compute_kernels = {ComputeKernel::kFused, ComputeKernel::kFusedUvm};
+  for (Device& device : request.topology.devices) device.memory_bytes = 3 << 24;
+  const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
+  const auto result =
+      RunSearch(WithGoals(request, {{kCost, 1}, {kMaxStash}}), model, NeverStop(), nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+}
+
+// Wherever a plan has a stash that leaves dense layers room, one is found, without goals as well.
+TEST(SecondGoalsTest, TinyRequestsLeaveDenseLayersRoomWhereAPlanCan) {
+  Random random(13);
+  int possible = 0, found = 0, not_the_cheapest = 0;
+  for (int i = 0; i < testing::Trials(150); ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 3));
+    PlanRequest request = RandomPlanRequest(
+        random, {.max_tables = 2, .max_ranks = 3, .dims = {4, 8}, .ranks_per_host = {1, 2}});
+    if (request.tables.size() != 2) continue;
+    AddRandomStash(random, true, request);
+    const BoundCostModel bound = BoundTo(request, model);
+    const double least = LeastOfAll(request, bound, kMaxStash, 1e300);
+    const auto result = RunSearch(request, bound, NeverStop(), nullptr);
+    const bool is_possible = least < 0x1.0p50;
+    possible += is_possible;
+    if (!result.ok()) continue;
+    ++found;
+    EXPECT_TRUE(is_possible) << i;
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << i;
+    EXPECT_TRUE(ChooseStash(request, result->plan).ok()) << i;
+    PlanRequest without = request;
+    without.memory.dense_bytes = 0;
+    const auto cheapest = RunSearch(without, bound, NeverStop(), nullptr);
+    ASSERT_TRUE(cheapest.ok());
+    if (!ChooseStash(request, cheapest->plan).ok()) ++not_the_cheapest;
+  }
+  EXPECT_GT(possible, testing::Trials(40));
+  EXPECT_GT(not_the_cheapest, testing::Trials(5));
+  EXPECT_GE(found, 0.95 * possible);
 }
 
 TEST(SecondGoalsTest, AStopLeavesWhatThereIs) {

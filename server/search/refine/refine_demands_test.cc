@@ -9,11 +9,13 @@
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/stash.h"
 #include "server/search/run_search.h"
 #include "server/search/testing/all_plans.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_migration.h"
+#include "tests/support/random_needs.h"
 #include "tests/support/random_plan_request.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/trials.h"
@@ -23,10 +25,12 @@ namespace {
 
 using ::neuroshard::testing::AddRandomConstraints;
 using ::neuroshard::testing::AddRandomMigration;
+using ::neuroshard::testing::AddRandomNeeds;
 using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 // NEUROSHARD_RANDOM_REQUESTS=100000 makes it the long run of tests/README.md;
@@ -109,6 +113,41 @@ TEST(RefineDemandsTest, NoPlanIsEverIllegal) {
     ASSERT_FALSE(HasFailure()) << "request " << i;
   }
   EXPECT_GT(solved, (requests - first) / 6 - 1);
+}
+
+// What newer requests ask for, mixed with all of the above. Where weights leave devices for dense
+// layers, they can.
+TEST(RefineDemandsTest, NoPlanIsIllegalWhateverIsAskedForTogether) {
+  Random random(43);
+  const int requests = FromEnvironment("NEUROSHARD_RANDOM_REQUESTS", testing::Trials(300));
+  const int first = FromEnvironment("NEUROSHARD_FIRST_REQUEST", 0);
+  int solved = 0, stashed = 0, reached = 0;
+  for (int i = 0; i < requests; ++i) {
+    const ConcaveCostModel model(static_cast<std::uint64_t>(i % 7));
+    PlanRequest request = DemandingRequest(random, 8, 6);
+    AddRandomNeeds(random, request);
+    if (i < first) continue;
+    LegalityCheck check(request);
+    const BoundCostModel bound = BoundTo(request, model);
+    const auto result = RunSearch(request, bound, NeverStop(), &check);
+    ASSERT_FALSE(HasFailure()) << "request " << i;
+    if (!result.ok()) {
+      ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << i << ": " << result.status();
+      continue;
+    }
+    ++solved;
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty());
+    NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, result->plan, bound));
+    EXPECT_EQ(result->cost, cost);
+    stashed += request.stashes();
+    EXPECT_TRUE(!request.stashes() || ChooseStash(request, result->plan).ok());
+    EXPECT_EQ(result->trades.size() + 1, std::max<std::size_t>(1, request.search.goals.size()));
+    reached += !result->trades.empty();
+    ASSERT_FALSE(HasFailure()) << "request " << i;
+  }
+  EXPECT_GT(solved, (requests - first) / 8 - 1);
+  EXPECT_GT(stashed, (requests - first) / 20 - 1);
+  EXPECT_GT(reached, (requests - first) / 200 - 1);
 }
 
 TEST(RefineDemandsTest, TinyRequestsAreSolvedWheneverTheyCanBe) {

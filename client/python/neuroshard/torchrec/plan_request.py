@@ -255,10 +255,13 @@ def _estimator(enumerator: EmbeddingEnumerator) -> Optional[EmbeddingStorageEsti
 
 
 def _pipeline(enumerator: EmbeddingEnumerator, tables: Sequence[ModuleTable]) -> str:
-    """What the enumerator's storage estimator counts for; where it counts for none, prefetched caches say which it is. Empty: none."""
+    """What the enumerator's storage estimator counts for: `none` for TrainPipelineBase, which distributes ids before each lookup. Where it counts for none,
+    prefetched caches say which it is; empty: nobody said."""
     estimator = _estimator(enumerator)
     if estimator is not None and estimator._pipeline_type in PIPELINES:
         return str(estimator._pipeline_type.value)
+    if estimator is not None and estimator._pipeline_type == PipelineType.TRAIN_BASE:
+        return "none"
     return PipelineType.TRAIN_PREFETCH_SPARSE_DIST.value if any(table.prefetched for table in tables) else ""
 
 

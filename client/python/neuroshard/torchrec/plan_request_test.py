@@ -250,7 +250,7 @@ class RequestsTest(Case):
             return EmbeddingEnumerator(gpus(), 128, estimator=[EmbeddingPerfEstimator(gpus()), EmbeddingStorageEstimator(gpus(), **more)])
 
         self.assertEqual(pipeline(), "")
-        self.assertEqual(pipeline(pipeline_type=PipelineType.TRAIN_BASE), "")
+        self.assertEqual(pipeline(pipeline_type=PipelineType.TRAIN_BASE), "none")
         self.assertEqual(pipeline(pipeline_type=PipelineType.TRAIN_SPARSE_DIST), "train_sparse_dist")
         self.assertEqual(pipeline(pipeline_type=PipelineType.TRAIN_PREFETCH_SPARSE_DIST), "train_prefetch_sparse_dist")
         # Of no pipeline it counts for all; caches that are filled ahead of time are those of one.
