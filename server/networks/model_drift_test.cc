@@ -39,6 +39,15 @@ TEST(ModelDriftTest, NoPartOfWhatIsWrittenIsRead) {
   }
 }
 
+// client/python/neuroshard/torchrec/step_drift.py reads and writes it line by line.
+TEST(ModelDriftTest, EachFigureHasItsLine) {
+  const StageDrift steps{"steps", 12, 1.5, 1e-9, 1.75, "2026-11-20T10:00:00Z", "2026-11-21"};
+  EXPECT_EQ(*FormatModelDrift({steps}),
+            "format: neuroshard-drift/2\nstages:\n  steps:\n    samples: 12\n"
+            "    median_ratio: 1.5\n    p10: 1e-09\n    p90: 1.75\n"
+            "    since: 2026-11-20T10:00:00Z\n    until: 2026-11-21\n...\n");
+}
+
 TEST(ModelDriftTest, EveryFaultHasItsPath) {
   const auto drift = ParseModelDrift(
       "format: neuroshard-drift/1\n"

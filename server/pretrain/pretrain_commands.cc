@@ -375,7 +375,7 @@ Status RunDrift(const CompareCommand& command, const CommandContext& context) {
   }
   const DriftMeasurement measured =
       MeasureDrift(*model, std::move(records.compute), std::move(records.comm), *made);
-  const std::vector<StageDrift>& drift = measured.stages;
+  std::vector<StageDrift> drift = measured.stages;
   std::vector<std::string> left_out;
   for (const auto& [reason, samples] : measured.left_out) {
     left_out.push_back(fmt::format("{} {}", samples, reason));
@@ -386,6 +386,10 @@ Status RunDrift(const CompareCommand& command, const CommandContext& context) {
         "model was made{}",
         command.store, trained_at->second,
         left_out.empty() ? "" : fmt::format("; left out: {}", fmt::join(left_out, ", ")));
+  }
+  // A trainer's steps are not in the store: what the file says of them stays.
+  for (const StageDrift& stage : manifest.drift) {
+    if (stage.stage == kStepsStage) drift.push_back(stage);
   }
   NS_RETURN_IF_ERROR(WriteModelDrift(directory, drift));
   const std::string verdict = DriftVerdict(model->info(), drift);

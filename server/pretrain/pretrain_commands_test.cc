@@ -10,6 +10,7 @@
 
 #include "server/models/model_channel.h"
 #include "server/networks/model_directory.h"
+#include "server/networks/model_drift.h"
 #include "server/networks/testing/model_fixture.h"
 #include "server/pretrain/testing/pretrain_fixture.h"
 
@@ -324,6 +325,25 @@ TEST_F(PretrainCommandsTest, DriftIsHowMeasurementsMadeLaterCompare) {
   EXPECT_EQ(stages["compute"]["samples"], 250);
   EXPECT_NEAR(stages["compute"]["median_ratio"], 1.3, 0.15);
   EXPECT_TRUE(fs::exists(Path("models/cpu/1/drift.yaml")));
+}
+
+TEST_F(PretrainCommandsTest, DriftOfATrainersStepsStays) {
+  FillStore(SyntheticComputeRecords(250), {});
+  Configure("max_epochs: 2");
+  Output(RunTrain, train_);
+  const StageDrift steps{"steps", 12, 1.5, 1.25, 1.75, "2026-11-20", "2026-11-21"};
+  const StageDrift replaced{"compute", 1, 9, 9, 9, "2026-11-20", "2026-11-21"};
+  ASSERT_TRUE(WriteModelDrift(Path("models/cpu/1"), {replaced, steps}).ok());
+  train_.store = Path("later.db");
+  FillStore(Slower(512), {});
+  const Json stages =
+      Output(RunDrift, CompareCommand{train_.model_directory, train_.store, OutputFormat::kJson});
+  EXPECT_TRUE(stages["steps"]["drifted"].get<bool>());
+  EXPECT_THAT(stages["verdict"]["text"].get<std::string>(), HasSubstr("steps takes 1.50 times"));
+  const auto drift = *ReadModelDrift(Path("models/cpu/1"));
+  ASSERT_EQ(drift.size(), 2u);
+  EXPECT_EQ(drift[0].samples, 250);
+  EXPECT_EQ(drift[1], steps);
 }
 
 }  // namespace

@@ -36,15 +36,18 @@ _children: List[int] = []
 
 
 class EmbeddedPlanner:
-    """What this process's environment asks for: the program, NEUROSHARD_MODELS (else the program's own models), TMPDIR. `ensure` starts it."""
+    """What this process's environment asks for: the program, NEUROSHARD_MODELS (else the program's own models), TMPDIR. `ensure` starts it.
 
-    def __init__(self) -> None:
+    models: a folder of models in place of the environment's.
+    """
+
+    def __init__(self, models: str = "") -> None:
         path = program("neuroshard-planner")
         try:
             found = os.stat(path or "")
         except OSError as fault:
             raise NotStarted(f"no program to embed, {path or 'none is installed'} ({FOLDER_VARIABLE} names its folder): {fault.strerror}") from None
-        models = os.environ.get("NEUROSHARD_MODELS") or ""
+        models = models or os.environ.get("NEUROSHARD_MODELS") or ""
         self._command = [path or ""] + (["--models", os.path.abspath(models)] if models else [])
         # Another version in the same place is another planner.
         identity = repr((self._command, found.st_ino, found.st_mtime_ns, found.st_size))

@@ -18,6 +18,9 @@ namespace neuroshard {
 inline constexpr char kCacheFlushKey[] = "cache_flush";
 inline constexpr char kBothFlushes[] = "with and without";
 
+// The stage that step_records.py of client/python measures, on records of a trainer.
+inline constexpr char kStepsStage[] = "steps";
+
 // Compared stages, and samples that were left out.
 struct DriftMeasurement {
   std::vector<StageDrift> stages;                // in the order of the names

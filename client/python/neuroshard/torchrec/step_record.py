@@ -15,6 +15,7 @@ from neuroshard import v1
 STAGES = ("input_dist", "forward", "backward", "lookup_forward", "lookup_backward")
 KINDS = ("whole_rows", "cut_rows", "replicas")
 CUT_ROWS = ("row_wise", "table_row_wise", "grid_shard", "row_wise_subset")
+_END_OF_TIME_MS = 253_402_300_800_000
 
 
 @dataclasses.dataclass
@@ -24,19 +25,21 @@ class StepRecord:
     request: v1.ShardPlanRequest
     plan: v1.Plan
     ranks: List[Dict[str, float]]
+    recorded_at_unix_ms: int = 0  # 0: the record does not say
 
     def to_json(self) -> str:
         def of(message: Any) -> Any:
             return json_format.MessageToDict(message, preserving_proto_field_name=True)
 
-        return json.dumps({"request": of(self.request), "plan": of(self.plan), "ranks": self.ranks})
+        return json.dumps({"request": of(self.request), "plan": of(self.plan), "ranks": self.ranks, "recorded_at_unix_ms": self.recorded_at_unix_ms})
 
     @staticmethod
     def from_json(text: str) -> StepRecord:
         """ValueError with every fault."""
         try:
             content = json.loads(text)
-            record = StepRecord(json_format.ParseDict(content["request"], v1.ShardPlanRequest()), json_format.ParseDict(content["plan"], v1.Plan()), content["ranks"])
+            request, plan = json_format.ParseDict(content["request"], v1.ShardPlanRequest()), json_format.ParseDict(content["plan"], v1.Plan())
+            record = StepRecord(request, plan, content["ranks"], content.get("recorded_at_unix_ms", 0))
         except (ValueError, KeyError, TypeError, json_format.ParseError) as fault:
             raise ValueError(f"is no record of steps: {fault!r}") from None
         record.check()
@@ -44,8 +47,11 @@ class StepRecord:
 
     def check(self) -> None:
         """ValueError with every fault: no plan, another number of ranks than the plan's, stages that are missing, negative or no numbers, lookups that take
-        longer than the passes they are part of."""
+        longer than the passes they are part of, a time that is none."""
         faults = [] if self.plan.tables else ["plan: has no tables"]
+        at = self.recorded_at_unix_ms
+        if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < _END_OF_TIME_MS:
+            faults.append(f"recorded_at_unix_ms: must be ms since 1970, before the year 10000, got {at!r}")
         devices = sum((host.count if host.HasField("count") else 1) * host.num_devices for host in self.request.topology.hosts)
         if devices != self.plan.world_size:
             faults.append(f"request.topology: must have {self.plan.world_size} devices as the plan has ranks, got {devices}")
@@ -68,6 +74,11 @@ class StepRecord:
     def step_ms(self) -> float:
         """Forward and backward of the slowest rank."""
         return max(rank["forward"] + rank["backward"] for rank in self.ranks)
+
+    @property
+    def embedding_ms(self) -> float:
+        """What a plan's embedding_cost_ms forecasts: with the distribution of ids where no pipeline hides it."""
+        return self.step_ms if self.pipelined else max(rank["forward"] + rank["backward"] + rank["input_dist"] for rank in self.ranks)
 
     @property
     def pipelined(self) -> bool:

@@ -209,14 +209,14 @@ class StepRecorder:
         return {**medians, "total": statistics.median(step["forward"] + step["backward"] for step in steps)}
 
     def record(self, request: Optional[v1.ShardPlanRequest], plan: Optional[v1.Plan], pg: Optional[dist.ProcessGroup] = None) -> StepRecord:
-        """The medians of all ranks of the group, on each of them. Every rank calls it; the first one's request and plan count: NeuroShardPlanner has them
-        there. ValueError, on all ranks, where they are missing, where the plan is for another number of ranks, or where a rank recorded no step."""
+        """The medians of all ranks of the group, on each of them. Every rank calls it; the first one's request, plan and clock count: NeuroShardPlanner has
+        both there. ValueError, on all ranks, where they are missing, where the plan is for another number of ranks, or where a rank recorded no step."""
         fault, ms = None, None
         try:
             ms = self.median_ms()
         except ValueError as error:
             fault = str(error)
-        messages = (request.SerializeToString(), plan.SerializeToString()) if request is not None and plan is not None else None
+        messages = (request.SerializeToString(), plan.SerializeToString(), int(1e3 * time.time())) if request is not None and plan is not None else None
         gathered: List[Any] = [None] * dist.get_world_size(pg)
         dist.all_gather_object(gathered, (fault, ms, messages), group=pg)
         faults = [f"rank {rank}: {fault}" for rank, (fault, _, _) in enumerate(gathered) if fault]
@@ -224,8 +224,8 @@ class StepRecorder:
             faults.append("rank 0: there is no request or no plan; NeuroShardPlanner has both where the service made the plan")
         if faults:
             raise ValueError("; ".join(faults))
-        request_bytes, plan_bytes = gathered[0][2]
-        record = StepRecord(v1.ShardPlanRequest.FromString(request_bytes), v1.Plan.FromString(plan_bytes), [ms for _, ms, _ in gathered])
+        request_bytes, plan_bytes, now_ms = gathered[0][2]
+        record = StepRecord(v1.ShardPlanRequest.FromString(request_bytes), v1.Plan.FromString(plan_bytes), [ms for _, ms, _ in gathered], now_ms)
         record.check()
         return record
 

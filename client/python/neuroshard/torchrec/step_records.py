@@ -2,17 +2,24 @@
 
     python -m neuroshard.torchrec.step_records RECORDS.jsonl --planner HOST:PORT --model configs/models/NAME/VERSION --out ROOT/NAME/VERSION
 
-writes a new version of a model with the rates that its own forecasts of the records lack; the planner serves the old one.
+writes a new version of a model with the rates that its own forecasts of the records lack; the planner serves the old one. Rates that the model has already are
+replaced: a planner of this package's own then forecasts without them. Of a model with rates, without --out, records that are newer than the rates are compared
+with the planner's forecasts, and drift.yaml beside model.yaml says how far the model has drifted.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
+import contextlib
 import dataclasses
 import pathlib
+import re
 import statistics
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+import tempfile
+import time
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from torchrec.distributed.planner.constants import CROSS_NODE_BANDWIDTH, HBM_MEM_BW, INTRA_NODE_BANDWIDTH
 
@@ -20,8 +27,12 @@ from neuroshard import PlannerClient, PlannerError, v1
 from neuroshard.checkpoints import model_directory
 from neuroshard.torchrec.non_negative_fit import fit_non_negative
 from neuroshard.torchrec.plan_request import MILLISECONDS
+from neuroshard.torchrec.step_drift import LEARNED_AT, RATES, StepDrift, reason_against, utc_text, write_drift
 from neuroshard.torchrec.step_record import KINDS, StepRecord, read_records
+from neuroshard_programs import NotStarted
+from neuroshard_programs.embedded import EmbeddedPlanner
 
+_Found = TypeVar("_Found")
 LEAST_RECORDS = 5  # of a number of ranks
 _LEAST_SCALE = 1e-3  # 0 would make what has no price free
 _FITS = 4
@@ -137,51 +148,63 @@ def section_of(rates: Sequence[StepRates]) -> str:
 
 
 def write_model(old: pathlib.Path, new: str, section: str, errors: Sequence[str]) -> None:
-    """A copy of the version `old` with the section, as the directory `new` (ROOT/NAME/VERSION), which appears complete or not at all. Its report also
-    has the lines `errors`.
+    """A copy of the version `old` with the section in place of its own rates of steps, as the directory `new` (ROOT/NAME/VERSION), which appears complete
+    or not at all. Its report also has the lines `errors`.
 
-    ModelDirectoryError where `new` is there or no such place, ValueError where `old` has rates of steps already.
+    ModelDirectoryError where `new` is there or no such place.
     """
     _, name, version = model_directory.parse_place(new)
-    manifest = (old / "model.yaml").read_text(encoding="utf-8")
-    if "\nsteps:" in manifest:
-        raise ValueError(f"{old}: has rates of steps already; give the version that it was made from")
+    manifest = re.sub(rf"^  {LEARNED_AT}: .*\n", "", RATES.sub("", (old / "model.yaml").read_text(encoding="utf-8")), flags=re.MULTILINE)
     lines = [f"version: {version}" if line.startswith("version: ") else f"name: {name}" if line.startswith("name: ") else line for line in manifest.split("\n")]
     files = {file.name: file.read_bytes() for file in old.iterdir() if file.is_file() and file.name not in ("files.sha256", "drift.yaml", "model.yaml")}
     at = next((i for i, line in enumerate(lines) if line in ("provenance:", "metrics:")), len(lines) - 1)  # where the planner's own writer has it
-    files["model.yaml"] = "\n".join([*lines[:at], section.rstrip("\n"), *lines[at:]]).encode()
+    learned = ["provenance:", f"  {LEARNED_AT}: {utc_text(1e3 * time.time())}"]
+    files["model.yaml"] = "\n".join([*lines[:at], section.rstrip("\n"), *learned, *lines[at + (lines[at] == "provenance:"):]]).encode()
     _, _, measured = files.get("REPORT.md", b"").partition(b"\n")  # after the title
+    measured = re.sub(rb"\A\n## Steps of a trainer\n(- .*\n)*", b"", measured)
     files["REPORT.md"] = f"# {name} version {version}\n\n## Steps of a trainer\n".encode() + "".join(f"- {line}\n" for line in errors).encode() + measured
     files["files.sha256"] = model_directory.file_list(files)
     model_directory.publish(new, files)
 
 
 def evaluate(record: StepRecord, client: PlannerClient, cost_model: Mapping[str, Any]) -> StepForecast:
-    """ValueError where the plan has no price, such as one of other tables than the request's."""
+    """By a model without rates of steps. ValueError as of `_price`."""
     request = v1.ShardPlanRequest()
     request.CopyFrom(record.request)
     request.pipeline_type = "none"  # so that the distribution of ids has a price
     for field in ("nic_bytes_per_s", "ranks_per_nic"):
         request.topology.bandwidths.ClearField(field)
     request.topology.bandwidths.MergeFrom(_BANDWIDTHS)
-    request.cost_model.CopyFrom(v1.CostModelRef(**cost_model))
-    answer = client.evaluate(request, record.plan)
+    return forecast_of(record, _price(request, record.plan, client, cost_model))
+
+
+def measured_by_forecast(record: StepRecord, client: PlannerClient, cost_model: Mapping[str, Any]) -> float:
+    """The embedding part of a step as it was recorded / as the model forecasts it for the record's own request. ValueError as of `_price`."""
+    return record.embedding_ms / _price(record.request, record.plan, client, cost_model).embedding_cost_ms
+
+
+def _price(request: v1.ShardPlanRequest, plan: v1.Plan, client: PlannerClient, cost_model: Mapping[str, Any]) -> v1.PlanCost:
+    """ValueError where the plan has no price, such as one of other tables than the request's."""
+    of_model = v1.ShardPlanRequest()
+    of_model.CopyFrom(request)
+    of_model.cost_model.CopyFrom(v1.CostModelRef(**cost_model))
+    answer = client.evaluate(of_model, plan)
     if not answer.HasField("cost"):
         raise ValueError("; ".join(f"{violation.field}: {violation.description}" for violation in answer.violations))
-    return forecast_of(record, answer.cost)
+    return answer.cost
 
 
-def evaluate_all(path: pathlib.Path, records: Sequence[StepRecord], client: PlannerClient, cost_model: Mapping[str, Any]) -> List[StepForecast]:
-    """ValueError names every line of `path` whose plan has no price."""
-    forecasts, faults = [], []
-    for number, record in enumerate(records, 1):
+def evaluate_all(path: pathlib.Path, records: Mapping[int, StepRecord], of: Callable[[StepRecord], _Found]) -> List[_Found]:
+    """`of` each record, by lines of `path`. ValueError names every line whose plan has no price."""
+    found, faults = [], []
+    for number, record in records.items():
         try:
-            forecasts.append(evaluate(record, client, cost_model))
+            found.append(of(record))
         except ValueError as fault:
             faults.append(f"{path}, line {number}: {fault}")
     if faults:
         raise ValueError("\n".join(faults))
-    return forecasts
+    return found
 
 
 def learn_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]) -> Tuple[List[StepRates], List[str]]:
@@ -203,24 +226,56 @@ def learn_rates(records: Sequence[StepRecord], forecasts: Sequence[StepForecast]
     return rates, errors
 
 
+@contextlib.contextmanager
+def planner_without_rates(model: pathlib.Path, name: str, version: int) -> Iterator[PlannerClient]:
+    """Of a planner of this package's own, which serves a copy of the model without its rates of steps: they cannot be divided out of forecasts, since how
+    long collectives wait follows from scaled compute. NotStarted where there is no such planner."""
+    with tempfile.TemporaryDirectory() as root:
+        write_model(model, f"{root}/{name}/{version}", "", [])
+        planner = EmbeddedPlanner(root)
+        planner.ensure()
+        with PlannerClient(planner.address) as client:
+            yield client
+
+
+def measure_drift(path: pathlib.Path, records: Mapping[int, StepRecord], model: pathlib.Path, of: Callable[[StepRecord], float]) -> str:
+    """Writes the stage of steps into drift.yaml of the model, and says what it is. `of`: measured / predicted of a record."""
+    manifest = (model / "model.yaml").read_text(encoding="utf-8")
+    reasons = {number: reason_against(record, manifest) for number, record in records.items()}
+    left_out = collections.Counter(reason for reason in reasons.values() if reason)
+    told = f"left out: {', '.join(f'{count} {reason}' for reason, count in sorted(left_out.items()))}" if left_out else ""
+    newer = {number: record for number, record in records.items() if not reasons[number]}
+    if not newer:
+        raise ValueError(f"{path}: no record tells whether {model} has drifted; {told or 'there is none'}")
+    drift = StepDrift.of(evaluate_all(path, newer, of), [record.recorded_at_unix_ms for record in newer.values()])
+    write_drift(model, drift)
+    return "\n".join(filter(None, [str(drift), told, f"written: {model / 'drift.yaml'}, by which planners judge"]))
+
+
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m neuroshard.torchrec.step_records", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=pathlib.Path, help="a file of records, one a line (StepRecorder.record)")
-    parser.add_argument("--planner", required=True, metavar="HOST:PORT", help="serves the model")
-    parser.add_argument("--model", type=pathlib.Path, required=True, metavar="ROOT/NAME/VERSION", help="the model without rates of steps")
-    parser.add_argument("--out", metavar="ROOT/NAME/VERSION", help="the version to write; none: only how far the model's forecasts are off")
+    parser.add_argument("--planner", metavar="HOST:PORT", help="serves the model; not asked where rates of steps are replaced")
+    parser.add_argument("--model", type=pathlib.Path, required=True, metavar="ROOT/NAME/VERSION")
+    parser.add_argument("--out", metavar="ROOT/NAME/VERSION", help="the version to write; none: only how far the model's forecasts are off, or have drifted")
     options = parser.parse_args(arguments)
     try:
-        records = read_records(options.records)
+        records = dict(enumerate(read_records(options.records), 1))
         _, name, version = model_directory.parse_place(str(options.model))
-        with PlannerClient(options.planner) as client:
-            forecasts = evaluate_all(options.records, records, client, {"name": name, "version": version})
-        rates, errors = learn_rates(records, forecasts)
+        cost_model = {"name": name, "version": version}
+        has_rates = RATES.search((options.model / "model.yaml").read_text(encoding="utf-8")) is not None
+        if has_rates and not options.out:
+            with PlannerClient(options.planner) as client:
+                print(measure_drift(options.records, records, options.model, lambda record: measured_by_forecast(record, client, cost_model)))
+            return 0
+        with planner_without_rates(options.model, name, version) if has_rates else PlannerClient(options.planner) as client:
+            forecasts = evaluate_all(options.records, records, lambda record: evaluate(record, client, cost_model))
+        rates, errors = learn_rates(list(records.values()), forecasts)
         print("\n".join(errors))
         if options.out:
             write_model(options.model, options.out, section_of(rates), errors)
             print(f"written: {options.out}")
-    except (OSError, ValueError, model_directory.ModelDirectoryError, PlannerError) as fault:
+    except (OSError, ValueError, model_directory.ModelDirectoryError, PlannerError, NotStarted) as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 1
     return 0

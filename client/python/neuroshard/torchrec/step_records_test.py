@@ -7,10 +7,14 @@ import contextlib
 import gc
 import io
 import json
+import os
 import pathlib
+import re
 import sys
 import tempfile
+import time
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -25,6 +29,7 @@ from training import Model, ShardedTraining, bags, copies, local_batches
 from neuroshard import PlannerClient, v1
 from neuroshard.torchrec import NeuroShardPlanner, StepRecord, StepRecorder
 from neuroshard.torchrec.non_negative_fit import fit_non_negative
+from neuroshard.torchrec.step_drift import RATES
 from neuroshard.torchrec.step_record import STAGES
 from neuroshard.torchrec.step_records import StepForecast, errors_left_out, fit_rates, main
 
@@ -61,6 +66,7 @@ def every_stage_is_timed():
     record = recorder.record(planner.request, response.plan if response is not None else None)
     assert len(record.ranks) == dist.get_world_size() and record.exchanges() == [2, 1, 1], (record.exchanges(), record.plan)
     assert StepRecord.from_json(record.to_json()) == record
+    assert 0 <= 1e3 * time.time() - record.recorded_at_unix_ms < 60e3, record.recorded_at_unix_ms
     # The plan is rank 0's; without it no rank goes on.
     try:
         recorder.record(None, None)
@@ -202,7 +208,7 @@ class FitTest(unittest.TestCase):
         self.assertLess(max(abs(of_them.step_ms(forecast) / record.step_ms - 1) for record, forecast in pipelined), 1e-6)
 
 
-class CommandTest(unittest.TestCase):
+class CommandFixture(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -215,6 +221,8 @@ class CommandTest(unittest.TestCase):
             status = main([*map(str, arguments)])
         return status, out.getvalue(), err.getvalue()
 
+
+class CommandTest(CommandFixture):
     def test_a_planner_forecasts_what_was_recorded(self):
         path, out = self.folder / "records.jsonl", self.folder / "models" / "mine" / "3"
         with PlannerClient(ADDRESS) as client:
@@ -255,16 +263,17 @@ class CommandTest(unittest.TestCase):
             good = json.loads(next(made_up_records(client, [1], 2)).to_json())
         bad_time = {**good, "ranks": [{**good["ranks"][0], "forward": -1}, {**good["ranks"][1], "backward": float("nan"), "input_dist": True}]}
         other_request = {**good, "request": request_of(1, 4)}
+        no_time = {**good, "recorded_at_unix_ms": 1.5}
         slow_lookup = {**good, "ranks": [{**good["ranks"][0], "lookup_backward": 1e6}, {**good["ranks"][1], "lookup_forward": 1e6}]}
         path.write_text("\n".join(["{", json.dumps({**good, "ranks": good["ranks"][:1]}), json.dumps(bad_time), json.dumps({**good, "plan": {}}), json.dumps(good),
-                                   json.dumps(other_request), json.dumps(slow_lookup)]))
+                                   json.dumps(other_request), json.dumps(slow_lookup), json.dumps(no_time)]))
         out = self.folder / "models" / "mine" / "1"
         status, _, fault = self.run_main(path, "--planner", ADDRESS, "--model", self.model, "--out", out)
         self.assertEqual(status, 1)
         for part in ("line 1: is no record of steps", "line 2: ranks: must be 2 as in the plan, got 1", "line 3: ranks[0].forward: must be ms of 0 and more, got -1",
                      "ranks[1].backward: must be ms of 0 and more, got nan", "ranks[1].input_dist: must be", "line 4: plan: has no tables",
                      "line 6: request.topology: must have 2 devices as the plan has ranks, got 4", "line 7: ranks[0].lookup_backward: must be at most backward's",
-                     "; ranks[1].lookup_forward: must be at most forward's"):
+                     "; ranks[1].lookup_forward: must be at most forward's", "line 8: recorded_at_unix_ms: must be ms since 1970, before the year 10000, got 1.5"):
             self.assertIn(part, fault)
         self.assertNotIn("line 5", fault)
         other_plan = json.loads(json.dumps(good))
@@ -280,6 +289,131 @@ class CommandTest(unittest.TestCase):
             self.assertEqual(status, 1, part)
             self.assertIn(part, fault)
         self.assertFalse(out.exists())
+
+
+DRIFT_OF_COMPUTE = """format: neuroshard-drift/2
+stages:
+  compute:
+    samples: 40
+    median_ratio: 1.0625
+    p10: 0.9
+    p90: 1.5
+    since: 2026-11-20T10:00:00Z
+    until: 2026-11-21T10:00:00Z
+...
+"""
+LATER_MS = 4_000_000_000_000  # of the year 2096
+
+
+class ModelWithRatesTest(CommandFixture):
+    """Of version 3 of `mine`, which learned its rates from 24 records."""
+
+    def setUp(self):
+        super().setUp()
+        self.path, self.with_rates = self.folder / "records.jsonl", self.folder / "models" / "mine" / "3"
+        self.learnt = self.made_up(range(24), 2, 0)
+        self.write(self.learnt)
+        status, _, fault = self.run_main(self.path, "--planner", ADDRESS, "--model", self.model, "--out", self.with_rates)
+        self.assertEqual(status, 0, fault)
+
+    def made_up(self, jobs, ranks, recorded_at_unix_ms, scale=1.0):
+        """Records a minute apart, of steps that take `scale` times what the rates say."""
+        with PlannerClient(ADDRESS) as client:
+            records = list(made_up_records(client, jobs, ranks))
+        for number, record in enumerate(records):
+            record.recorded_at_unix_ms = recorded_at_unix_ms and recorded_at_unix_ms + 60_000 * number
+            record.ranks = [{stage: scale * ms for stage, ms in rank.items()} for rank in record.ranks]
+        return records
+
+    def write(self, records):
+        self.path.write_text("".join(record.to_json() + "\n" for record in records))
+
+    def planner(self):
+        return PlannerProcess(sys.argv[1], models=str(self.folder / "models"), config="models: {poll_ms: 50}")
+
+    def test_steps_that_take_longer_since_are_drift(self):
+        newer = self.made_up(range(24, 36), 2, LATER_MS, 1.5)
+        for record in newer[::2]:
+            # No record with a pipeline was learned from, so a pipeline hides ids altogether.
+            record.request.pipeline_type = "train_sparse_dist"
+        no_time, older, more_ranks = self.made_up([1, 2], 2, 0), self.made_up([3], 2, 1), self.made_up([4], 4, LATER_MS)
+        without_time = [json.loads(record.to_json()) for record in no_time]
+        del without_time[0]["recorded_at_unix_ms"]  # as recorders wrote them once
+        self.write([*older, *more_ranks, *newer[:9]])
+        drift = self.with_rates / "drift.yaml"
+        with self.planner() as planner, PlannerClient(planner.address) as client:
+            drift.write_text(DRIFT_OF_COMPUTE)
+            status, text, fault = self.run_main(self.path, "--planner", planner.address, "--model", self.with_rates)
+            self.assertEqual(status, 0, fault)
+            self.assertIn("steps: 9 samples, ", text)
+            self.assertIn("fewer than 10 do not tell of drift", text)
+            planner.wait_for_metric('neuroshard_model_drifted{model="mine",stage="steps",version="3"} 0')
+            self.write([*older, *more_ranks, *newer])
+            self.path.write_text(self.path.read_text() + "".join(json.dumps(each) + "\n" for each in without_time))
+            status, text, fault = self.run_main(self.path, "--planner", planner.address, "--model", self.with_rates)
+            self.assertEqual(status, 0, fault)
+            found = re.match(r"steps: 12 samples, measured / predicted (\S+) \(p10 (\S+), p90 (\S+)\), recorded from 2096-10-02T07:06:40Z to 2096-10-02T07:17:40Z\n", text)
+            self.assertTrue(found, text)
+            self.assertTrue(all(abs(float(ratio) / 1.5 - 1) < 0.01 for ratio in found.groups()), text)
+            self.assertRegex(text, r"left out: 1 at numbers of ranks that the rates do not cover, 1 recorded before the rates were learned \(20\S+Z\), 2 without a time\n")
+            self.assertNotIn("do not tell", text)
+            planner.wait_for_metric('neuroshard_model_drifted{model="mine",stage="steps",version="3"} 1')
+            planner.wait_for_metric('neuroshard_model_drift_ratio{model="mine",stage="compute",version="3"} 1.0625')
+            of_model = client.model("mine")
+            self.assertEqual([(each.stage, each.samples, each.since) for each in of_model.drift],
+                             [("compute", 40, "2026-11-20T10:00:00Z"), ("steps", 12, "2096-10-02T07:06:40Z")])
+            self.assertIn("has drifted: steps takes 1.50 times what it predicts", of_model.summary.poor_reasons)
+        self.assertTrue(drift.read_text().startswith(DRIFT_OF_COMPUTE[:-4]), drift.read_text())
+        self.assertEqual(sorted(self.with_rates.glob(".*")), [])
+
+    def test_nothing_is_written_without_a_newer_record_or_over_a_damaged_file(self):
+        drift = self.with_rates / "drift.yaml"
+        command = (self.path, "--planner", ADDRESS, "--model", self.with_rates)
+        status, _, fault = self.run_main(*command)
+        self.assertEqual(status, 1)
+        self.assertIn("no record tells whether", fault)
+        self.assertIn("left out: 24 without a time", fault)
+        self.assertFalse(drift.exists())
+        self.write(self.made_up(range(24, 26), 2, LATER_MS))
+        with self.planner() as planner:
+            command = (self.path, "--planner", planner.address, "--model", self.with_rates)
+            for text in ("", DRIFT_OF_COMPUTE[:-4], DRIFT_OF_COMPUTE.replace("/2", "/1"), DRIFT_OF_COMPUTE.replace("    p10: 0.9\n", ""),
+                         DRIFT_OF_COMPUTE.replace("p10: 0.9", "p10:"), DRIFT_OF_COMPUTE + "x"):
+                drift.write_text(text)
+                status, _, fault = self.run_main(*command)
+                self.assertEqual((status, drift.read_text()), (1, text))
+                self.assertRegex(fault, r"drift\.yaml: is damaged")
+        drift.unlink()
+        manifest = self.with_rates / "model.yaml"
+        manifest.write_text(re.sub(r"  (trained_at|steps_learned_at): .*\n", "", manifest.read_text()))
+        status, _, fault = self.run_main(*command)
+        self.assertEqual((status, drift.exists()), (1, False))
+        self.assertIn("does not say when its rates of steps were learned (provenance.steps_learned_at)", fault)
+
+    def test_rates_are_learned_anew_from_forecasts_without_them(self):
+        programs = unittest.mock.patch.dict(os.environ, NEUROSHARD_BIN=os.path.dirname(os.path.abspath(sys.argv[1])))
+        programs.start()
+        self.addCleanup(programs.stop)
+        (self.with_rates / "drift.yaml").write_text(DRIFT_OF_COMPUTE)
+        self.write(self.made_up(range(24), 2, LATER_MS, 2))
+        anew, expected = self.folder / "models" / "mine" / "4", self.folder / "models" / "mine" / "5"
+        for model, out in ((self.with_rates, anew), (self.model, expected)):
+            status, _, fault = self.run_main(self.path, "--planner", ADDRESS, "--model", model, "--out", out)
+            self.assertEqual(status, 0, fault)
+        manifests = [(directory / "model.yaml").read_text() for directory in (self.with_rates, anew, expected)]
+        rates = [RATES.search(manifest)[0] for manifest in manifests]
+        self.assertEqual(rates[1], rates[2])
+        self.assertNotEqual(rates[1], rates[0])
+        self.assertEqual([manifest.count("\n  steps_learned_at: 20") for manifest in manifests], [1, 1, 1])
+        self.assertEqual((anew / "REPORT.md").read_text(), (expected / "REPORT.md").read_text().replace("mine version 5", "mine version 4"))
+        self.assertFalse((anew / "drift.yaml").exists())
+        with self.planner() as planner, PlannerClient(planner.address) as client:
+            self.assertEqual([model.version for model in client.models().models if model.name == "mine"], [3, 4, 5])
+        # Without a program there is no planner to ask.
+        with unittest.mock.patch.dict(os.environ, NEUROSHARD_BIN=str(self.folder)):
+            status, _, fault = self.run_main(self.path, "--model", self.with_rates, "--out", self.folder / "models" / "mine" / "6")
+        self.assertEqual(status, 1)
+        self.assertIn("no program to embed", fault)
 
 
 class RecorderTest(unittest.TestCase):
