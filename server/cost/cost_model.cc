@@ -12,8 +12,8 @@ namespace neuroshard {
 
 namespace {
 
-// Of compute, what holds for all kinds. What bounds of costs need is not claimed: it is said of one
-// model's ranks, which are alike, and of compute and communication of one model together.
+// The properties of a model whose ranks have compute of several kinds: those that all kinds have.
+// What bounds of costs need is not claimed: it holds for ranks that are alike, under one model.
 ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCostModel> kinds) {
   ModelProperties properties = comm.properties();
   if (kinds.size() == 1 && kinds.front().compute() == comm.compute()) return properties;

@@ -78,9 +78,9 @@ class Demands {
   std::vector<Other> others_;
 };
 
-// Of 0 .. count - 1, given that shows(all of them): a list, ascending, that shows it, while it
-// would not with any one of its members left out. Leaves out halves first, so that it asks about 2
-// m log(count) times for m members. `shows` may depend on the list in any way.
+// A minimal part of 0 .. count - 1, ascending, of which `shows` is true: without any one of its
+// members it is not. `shows` must be true of all together, and may depend on the list in any way.
+// Leaves out halves first, so that it asks about 2 m log(count) times for m members.
 std::vector<std::size_t> MinimalSet(
     std::size_t count, const std::function<bool(const std::vector<std::size_t>&)>& shows);
 
