@@ -110,7 +110,7 @@ std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default
   Conflict conflict;
   conflict.reason = shortest->reason;
   for (const std::size_t demand : given) {
-    conflict.demands.push_back({demands.Path(demand), demands.Says(demand)});
+    conflict.demands.push_back({demands.Path(demand), demands.Text(demand)});
   }
   return conflict;
 }
@@ -120,9 +120,9 @@ Status ToStatus(const Conflict& conflict) {
   Violations violations;
   std::string list;
   for (const ConflictingDemand& demand : conflict.demands) {
-    violations.Add(demand.path, fmt::format("{}; no plan keeps this{}", demand.says,
+    violations.Add(demand.path, fmt::format("{}; no plan keeps this{}", demand.text,
                                             several ? " and the other demands listed" : ""));
-    list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.says);
+    list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.text);
   }
   // The reason first: a long message is cut on its way.
   Status status = FailedPrecondition("no plan can exist: {}. No plan keeps {}: {}", conflict.reason,
