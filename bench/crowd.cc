@@ -75,7 +75,7 @@ class Crowd {
     grpc::Alarm alarm;
     std::int64_t due_ns = 0;
     std::int64_t began_ns = 0;
-    // Of the call; null while there is none.
+    // The context of the caller's call; null while there is none.
     std::unique_ptr<grpc::ClientContext> context;
     std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
     grpc::ByteBuffer answer;

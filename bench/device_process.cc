@@ -1,5 +1,5 @@
 // device_process [SAMPLES [STARTS]]: what it costs that a device is driven by a process of its own.
-// The same samples on the same device, in this process and in the worker's kind of child, in turn:
+// It measures the same samples on one device, here and in the worker's kind of child, in turn:
 // - first measurement: from no device to its first record, and how much longer in a child;
 // - measured values: the child's cost / this process's, beside that of a second device in this
 //   process, which is the noise of the machine.

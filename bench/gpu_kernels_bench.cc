@@ -58,7 +58,7 @@ struct Case {
 };
 
 struct Shape {
-  // Of rows of 128 columns; narrower ones get more samples, for about the same bytes in a pass.
+  // Rows of 128 columns get this batch; narrower ones a larger one, for about equal bytes a pass.
   std::int64_t batch_size = 8192;
   std::int64_t most_samples = 1 << 30;
   std::int64_t table_bytes = 2 * kGiB;  // far beyond any L2

@@ -6,7 +6,7 @@
 
 namespace neuroshard {
 
-// Of the document that gpu_kernels_bench writes: the bandwidth of copying, every case as a ratio to
+// Prints from the document of gpu_kernels_bench the bandwidth of copying, every case as a ratio to
 // it, and what the kernels should reach on an H200 beside what they do.
 void PrintGpuKernelTables(const nlohmann::ordered_json& result, std::ostream& out);
 

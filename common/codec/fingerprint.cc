@@ -150,7 +150,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   }
   out.IfGiven("dense_bytes", request.memory.dense_bytes);
   out.IfGiven("pod_size", topology.pod_size, 1);
-  // Of a plan it decides how wide a shard may be, and nothing else.
+  // The compute device decides how wide a shard may be, and nothing else of a plan.
   const bool cuda_is_limited = std::any_of(tables.begin(), tables.end(), [](const Table* table) {
     return table->embedding_dim > kernel_limits::kFbgemmCuda.max_columns;
   });

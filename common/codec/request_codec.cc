@@ -214,18 +214,18 @@ HugeCtrOptions DecodeHugeCtr(const v1::HugeCtrOptions& message, Violations& viol
 // Into `options`, whose strategy and objective are decoded.
 void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const FieldCheck& check,
                  const Violations& violations) {
-  constexpr int kMostGoals = static_cast<int>(kWords<PlanMeasure>.size());
+  constexpr int kMaxGoals = static_cast<int>(kWords<PlanMeasure>.size());
   if (message.goals().empty()) return;
-  if (message.goals_size() < 2 || message.goals_size() > kMostGoals) {
+  if (message.goals_size() < 2 || message.goals_size() > kMaxGoals) {
     check.Fail("goals",
                fmt::format("must be none, or 2 to {}: cost and what comes after it, got {}",
-                           kMostGoals, message.goals_size()));
+                           kMaxGoals, message.goals_size()));
   }
   if (options.strategy != kObeysConstraints || options.objective != PlanObjective::kMaxOfMeans) {
     check.Fail("goals", fmt::format("are for the strategy '{}' with the objective '{}'",
                                     kObeysConstraints, ToText(PlanObjective::kMaxOfMeans)));
   }
-  for (int i = 0; i < std::min(message.goals_size(), kMostGoals); ++i) {
+  for (int i = 0; i < std::min(message.goals_size(), kMaxGoals); ++i) {
     const FieldCheck of_goal = check.In("goals", i);
     const std::size_t before = violations.count();
     const auto goal = TakeFields<PlanGoal>(message.goals(i), of_goal, AbsentWord::kFault);

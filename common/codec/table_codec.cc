@@ -56,9 +56,9 @@ ReuseHistogram TableDecoder::ZipfHistogram(std::int64_t rows, double pooling_fac
 
 void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& check, Table& table) {
   bool ok = CheckBags(message, check);
-  // Of the global batch; features without pooling factors of their own share `bags` evenly.
   const double batch = static_cast<double>(std::max<std::int64_t>(1, global_batch_size_));
   const bool has_bags = !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
+  // Ids and bags of a sample of the global batch; without own pooling factors all bags are alike.
   double sum = 0, bags = 0;
   for (int i = 0; i < message.pooling_factors_size(); ++i) {
     ok = check.InRange(fmt::format("pooling_factors[{}]", i), message.pooling_factors(i), 0.0,

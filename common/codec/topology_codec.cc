@@ -43,8 +43,8 @@ constexpr FastestBandwidth kFastest[] = {
     {"host_memory_bytes_per_s", 1e12},
     {"ssd_bytes_per_s", 5e10},
 };
-// What is next to come is not suspicious; what was written in another unit is off by a thousand.
-constexpr double kMostTimesFastest = 10;
+// Links to come may be ten times as fast; what was written in another unit is off by a thousand.
+constexpr double kMaxBandwidthRatio = 10;
 constexpr double kOtherUnit = 1000;
 
 std::int64_t HostCount(const v1::HostGroup& group) { return group.has_count() ? group.count() : 1; }
@@ -174,7 +174,7 @@ std::vector<std::string> BandwidthWarnings(const v1::Bandwidths& message) {
     if (!message.GetReflection()->HasField(message, field)) continue;
     const double stated = message.GetReflection()->GetDouble(message, field);
     const bool slow = stated * kOtherUnit <= fastest;
-    if (!slow && stated <= kMostTimesFastest * fastest) continue;
+    if (!slow && stated <= kMaxBandwidthRatio * fastest) continue;
     warnings.push_back(fmt::format(
         "topology.bandwidths.{} is {:.3g}, {}; the unit is bytes per second, and that of "
         "TorchRec's "

@@ -283,8 +283,8 @@ CacheHits ExpectedCacheHits(const ReuseHistogram& histogram, std::int64_t rows, 
   for (const auto& [factor, hits] : known) {
     if (factor == load_factor) return hits;
   }
-  constexpr std::size_t kMostKnown = 32;
-  if (known.size() == kMostKnown) known.clear();
+  constexpr std::size_t kMaxKnownHits = 32;
+  if (known.size() == kMaxKnownHits) known.clear();
   known.emplace_back(load_factor, HitsOf(classes, all_rows, load_factor));
   return known.back().second;
 }
@@ -295,8 +295,8 @@ HottestRowBlock ExpectedHottestRowBlock(const ReuseHistogram& histogram, std::in
   // Searches ask the same for every width of a table's blocks.
   using Question = std::tuple<ReuseHistogram, std::int64_t, double, int>;
   thread_local std::map<Question, HottestRowBlock> known;
-  constexpr std::size_t kMostKnown = 1024;
-  if (known.size() >= kMostKnown) known.clear();
+  constexpr std::size_t kMaxKnownBlocks = 1024;
+  if (known.size() >= kMaxKnownBlocks) known.clear();
   const auto [entry, is_new] = known.try_emplace(Question(histogram, rows, ids, blocks));
   if (is_new) entry->second = Expected(histogram, rows, ids, blocks);
   return entry->second;

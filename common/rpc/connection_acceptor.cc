@@ -1,16 +1,11 @@
 #include "common/rpc/connection_acceptor.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,61 +23,14 @@ constexpr std::chrono::milliseconds kScanInterval{100};
 constexpr std::chrono::milliseconds kReportInterval{1000};
 // Calls are counted, to notice floods, as often as this: 2 cores begin some 5,000 meanwhile.
 constexpr int kCountIntervalMs = 50;
-// glibc keeps what calls had in its arenas, eight for each core: 600 MiB after 30,000 calls that
-// were reset, nothing of it in use. After so many at a time it goes back, once there were fewer for
-// so many counts; and again after twice as many, and so on, since on a busy host calls are forgotten
-// long after they have ended.
-constexpr std::int64_t kManyCalls = 1000;
-constexpr int kCountsBeforeReturn = 20;
-constexpr int kLastReturn = 64 * kCountsBeforeReturn;  // a minute
 // The wait after accept failed, which it does for want of descriptors or memory.
 constexpr int kWaitAfterFailureMs = 100;
-
-std::optional<ino_t> SocketInode(int fd) {
-  struct stat status {};
-  if (fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) return std::nullopt;
-  return status.st_ino;
-}
 
 // The client sees a reset instead of a connection that just ends.
 void Reset(int fd) {
   const linger now{.l_onoff = 1, .l_linger = 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
   close(fd);
-}
-
-// Resets the connection and drops what has come on it, but leaves the descriptor to gRPC, which then
-// finds an error there. False where gRPC has closed it meanwhile, or descriptors have run out.
-bool Disconnect(int fd, ino_t inode) {
-  const int same = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (same < 0) return false;
-  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  const bool done = SocketInode(same) == inode && connect(same, &nobody, sizeof nobody) == 0;
-  close(same);
-  return done;
-}
-
-// Who is at the other end, as gRPC writes it: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711". Empty
-// where nobody is.
-std::string PeerOf(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
-  if (address.ss_family == AF_UNIX) return "unix:";
-  char host[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    inet_ntop(AF_INET, &v4.sin_addr, host, sizeof host);
-    return fmt::format("ipv4:{}:{}", host, ntohs(v4.sin_port));
-  }
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-    inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], host, sizeof host);
-    return fmt::format("ipv4:{}:{}", host, ntohs(v6.sin6_port));
-  }
-  inet_ntop(AF_INET6, &v6.sin6_addr, host, sizeof host);
-  const std::string scope = v6.sin6_scope_id == 0 ? "" : fmt::format("%25{}", v6.sin6_scope_id);
-  return fmt::format("ipv6:%5B{}{}%5D:{}", host, scope, ntohs(v6.sin6_port));
 }
 
 }  // namespace
@@ -203,7 +151,7 @@ void ConnectionAcceptor::Watch() {
   Report();
   while (!stopping_) {
     const auto next_count = last_count + std::chrono::milliseconds(kCountIntervalMs);
-    if (handed_over_.empty() && accepts_ && next_return_ == 0) {
+    if (handed_over_.empty() && accepts_ && !flood_.owes_memory()) {
       lock.Wait(changed_);
     } else if (!lock.WaitUntil(changed_, next_count)) {
       last_count = std::chrono::steady_clock::now();
@@ -225,13 +173,7 @@ void ConnectionAcceptor::CountCalls() {
   const std::set<std::string> clients = flood_.ClientsToReset(num_connections);
   accepts_ = !flood_.is_flooded();
   if (!clients.empty()) ResetConnectionsOf(clients);
-  if (flood_.open_calls() > kManyCalls) {
-    counts_of_few_ = 0;
-    next_return_ = kCountsBeforeReturn;
-  } else if (next_return_ > 0 && ++counts_of_few_ == next_return_) {
-    malloc_trim(0);
-    next_return_ = next_return_ < kLastReturn ? 2 * next_return_ : 0;
-  }
+  flood_.ReturnMemory();
 }
 
 void ConnectionAcceptor::ResetConnectionsOf(const std::set<std::string>& clients) {

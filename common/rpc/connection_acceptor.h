@@ -20,7 +20,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/rpc/call_flood.h"
+#include "common/rpc/flood/call_flood.h"
 #include "common/rpc/rpc_gate.h"
 
 namespace neuroshard {
@@ -36,7 +36,7 @@ struct ConnectionLimits {
 // Two threads: one accepts, one looks after what there is, since in a flood gRPC keeps the first for
 // as long as a new connection brings calls. A connection beyond the limit is reset at once. While
 // descriptors have run out, and during a flood of calls, connections wait in the kernel's queue.
-// Connections that cause a flood are reset (call_flood.h).
+// Connections that cause a flood are reset (flood/call_flood.h).
 class ConnectionAcceptor {
  public:
   // Owns `listening`, sockets that listen and do not block. `take` owns the descriptor that it is
@@ -81,10 +81,7 @@ class ConnectionAcceptor {
   // is closed; its descriptor is then gone or has another inode.
   std::unordered_map<int, ino_t> handed_over_ NS_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point last_scan_ NS_GUARDED_BY(mutex_);
-  // The watching thread's own.
-  CallFlood flood_;
-  int counts_of_few_ = 0;  // since there were many calls
-  int next_return_ = 0;    // of memory, after so many counts; 0: none
+  CallFlood flood_;  // the watching thread's own
   // Last: they start when everything else is there.
   std::thread watching_;
   std::thread accepting_;

@@ -10,18 +10,22 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/server_interceptor.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "common/base/printable_text.h"
 #include "common/observe/listen_address.h"
 #include "common/rpc/deadline.h"
+#include "common/rpc/flood/call_flood.h"
+#include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
 namespace {
@@ -85,6 +89,77 @@ void LogLineOfGrpc(gpr_log_func_args* line) {
                    {{"source", fmt::format("{}:{}", file.substr(file.rfind('/') + 1), line->line)},
                     {"message", Printable(line->message, 500)}});
 }
+
+class Refusal final : public grpc::ServerGenericBidiReactor {
+ private:
+  void OnDone() override { delete this; }
+};
+
+// Answers UNIMPLEMENTED to methods that the server does not have, as gRPC does without it, but
+// counted and logged. Takes no thread.
+class UnknownCalls final : public grpc::CallbackGenericService {
+ public:
+  explicit UnknownCalls(RpcGate& gate) : gate_(gate) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    const CallIdentity identity = IdentifyCall(*context);
+    gate_.RefusedOutside(identity, context->method(), absl::UnimplementedError("no such method"));
+    context->AddTrailingMetadata(kRequestIdKey, identity.request_id);
+    auto* const refusal = new Refusal;  // gRPC's
+    // Clients have words of their own for a server that says nothing more.
+    refusal->Finish({grpc::StatusCode::UNIMPLEMENTED, ""});
+    return refusal;
+  }
+
+ private:
+  RpcGate& gate_;
+};
+
+class EndOfCall final : public grpc::experimental::Interceptor {
+ public:
+  EndOfCall(RpcGate& gate, grpc::experimental::ServerRpcInfo& call) : gate_(gate), call_(call) {}
+  ~EndOfCall() override { CallForgotten(); }
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      auto& trailers = *methods->GetSendTrailingMetadata();
+      const grpc::Status status = methods->GetSendStatus();
+      // Our handlers name the request. Who leaves is no failure; where somebody who watches health
+      // does, gRPC ends the call with UNKNOWN or, before it has read the request, INTERNAL.
+      const bool ends_watch = status.error_code() == grpc::StatusCode::UNKNOWN ||
+                              status.error_code() == grpc::StatusCode::INTERNAL;
+      const bool left =
+          status.error_code() == grpc::StatusCode::CANCELLED ||
+          (ends_watch && std::string_view(call_.method()) == "/grpc.health.v1.Health/Watch");
+      if (!status.ok() && !left && trailers.find(kRequestIdKey) == trailers.end()) {
+        const CallIdentity identity = IdentifyCall(*call_.server_context());
+        gate_.RefusedOutside(identity, call_.method(), FromGrpc(status));
+        trailers.emplace(kRequestIdKey, identity.request_id);
+      }
+    }
+    methods->Proceed();
+  }
+
+ private:
+  RpcGate& gate_;
+  grpc::experimental::ServerRpcInfo& call_;
+};
+
+// Counts, logs and names failures that gRPC answers in place of a handler.
+class FailuresOfGrpc final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit FailuresOfGrpc(RpcGate& gate) : gate_(gate) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    return new EndOfCall(gate_, *call);  // gRPC's
+  }
+
+ private:
+  RpcGate& gate_;
+};
 
 }  // namespace
 
@@ -161,7 +236,7 @@ void WarnIfOpen(const RpcServerOptions& options, const Logger& logger) {
 }
 
 RpcServer::RpcServer(const RpcServerOptions& options, RpcGate& gate)
-    : options_(options), gate_(gate), unknown_calls_(gate) {}
+    : options_(options), gate_(gate), unknown_calls_(std::make_unique<UnknownCalls>(gate)) {}
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
                                                       const std::vector<HostedService>& services,
@@ -227,7 +302,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   }
 
   std::unique_ptr<RpcServer> server(new RpcServer(options, gate));
-  builder.RegisterCallbackGenericService(&server->unknown_calls_);
+  builder.RegisterCallbackGenericService(server->unknown_calls_.get());
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(std::make_unique<FailuresOfGrpc>(gate));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));

@@ -1,6 +1,8 @@
 // Hosts gRPC services: listening, health, reflection, limits and the drain.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -14,7 +16,6 @@
 #include "common/base/status.h"
 #include "common/base/violations.h"
 #include "common/observe/logger.h"
-#include "common/rpc/call_flood.h"
 #include "common/rpc/connection_acceptor.h"
 #include "common/rpc/process_signals.h"
 #include "common/rpc/rpc_gate.h"
@@ -69,8 +70,7 @@ struct RpcServerOptions {
 };
 
 // Keys `listen` and `insecure` and the section `tls` of `root`, and keys named like the other
-// options of its section `rpc`.
-// Returns that section, for options that only one of our servers has.
+// options of its section `rpc`, which is returned for options that only one of our servers has.
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options);
 
 // What keeps a server with these options from starting now: an address that is taken, files of TLS
@@ -102,9 +102,8 @@ struct HostedService {
 class RpcServer {
  public:
   // INVALID_ARGUMENT for a malformed address, and for files of TLS that cannot be used;
-  // FAILED_PRECONDITION where a server without TLS would listen beyond loopback and `insecure` does
-  // not say so; UNAVAILABLE with the system's reason when it cannot
-  // be bound: two servers never share a port. Services and gate must outlive the server.
+  // FAILED_PRECONDITION for a server beyond loopback without TLS or `insecure`; UNAVAILABLE when it
+  // cannot be bound: two servers never share a port. Services and gate must outlive the server.
   static StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
                                                     const std::vector<HostedService>& services,
                                                     RpcGate& gate);
@@ -136,7 +135,7 @@ class RpcServer {
   const RpcServerOptions options_;
   const ServiceManager manager_ = ServiceManager::FromEnvironment();
   RpcGate& gate_;
-  UnknownCalls unknown_calls_;
+  const std::unique_ptr<grpc::CallbackGenericService> unknown_calls_;
   std::string address_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

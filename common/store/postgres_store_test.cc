@@ -248,9 +248,9 @@ TEST_P(PostgresStoreTest, EachLossInALongTransactionIsWaitedForAnew) {
   // What is lost by every attempt comes to an end.
   database.deadlines.clear();
   attempts = 0;
-  EXPECT_TRUE(lost_until(kMostLosses + 1).ok());
-  ASSERT_EQ(database.deadlines.size(), kMostLosses + 1u);
-  EXPECT_EQ(database.deadlines[kMostLosses - 1], database.deadlines[kMostLosses]);
+  EXPECT_TRUE(lost_until(kMaxConnectionLosses + 1).ok());
+  ASSERT_EQ(database.deadlines.size(), kMaxConnectionLosses + 1u);
+  EXPECT_EQ(database.deadlines[kMaxConnectionLosses - 1], database.deadlines[kMaxConnectionLosses]);
 }
 
 // Between a store and its server: passes everything on until a COMMIT, whose answer it swallows

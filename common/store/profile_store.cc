@@ -136,7 +136,7 @@ Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
                          num_ranks);
 }
 
-// Of compute there is one, of a collective one a rank.
+// Adds the records of a sample: one of compute, or one a rank of a collective.
 template <typename Sample, typename Measurement>
 Status AddMeasurements(SqlDatabase& database, std::int64_t sweep_id, const std::string& sample_id,
                        std::span<const Measurement> measurements) {

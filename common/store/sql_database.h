@@ -115,7 +115,7 @@ class SqlTransaction {
 // How long a lost server is waited for, each time that it is lost. What loses it itself, in every
 // attempt, ends after so many losses and the time.
 inline constexpr std::chrono::milliseconds kReconnectTime{30'000};
-inline constexpr int kMostLosses = 10;
+inline constexpr int kMaxConnectionLosses = 10;
 
 // Runs once(again); `again` is whether it was run before, in which case what it did then may have
 // been committed without an answer. A lost connection is made again, and the server waited for, for
@@ -128,7 +128,7 @@ Status DespiteLosses(SqlDatabase& database, Once once) {
   int losses = 0;
   while (!status.ok()) {
     // A long transaction may see several.
-    if (absl::IsUnavailable(status) && ++losses <= kMostLosses) {
+    if (absl::IsUnavailable(status) && ++losses <= kMaxConnectionLosses) {
       deadline = std::chrono::steady_clock::now() + kReconnectTime;
     }
     NS_RETURN_IF_ERROR(database.Recover(status, deadline));

@@ -12,8 +12,8 @@ RingSchedule MakeRingSchedule(Collective collective, int rank, int size) {
     schedule.first = {RingBuffer::kInput, wrapped(rank - 1)};
     for (int step = 0; step < size - 1; ++step) {
       const int block = wrapped(rank - step - 2);
-      // Of an all-reduce a sum can only arrive after its partial sum was sent on, since it depends
-      // on it: both may use the same place.
+      // A sum of an all-reduce can only arrive after its partial sum was sent on, on which it
+      // depends: both may use the same place.
       RingBlock receive{RingBuffer::kOutput, block};
       if (collective == Collective::kReduceScatter) {
         receive = step == size - 2 ? RingBlock{RingBuffer::kOutput, 0}

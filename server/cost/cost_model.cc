@@ -4,16 +4,16 @@
 #include <cassert>
 #include <cstddef>
 #include <iterator>
+#include <utility>
 
-#include "server/cost/forward_alone.h"
 #include "server/cost/step_comm.h"
 
 namespace neuroshard {
 
 namespace {
 
-// Of compute, what holds for all kinds. What bounds of costs need is not claimed: it is said of one
-// model's ranks, which are alike, and of compute and communication of one model together.
+// The properties of a model whose ranks have compute of several kinds: those that all kinds have.
+// What bounds of costs need is not claimed: it holds for ranks that are alike, under one model.
 ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCostModel> kinds) {
   ModelProperties properties = comm.properties();
   if (kinds.size() == 1 && kinds.front().compute() == comm.compute()) return properties;
@@ -63,6 +63,56 @@ ShardSets OnlyOf(std::span<const ShardFeatures> shards, std::vector<std::vector<
   return only;
 }
 
+// The forward half of a model that splits compute; it has no intervals.
+class ForwardCompute final : public ComputeModel {
+ public:
+  explicit ForwardCompute(std::shared_ptr<const ComputeModel> compute)
+      : compute_(std::move(compute)) {}
+
+  int representation_width() const override { return compute_->representation_width(); }
+
+  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
+                 std::span<float> phi) const override {
+    compute_->Represent(conditions, shards, phi);
+  }
+
+  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
+    compute_->Costs(sums, out);
+    for (ComputeCost& cost : out) cost = {cost.forward_ms, cost.forward_ms, 0};
+  }
+
+ private:
+  const std::shared_ptr<const ComputeModel> compute_;
+};
+
+// The forward stage: no gradients are exchanged, nor replicas kept alike.
+class ForwardComm final : public CommModel {
+ public:
+  explicit ForwardComm(std::shared_ptr<const CommModel> comm) : comm_(std::move(comm)) {}
+
+  CommLoad Load(const ShardFeatures& shard) const override {
+    CommLoad load = comm_->Load(shard);
+    load.backward = 0;
+    return load;
+  }
+
+  void BackwardCosts(std::span<const float> /*loads*/, std::span<float> cost_ms) const override {
+    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+  }
+
+  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
+                    std::span<float> cost_ms) const override {
+    comm_->ForwardCosts(loads, start_offsets_ms, cost_ms);
+  }
+
+  CommSetup SetupOf(const ShardKinds& kinds) const override {
+    return {comm_->SetupOf(kinds).forward_ms, 0};
+  }
+
+ private:
+  const std::shared_ptr<const CommModel> comm_;
+};
+
 }  // namespace
 
 BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties properties,
@@ -92,8 +142,8 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
     if (input_dist) input_dist->Scale(rates.input_dist_scale / rates.compute_scale);
   }
   if (conditions_.optimizer == Optimizer::kNone) {
-    compute = ForwardAlone(std::move(compute));
-    comm_ = ForwardAlone(std::move(comm_));
+    compute = std::make_shared<const ForwardCompute>(std::move(compute));
+    comm_ = std::make_shared<const ForwardComm>(std::move(comm_));
     // Said of both passes together, which hold of a part where all of it is a sum.
     properties_.convex_compute &= properties_.additive_compute;
     properties_.monotone_shard_costs = false;

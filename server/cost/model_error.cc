@@ -97,8 +97,8 @@ double UsualError(const CostModelInfo& model, const std::string& stage) {
 
 bool HasDrifted(const CostModelInfo& model, const StageDrift& drift) {
   if (drift.samples < kTellingSamples) return false;
-  // Of ratios whose logarithm is normal: 2.56 deviations from p10 to p90, and the standard error of
-  // a median.
+  // The logarithm of a ratio is taken as normal: p10 to p90 are 2.563 deviations, and a median has
+  // the standard error of a mean times 1.2533.
   const double deviation = std::max(0.0, std::log(drift.p90_ratio / drift.p10_ratio)) / 2.563;
   const double error = 1.2533 * deviation / std::sqrt(static_cast<double>(drift.samples));
   constexpr double kOneSided95 = 1.645;

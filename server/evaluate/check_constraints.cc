@@ -135,7 +135,7 @@ class ConstraintChecker {
     CheckInPlace(first);
   }
 
-  // Of one of the table's rules; CheckLayout has the blocks.
+  // Checks the proportion that rule `r` asks for; the sizes of blocks are checked by CheckLayout.
   void CheckProportion(const PlacedShard& first, const std::vector<std::size_t>& rules,
                        std::size_t r) {
     const auto proportion = constraints_.tables[r].row_proportion;

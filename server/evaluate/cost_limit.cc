@@ -14,10 +14,10 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::size_t kMostTriedAlone = 16;
+constexpr std::size_t kMaxDemandsTriedAlone = 16;
 // Most tables in all bounds together: 20 bounds of 2,500 tables take half a second.
-constexpr std::size_t kMostTablesExplained = 50'000;
-constexpr std::size_t kMostTables = 1'000;
+constexpr std::size_t kMaxTablesToExplain = 50'000;
+constexpr std::size_t kMaxTablesByDefault = 1'000;
 // Nobody changes a request for less.
 constexpr double kSameBound = 0.01;
 
@@ -43,7 +43,7 @@ DemandList HoldingDemands(const Demands& demands, double most_ms,
                           const std::function<double(const DemandList&)>& bound_without_ms) {
   const DemandList all = Positions(demands.size());
   if (bound_without_ms(all) >= most_ms) return {};
-  if (demands.size() <= kMostTriedAlone) {
+  if (demands.size() <= kMaxDemandsTriedAlone) {
     DemandList lowest;
     double lowest_ms = most_ms;
     for (const std::size_t demand : all) {
@@ -65,23 +65,23 @@ std::optional<LiftedRules> CostLimitOf(const PlanRequest& request, const BoundCo
   if (bound.kind != BoundKind::kCertified || bound.of_mean_of_max) return std::nullopt;
   const Demands demands(request, TypeSet(model.sharding_types()));
   const bool explain = request.search.explain;
-  const std::size_t most_tables = explain ? kMostTablesExplained : kMostTables;
+  const std::size_t max_tables = explain ? kMaxTablesToExplain : kMaxTablesByDefault;
   std::size_t tables = 0;
   const auto bound_without_ms = [&](const DemandList& dropped) {
     // As if they changed nothing.
     tables += request.tables.size();
-    if (stop.ShouldStop() || tables > most_tables) return bound.cost_ms;
+    if (stop.ShouldStop() || tables > max_tables) return bound.cost_ms;
     return LowerBoundOf(WithDemands(request, demands, dropped), model).cost_ms;
   };
   const DemandList holding =
       HoldingDemands(demands, bound.cost_ms * (1 - kSameBound), bound_without_ms);
-  if (stop.ShouldStop() || (tables > most_tables && !explain)) return std::nullopt;
+  if (stop.ShouldStop() || (tables > max_tables && !explain)) return std::nullopt;
   if (holding.empty() && !bound.limit) return std::nullopt;
   LiftedRules lifted;
   lifted.limit = bound.limit.value_or(CostLimit{});
   if (holding.empty()) return lifted;
   for (const std::size_t demand : holding) {
-    lifted.limit.rules.push_back({demands.Path(demand), demands.Says(demand)});
+    lifted.limit.rules.push_back({demands.Path(demand), demands.Text(demand)});
   }
   lifted.without = WithDemands(request, demands, holding);
   lifted.without->search.strategy = "refine";

@@ -17,13 +17,13 @@ struct LiftedRules {
   std::optional<PlanRequest> without;
 };
 
-// Of a certified bound; nothing for a reference, and where it is the work of all tables together,
-// which no demand makes larger by a hundredth. Up to 16 demands are each looked at alone, and the
-// one without which the bound is lowest is named; of more, and where none does alone, some smallest
-// set. The bound is computed anew for each, and so the search is limited: under SearchOptions::
-// explain, a larger set is named where all bounds together would be of more than 50,000 tables;
-// without, nothing where they would be of more than 1,000, a small share of what a plan takes.
-// `bound` is LowerBoundOf(request, model). Nothing, too, where `stop` says so before the end.
+// What holds a certified bound up; nothing for a reference, and where the bound is the work of all
+// tables together, which no demand makes larger by a hundredth. Up to 16 demands are each looked at
+// alone, and the one without which the bound is lowest is named; of more, and where none alone
+// lowers it, some smallest set. Each look computes a bound, so the tables of all looks are limited:
+// beyond 50,000 under SearchOptions::explain a larger set may be named, beyond 1,000 without it
+// nothing is, which is a small share of what a plan takes. `bound` is LowerBoundOf(request, model).
+// Nothing, too, where `stop` says so before the end.
 std::optional<LiftedRules> CostLimitOf(const PlanRequest& request, const BoundCostModel& model,
                                        const LowerBound& bound,
                                        const StopSignal& stop = NeverStop());

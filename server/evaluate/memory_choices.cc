@@ -131,8 +131,8 @@ TableChoices ChoicesOf(const PlanRequest& request, const CompiledRules& rules, i
   return choices;
 }
 
-constexpr double kLeastPrice = 1e-18;  // ms a byte: a petabyte for a microsecond
-constexpr double kMostPrice = 1e6;
+constexpr double kMinMsPerByte = 1e-18;  // a petabyte for a microsecond
+constexpr double kMaxMsPerByte = 1e6;
 constexpr int kHalvings = 16;  // of the interval between prices: near the best all are as good
 
 struct CachedChoice {
@@ -258,11 +258,11 @@ double PriceOfMemory(const MemoryChoices& choices, double capacity_bytes) {
   };
   if (fits(0)) return 0;
   double low = 0;
-  double high = kLeastPrice;
+  double high = kMinMsPerByte;
   while (!fits(high)) {
     low = high;
     high *= 16;
-    if (high > kMostPrice) return 0;
+    if (high > kMaxMsPerByte) return 0;
   }
   // The bound is concave in the price, and rises as long as more is used than there is.
   for (int i = 0; i < kHalvings; ++i) {

@@ -46,12 +46,12 @@ struct TableChoices {
   int table = 0;                      // in PlanRequest::tables
   std::vector<MemoryChoice> choices;  // in device memory or off it; empty: the rules allow neither
   std::vector<KernelTotals> cached;   // behind a cache, by type; empty: the rules forbid it
-  // Of those, without a row in the cache and with all; linear in the load factor between.
+  // Their device memory with no row in the cache and with all; linear in the load factor between.
   double least_cache_bytes = 0;
   double most_cache_bytes = 0;
   // No layout with a cache has a smaller peak.
   double cached_peak_ms = 0;
-  // Of all layouts, as in LayoutFloors.
+  // Both are as in LayoutFloors, over all layouts.
   double every_rank_ms = 0;
   double some_ranks_peak_ms = std::numeric_limits<double>::infinity();
 

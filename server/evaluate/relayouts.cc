@@ -97,7 +97,7 @@ std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int 
   std::string obstacle;
   for (const std::size_t demand : MinimalSet(demands.size(), keeps_out)) {
     if (!obstacle.empty()) obstacle += "; ";
-    obstacle += fmt::format("{} ({})", demands.Path(demand), demands.Says(demand));
+    obstacle += fmt::format("{} ({})", demands.Path(demand), demands.Text(demand));
   }
   return obstacle.empty() ? "the topology has too few ranks for it" : obstacle;
 }

@@ -225,7 +225,7 @@ class BoundUniversalComm final : public CommModel {
     }
   }
 
-  // The same columns on every rank, where they take longest.
+  // What the slowest rank takes where every rank has `columns`.
   double LongestMs(CollectiveKind kind, double columns) const {
     const std::vector<float> loads(layout_.num_ranks(), static_cast<float>(columns));
     std::vector<float> cost_ms(loads.size());

@@ -93,7 +93,7 @@ PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool
 // The distribution of ids.
 bool IsOfIds(CostStage stage) { return stage != CostStage::kCompute && !IsComm(stage); }
 
-// Of things that are priced apart, together. At least one.
+// The kind of all parts together, which are priced apart; mixed where they differ. At least one.
 template <typename Parts>
 BasisKind KindOfAll(const Parts& parts) {
   const BasisKind first = parts.front().kind;

@@ -21,7 +21,7 @@ class SqliteStoreTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  // Of a file or a database.
+  // The running test's name, made fit to name a file or a database.
   static std::string TestName() {
     std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::replace(name.begin(), name.end(), '/', '_');

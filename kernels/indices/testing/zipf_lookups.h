@@ -76,7 +76,7 @@ inline ZipfRuns MakeZipfRuns(std::int64_t ranks, double exponent) {
 // of range. The plan (not what devices make of it) depends on the last digits of the platform's
 // logarithm.
 inline StatusOr<LookupPlan> PlanZipfLookups(const LookupSpec& spec, double exponent) {
-  // Of the same seeds, whatever the histogram; only which rank a key has is of Zipf's law.
+  // The histogram changes none of the plan's seeds; Zipf's law only decides which rank a key has.
   NS_ASSIGN_OR_RETURN(LookupPlan plan, PlanLookups(spec, ReuseHistogram{1}));
   if (!std::isfinite(exponent) || exponent < 0) {
     return InvalidArgument("exponent: must be finite and not negative, got {}", exponent);

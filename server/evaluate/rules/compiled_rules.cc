@@ -78,9 +78,9 @@ void Intersect(std::vector<bool>& has, const std::vector<bool>& other) {
 }
 
 // Groups that share a table become one.
-class Merged {
+class DisjointGroups {
  public:
-  explicit Merged(std::size_t tables) : parent_(Positions<int>(tables)), grouped_(tables) {}
+  explicit DisjointGroups(std::size_t tables) : parent_(Positions<int>(tables)), grouped_(tables) {}
 
   void Join(const std::vector<int>& tables) {
     for (const int table : tables) {
@@ -505,8 +505,8 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
 }
 
 void CompiledRules::CollectGroups(const Constraints& constraints) {
-  Merged by_rank(tables_.size());
-  Merged by_host(tables_.size());
+  DisjointGroups by_rank(tables_.size());
+  DisjointGroups by_host(tables_.size());
   for (const TableGroup& group : constraints.colocate) {
     (group.level == GroupLevel::kRank ? by_rank : by_host).Join(group.tables);
   }

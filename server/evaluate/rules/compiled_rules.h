@@ -100,8 +100,8 @@ struct TableRules {
   // kColumnAlignment all the same: only the last shard of a table whose dim is no multiple of it
   // may have fewer columns than that.
   std::int64_t min_column_width = 1;
-  // Of each shard, at most: what the trainer's kernels take, or all that the table has. Where it is
-  // less than that, no type is left that does not cut columns.
+  // Columns of each shard, at most: what the trainer's kernels take, or all that the table has.
+  // Where they are fewer than all, no type is left that does not cut columns.
   std::int64_t max_column_width = 1;
   std::int64_t column_block = 0;  // TorchRec's one block width; 0: cuts may fall anywhere
   bool distinct_ranks = false;
@@ -134,8 +134,8 @@ struct OffDevice {
 // The constraints of a request by table and by group. Immutable.
 class CompiledRules {
  public:
-  // Of a decoded request (indices exist), as if no memory were slower than `slowest`, and as if
-  // tables that may have one of the types `within` had no others. O(its size).
+  // Compiles a decoded request (indices exist), as if no memory were slower than `slowest`, and as
+  // if tables that may have one of the types `within` had no others. O(size of the request).
   CompiledRules(const PlanRequest& request, TypeSet default_types,
                 MemoryTier slowest = kWords<MemoryTier>.back().value,
                 TypeSet within = TypeSet::All());
@@ -168,8 +168,8 @@ class CompiledRules {
   bool has_off_device() const { return slowest_tier_ != MemoryTier::kDevice; }
   // The slowest memory that some table may be in.
   MemoryTier slowest_tier() const { return slowest_tier_; }
-  // Of those that are left to the table, the one with the least device memory in each of the shared
-  // memories. O(1), with SSDs O(residencies).
+  // The residency of the table in each shared memory that takes the least device memory, of those
+  // that the rules leave it. O(1), with SSDs O(residencies).
   OffDevice LeastOnDevice(int table) const;
   // Positions one of which does wherever some other off the device does: those, and every share of
   // a kernel that takes less host memory the more it takes of the device.

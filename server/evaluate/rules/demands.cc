@@ -29,7 +29,7 @@ struct RuleField {
   std::string_view name;             // in TableRule
   std::string_view words;            // for a person: "only ranks {}"
   bool (*is_set)(const TableRule&);  // whether the rule demands it
-  std::string (*says)(const TableRule&, std::string_view words);
+  std::string (*text)(const TableRule&, std::string_view words);
   void (*copy)(const TableRule& from, TableRule& to);
 };
 
@@ -39,7 +39,7 @@ bool IsSet(const TableRule& rule) {
 }
 
 template <auto field>
-std::string SaysIn(const TableRule& rule, std::string_view words) {
+std::string FieldText(const TableRule& rule, std::string_view words) {
   const auto& value = rule.*field;
   if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>) {
     return fmt::format(fmt::runtime(words), value);
@@ -57,7 +57,7 @@ void Copy(const TableRule& from, TableRule& to) {
 
 template <auto field>
 constexpr RuleField FieldOf(std::string_view name, std::string_view words) {
-  return {name, words, &IsSet<field>, &SaysIn<field>, &Copy<field>};
+  return {name, words, &IsSet<field>, &FieldText<field>, &Copy<field>};
 }
 
 // All fields of TableRule but `tables`.
@@ -105,7 +105,7 @@ std::string MemoryOf(const PlanRequest& request) {
 Demands::Demands(const PlanRequest& request, TypeSet default_types, std::vector<int> tables)
     : request_(request), default_types_(default_types), tables_(std::move(tables)) {
   ListRules();
-  ListOthers();
+  ListRequestDemands();
 }
 
 Demands::Demands(const PlanRequest& request, TypeSet default_types)
@@ -130,17 +130,17 @@ void Demands::ListRules() {
   }
 }
 
-void Demands::ListOthers() {
+void Demands::ListRequestDemands() {
   const Constraints& from = request_.constraints;
   const auto add_groups =
       [&](std::string_view field, std::vector<TableGroup> Constraints::*groups,
-          std::string (*says)(std::string_view tables, std::string_view level)) {
+          std::string (*text)(std::string_view tables, std::string_view level)) {
         for (std::size_t g = 0; g < (from.*groups).size(); ++g) {
           const TableGroup* group = &(from.*groups)[g];
           if (Renumbered(group->tables).empty()) continue;
-          AddOther(
+          AddRequestDemand(
               fmt::format("constraints.{}[{}]", field, g),
-              [=, this] { return says(Names(group->tables), ToText(group->level)); },
+              [=, this] { return text(Names(group->tables), ToText(group->level)); },
               [=, this](PlanRequest& to) {
                 (to.constraints.*groups).push_back({Renumbered(group->tables), group->level});
               });
@@ -158,7 +158,7 @@ void Demands::ListOthers() {
   const auto add_limit = [&](std::string_view field, int Constraints::*most, const char* what) {
     const int limit = from.*most;
     if (limit <= 0) return;
-    AddOther(
+    AddRequestDemand(
         fmt::format("constraints.{}", field),
         [=] { return fmt::format("at most {} {}", limit, what); },
         [=](PlanRequest& to) { to.constraints.*most = limit; });
@@ -167,23 +167,23 @@ void Demands::ListOthers() {
   add_limit("max_tables_per_rank", &Constraints::max_tables_per_rank, "tables a rank");
   add_limit("max_shards_per_table", &Constraints::max_shards_per_table, "shards a table");
   if (from.column_rule != ColumnRule::kAny) {
-    AddOther(
+    AddRequestDemand(
         "constraints.column_rule", [] { return "TorchRec's one width of column blocks a table"; },
         [this](PlanRequest& to) { KeepColumnRule(to.constraints); });
   } else if (const std::int64_t width = from.min_column_width; width > 0 && WidthsAreDemands()) {
-    AddOther(
+    AddRequestDemand(
         "constraints.min_column_width",
         [=] { return fmt::format("at least {} columns a shard", width); },
         [=](PlanRequest& to) { to.constraints.min_column_width = width; });
   }
   if (request_.migration.has_value() && request_.migration->budget_bytes.has_value()) {
     const std::int64_t budget = *request_.migration->budget_bytes;
-    AddOther(
+    AddRequestDemand(
         "migration.budget_bytes", [=] { return fmt::format("at most {} bytes move", budget); },
         [=, this](PlanRequest& to) { KeepMigration(to).budget_bytes = budget; });
   }
   if (request_.migration.has_value() && !request_.migration->only_types.empty()) {
-    AddOther(
+    AddRequestDemand(
         "migration.only_types",
         [this] {
           return fmt::format("only tables in place as {} may change place",
@@ -192,7 +192,7 @@ void Demands::ListOthers() {
         [this](PlanRequest& to) { KeepMigration(to).only_types = request_.migration->only_types; });
   }
   if (!TooWideTables().empty()) {
-    AddOther(
+    AddRequestDemand(
         "topology.compute_device",
         [this] {
           const KernelLimits& limits = request_.kernels();
@@ -201,7 +201,7 @@ void Demands::ListOthers() {
         },
         [this](PlanRequest& to) { to.topology.compute_device = request_.topology.compute_device; });
   }
-  AddOther(
+  AddRequestDemand(
       "topology", [this] { return MemoryOf(request_); },
       [this](PlanRequest& to) {
         to.topology.devices = request_.topology.devices;
@@ -220,7 +220,7 @@ void Demands::ListTypes() {
   for (const auto& word : kWords<ShardingType>) {
     if (allowed.contains(word.value)) types.push_back(word.value);
   }
-  AddOther(
+  AddRequestDemand(
       named.empty() ? "cost_model" : "constraints.sharding_types",
       [this, types] {
         const std::vector<ShardingType>& in_request = request_.constraints.sharding_types;
@@ -236,24 +236,24 @@ void Demands::ListTypes() {
       });
 }
 
-void Demands::AddOther(std::string path, std::function<std::string()> says,
-                       std::function<void(PlanRequest&)> keep) {
-  demands_.push_back({others_.size()});
-  others_.push_back({std::move(path), std::move(says), std::move(keep)});
+void Demands::AddRequestDemand(std::string path, std::function<std::string()> text,
+                               std::function<void(PlanRequest&)> keep) {
+  demands_.push_back({request_demands_.size()});
+  request_demands_.push_back({std::move(path), std::move(text), std::move(keep)});
 }
 
 std::string Demands::Path(std::size_t f) const {
   const auto& [index, field] = demands_[f];
-  if (!field) return others_[index].path;
+  if (!field) return request_demands_[index].path;
   return fmt::format("constraints.tables[{}].{}", index, kRuleFields[*field].name);
 }
 
-std::string Demands::Says(std::size_t f) const {
+std::string Demands::Text(std::size_t f) const {
   const auto& [index, field] = demands_[f];
-  if (!field) return others_[index].says();
+  if (!field) return request_demands_[index].text();
   const TableRule& rule = request_.constraints.tables[index];
   const RuleField& of = kRuleFields[*field];
-  return fmt::format("{} for {}", of.says(rule, of.words), Names(rule.tables));
+  return fmt::format("{} for {}", of.text(rule, of.words), Names(rule.tables));
 }
 
 std::string Demands::Names(const std::vector<int>& tables) const {
@@ -296,7 +296,7 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   for (const std::size_t f : kept) {
     const auto& [index, field] = demands_[f];
     if (!field) {
-      others_[index].keep(request);
+      request_demands_[index].keep(request);
       continue;
     }
     const TableRule& rule = request_.constraints.tables[index];

@@ -30,7 +30,7 @@ class Demands {
 
   // Where a demand is ("constraints.tables[2].ranks"), and what it demands ("ranks 0, 1").
   std::string Path(std::size_t demand) const;
-  std::string Says(std::size_t demand) const;
+  std::string Text(std::size_t demand) const;
 
   // The request's tables() with `kept` (ascending) for their only demands; everything else is
   // allowed: all sharding types, any memory, no migration. Rules and groups that demand nothing are
@@ -43,21 +43,21 @@ class Demands {
  private:
   // A demand beside the fields of rules: where it is, what it demands, and how a request with
   // tables() comes to have it.
-  struct Other {
+  struct RequestDemand {
     std::string path;
-    std::function<std::string()> says;
+    std::function<std::string()> text;
     std::function<void(PlanRequest&)> keep;
   };
   struct Demand {
-    std::size_t index = 0;                  // of the rule, or in others_
+    std::size_t index = 0;                  // of the rule, or in request_demands_
     std::optional<std::size_t> field = {};  // of the rule: position in a list of them
   };
 
   void ListRules();
-  void ListOthers();
+  void ListRequestDemands();
   void ListTypes();
-  void AddOther(std::string path, std::function<std::string()> says,
-                std::function<void(PlanRequest&)> keep);
+  void AddRequestDemand(std::string path, std::function<std::string()> text,
+                        std::function<void(PlanRequest&)> keep);
   std::vector<int> Renumbered(const std::vector<int>& tables) const;
   std::string Names(const std::vector<int>& tables) const;  // in the request's numbers
   // SSDs are for tables whose rules list key_value, or that are there: where that demand on kernels
@@ -75,12 +75,12 @@ class Demands {
   const std::vector<int> tables_;
   std::vector<int> untyped_tables_;  // without a rule on types, in the request's numbers
   std::vector<Demand> demands_;
-  std::vector<Other> others_;
+  std::vector<RequestDemand> request_demands_;
 };
 
-// Of 0 .. count - 1, given that shows(all of them): a list, ascending, that shows it, while it
-// would not with any one of its members left out. Leaves out halves first, so that it asks about 2
-// m log(count) times for m members. `shows` may depend on the list in any way.
+// A minimal part of 0 .. count - 1, ascending, of which `shows` is true: without any one of its
+// members it is not. `shows` must be true of all together, and may depend on the list in any way.
+// Leaves out halves first, so that it asks about 2 m log(count) times for m members.
 std::vector<std::size_t> MinimalSet(
     std::size_t count, const std::function<bool(const std::vector<std::size_t>&)>& shows);
 

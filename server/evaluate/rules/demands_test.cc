@@ -63,7 +63,7 @@ TEST(DemandsTest, BlocksInProportionToMemoryStayAsTheyAre) {
   request.constraints.tables[0].row_proportion = RowProportion::kMemory;
   const Demands demands(request, TypeSet::All());
   ASSERT_EQ(demands.Path(0), "constraints.tables[0].row_proportion");
-  EXPECT_EQ(demands.Says(0), "rows in proportion to memory for ''");
+  EXPECT_EQ(demands.Text(0), "rows in proportion to memory for ''");
   for (const std::vector<std::size_t>& kept : {AllOf(demands), std::vector<std::size_t>{0}}) {
     const PlanRequest with = demands.With(kept);
     const CompiledRules rules(with, TypeSet::All());
@@ -85,7 +85,7 @@ TEST(DemandsTest, OnlyWhatConcernsTheTables) {
   const Demands demands(request, TypeSet::All(), {1, 2});
   std::vector<std::string> texts;
   for (std::size_t f = 0; f < demands.size(); ++f)
-    texts.push_back(demands.Path(f) + ": " + demands.Says(f));
+    texts.push_back(demands.Path(f) + ": " + demands.Text(f));
   EXPECT_THAT(texts, ElementsAre("constraints.tables[1].max_shards: at most 3 shards for 'a', 'c'",
                                  "constraints.colocate[0]: 'a', 'b' on one rank",
                                  "constraints.colocate[1]: 'b', 'c' on one host",

@@ -27,7 +27,7 @@ inline Residency ResidencyOf(const TablePlan& plan) {
   return {plan.compute_kernel, plan.cache_load_factor};
 }
 
-// Of shards of a type that are there; data_parallel is in device memory.
+// The layout of shards of a type in that residency; data_parallel is in device memory.
 inline ShardLayout LayoutIn(const Residency& residency, ShardingType type, int row_shards,
                             const RowCut& cut = {}) {
   const bool in_proportion = IsInProportion(type, cut);

@@ -57,7 +57,7 @@ class Layouts {
   }
 
   const std::vector<std::vector<double>>& prices() const { return prices_; }
-  // Of each of those, bytes on the ranks' devices, without what is kept free.
+  // Bytes of each priced layout on the ranks' devices, without what is kept free.
   const std::vector<std::vector<std::int64_t>>& bytes() const { return bytes_; }
 
  private:

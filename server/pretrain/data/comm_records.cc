@@ -13,7 +13,7 @@
 namespace neuroshard {
 namespace {
 
-// Of a rank of a record with casts; nothing where it does not say, or says what cannot be.
+// What a rank's casts took; nothing where its record does not say, or says what cannot be.
 std::optional<double> CastsMs(const CommRecord& record, std::size_t rank) {
   if (rank >= record.environments.size()) return std::nullopt;
   const auto ms = NumberOf<double>(record.environments[rank].property(kCastsProperty));

@@ -83,9 +83,9 @@ at::Tensor UniversalComm(const NetworkDefinition& network, LayerReader& layers,
   return at::addmm(cost, batch.sample_values, wait_and_floor.unsqueeze(1));
 }
 
-// Of each weight of kUniversalComm: -1 where one of the two units that it joins is a min(x, 0)
-// unit, the second half of each hidden layer, and the other is not; otherwise 1. As min(x, 0) =
-// -max(-x, 0), the network with these signs is one of ReLUs alone, which takes fewer operations.
+// The signs of the weights of kUniversalComm: -1 where one of the two units that a weight joins is
+// a min(x, 0) unit, the second half of each hidden layer, and the other is not; otherwise 1. The
+// network with these signs has ReLUs alone, as min(x, 0) = -max(-x, 0): fewer operations.
 at::Tensor SignsOf(const NetworkDefinition& network) {
   at::Tensor signs = at::ones({network.num_values()});
   at::Tensor inputs = at::ones({network.tensors.front().shape[1]});
@@ -220,7 +220,7 @@ at::Tensor TorchProblem::LossOf(const at::Tensor& outputs, const TorchBatch& bat
 
 TorchNetwork::TorchNetwork(const NetworkDefinition& network) : network_(network) {
   for (const TensorSpec& tensor : network.tensors) sizes_.push_back(tensor.count());
-  // Of parameters that are all negative, only such weights are not.
+  // With all parameters negative, only the weights that may not be negative are above 0.
   const std::vector<float> negative(static_cast<std::size_t>(network.num_values()), -1.0f);
   non_negative_ = ToTensor(WeightsOf(network, negative)) > 0;
   if (network.kind == NetworkKind::kUniversalComm) signs_ = SignsOf(network);

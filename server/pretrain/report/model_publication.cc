@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of `directory` or, where it is not there yet, of the nearest folder above it that is.
+// Whether `directory` can be written; where it is not there, the nearest folder above it that is.
 Status CheckWritable(const fs::path& directory) {
   fs::path nearest = directory;
   std::error_code error;

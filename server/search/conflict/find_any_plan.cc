@@ -94,7 +94,7 @@ Conflict ConflictOf(const Demands& demands, const DemandList& given, std::string
   Conflict conflict;
   conflict.reason = std::move(reason);
   for (const std::size_t demand : given) {
-    conflict.demands.push_back({demands.Path(demand), demands.Says(demand)});
+    conflict.demands.push_back({demands.Path(demand), demands.Text(demand)});
   }
   return conflict;
 }
@@ -123,9 +123,9 @@ Status ToStatus(const Conflict& conflict) {
   Violations violations;
   std::string list;
   for (const ConflictingDemand& demand : conflict.demands) {
-    violations.Add(demand.path, fmt::format("{}; no plan keeps this{}", demand.says,
+    violations.Add(demand.path, fmt::format("{}; no plan keeps this{}", demand.text,
                                             several ? " and the other demands listed" : ""));
-    list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.says);
+    list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.text);
   }
   // The reason first: a long message is cut on its way.
   Status status = FailedPrecondition("no plan can exist: {}. No plan keeps {}: {}", conflict.reason,

@@ -17,7 +17,7 @@ namespace neuroshard {
 
 struct ConflictingDemand {
   std::string path;  // "constraints.tables[2].ranks", "migration.budget_bytes", "topology" (memory)
-  std::string says;  // "only ranks 0, 1 for 'user_id'"
+  std::string text;  // "only ranks 0, 1 for 'user_id'"
 
   bool operator==(const ConflictingDemand&) const = default;
 };

@@ -30,12 +30,12 @@ class Moves {
       if (CutsColumns(type) || type == ShardingType::kRowWiseSubset) {
         least = std::min(least, HeldNowhere(table));
       } else if (TakesEveryRank(type)) {
-        least = std::min(least, LaidOut(table, type, {}));
+        least = std::min(least, BytesMovedTo(table, type, {}));
       } else if (type == ShardingType::kTableWise) {
         for (const int rank : ranks.ranks()) least = std::min(least, ToRank(table, rank));
       } else {
         for (const int host : ranks.whole_hosts()) {
-          least = std::min(least, LaidOut(table, type, std::span(&host, 1)));
+          least = std::min(least, BytesMovedTo(table, type, std::span(&host, 1)));
         }
       }
     }
@@ -52,7 +52,7 @@ class Moves {
   }
 
  private:
-  std::int64_t LaidOut(int table, ShardingType type, std::span<const int> places) const {
+  std::int64_t BytesMovedTo(int table, ShardingType type, std::span<const int> places) const {
     const Table& of = request_.tables[static_cast<std::size_t>(table)];
     const Block columns = {0, of.embedding_dim};
     std::int64_t bytes = 0;

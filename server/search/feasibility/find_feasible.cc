@@ -13,8 +13,8 @@
 namespace neuroshard {
 namespace {
 
-// Of the first turn, some 0.1 s and 0.2 s where all is used: steps for each table and rank. A turn
-// is twice as long as the one before; the third and later ones are for those who have the time.
+// Steps of the first turn, for each table and rank, and its effort: some 0.1 s and 0.2 s at most.
+// A turn is twice as long as the one before; the third and later are for those who have the time.
 constexpr std::int64_t kStepsOfAPair = 150;
 constexpr std::int64_t kFewestSteps = 2'000;
 constexpr std::int64_t kMaxSteps = 400'000;

@@ -182,32 +182,33 @@ class RefineSearch {
   // smallest.
   Status UseRoomBesideSsd() {
     if (rules_.slowest_tier() != MemoryTier::kSsd) return absl::OkStatus();
-    const auto others = [&](MemoryTier tier) {
+    const auto promote_to = [&](MemoryTier tier) {
       return Promote(
-          [&, tier](std::size_t t, const TablePlan& table) { return OthersOf(t, table, tier); });
+          [&, tier](std::size_t t, auto& table) { return FasterResidencies(t, table, tier); });
     };
-    NS_RETURN_IF_ERROR(others(MemoryTier::kHost).status());
+    NS_RETURN_IF_ERROR(promote_to(MemoryTier::kHost).status());
     while (true) {
-      NS_ASSIGN_OR_RETURN(const bool promoted, others(MemoryTier::kSsd));
+      NS_ASSIGN_OR_RETURN(const bool promoted, promote_to(MemoryTier::kSsd));
       if (!promoted) return absl::OkStatus();
     }
   }
 
-  // The other residencies of a table on SSD: those in host memory, largest caches first, or on SSD
+  // The faster residencies of a table on SSD: those in host memory, largest caches first, or on SSD
   // the next larger cache.
-  std::vector<Residency> OthersOf(std::size_t t, const TablePlan& table, MemoryTier tier) const {
-    std::vector<Residency> others;
-    if (TierOf(table.compute_kernel) != MemoryTier::kSsd) return others;
+  std::vector<Residency> FasterResidencies(std::size_t t, const TablePlan& table,
+                                           MemoryTier tier) const {
+    std::vector<Residency> faster;
+    if (TierOf(table.compute_kernel) != MemoryTier::kSsd) return faster;
     for (const int position : *rules_.of(static_cast<int>(t)).residencies) {
       const Residency& residency = rules_.residency(position);
       if (residency.tier() != tier || !MayBe(t, table, position)) continue;
       if (tier == MemoryTier::kHost) {
-        others.insert(others.begin(), residency);
-      } else if (others.empty() && residency.cache_load_factor > table.cache_load_factor) {
-        others.push_back(residency);
+        faster.insert(faster.begin(), residency);
+      } else if (faster.empty() && residency.cache_load_factor > table.cache_load_factor) {
+        faster.push_back(residency);
       }
     }
-    return others;
+    return faster;
   }
 
   bool MayBe(std::size_t t, const TablePlan& table, int residency) const {

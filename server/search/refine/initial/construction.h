@@ -28,8 +28,8 @@ struct PricedLayout {
 // By table.
 using PricedLayouts = std::vector<std::vector<PricedLayout>>;
 
-// Of a table that finds no place and is in no group, what it may have instead: the cheapest layout
-// that has one, a shard's excess over the limit counted as if every rank took so much longer.
+// What a table in no group that finds no place may have instead: the cheapest layout that has a
+// place, a shard's excess over the limit counted as if every rank took so much longer.
 struct ConstructionFallback {
   const PricedLayouts* layouts = nullptr;  // null: nothing
   double limit_ms = 0;

@@ -27,10 +27,10 @@ class InitialSolutions {
   // plan can exist") or none was found; OK without one when the context said stop.
   Status FindLegal();
 
-  // Of several constructions the one to begin at: in each, no shard may cost more than a limit, and
-  // every table has the layout that takes the least work within it; limits from the costliest shard
-  // down to a fraction of an even share. The cheapest of them is handed to the context; where it is
-  // also where to begin, kCheapest. kNone: none is legal.
+  // Makes several constructions and leaves the one to begin at. In each, no shard costs more than a
+  // limit, and every table has the layout that takes the least work within it; limits go from the
+  // costliest shard down to a fraction of an even share. The cheapest is handed to the context;
+  // where the search also begins at it, kCheapest. kNone: none is legal.
   enum class Found { kNone, kCheapest, kPromising };
   StatusOr<Found> FindCheap();
 

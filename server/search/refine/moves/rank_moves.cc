@@ -207,9 +207,9 @@ void RankMoves::Collect(int source, MoveList& list) {
 void RankMoves::AddShifts(int source, MoveList& list) {
   const Objective& objective = pricer_.objective();
   const RankPrice& now = objective.rank(source);
-  others_.clear();
+  unchanged_.clear();
   for (const int target : transfers_.targets())
-    others_.push_back(objective.OthersThan(std::array{source, target}));
+    unchanged_.push_back(objective.LargestExcept(std::array{source, target}));
   for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
     const RankTransfers::Departure& departure = DepartureOf(transfer);
     const Unit& unit = solution_.unit(departure.unit);
@@ -234,7 +234,7 @@ void RankMoves::AddShifts(int source, MoveList& list) {
                    there.forward_load + arriving.forward - replaced.forward,
                    there.backward_load + arriving.backward - replaced.backward}};
     const double estimate =
-        objective.Estimate(changes, others_[static_cast<std::size_t>(transfer.target)],
+        objective.Estimate(changes, unchanged_[static_cast<std::size_t>(transfer.target)],
                            pricer_.surrogate(), list.limit_ms());
     if (!list.Wants(estimate)) continue;
     const std::array removed = {departure.unit, transfer.joined};
@@ -292,7 +292,7 @@ void RankMoves::AddSwaps(int source, MoveList& list) {
       changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
       ChangeLoads(changes[1], LoadOf(returning), {});
       const double estimate =
-          objective.Estimate(changes, others_[t], pricer_.surrogate(), list.limit_ms());
+          objective.Estimate(changes, unchanged_[t], pricer_.surrogate(), list.limit_ms());
       if (!list.Wants(estimate)) continue;
       std::array<int, 4> removed = {departure.unit, back.unit};
       std::size_t num_removed = 2;

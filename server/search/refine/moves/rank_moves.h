@@ -135,7 +135,7 @@ class RankMoves {
   RankTransfers transfers_;
 
   // Scratch of Collect, kept for its memory.
-  std::vector<Objective::Others> others_;  // by target: all ranks but it and the source
+  std::vector<Objective::LargestValues> unchanged_;  // by target: all ranks but it and the source
   struct MoreBytes {
     std::int64_t source = 0;
     std::int64_t target = 0;

@@ -157,7 +157,7 @@ Objective::Value Objective::Evaluate(std::span<const RankPrice> ranks, bool sepa
   return result;
 }
 
-double Objective::LargestOfOthers(int measure, std::span<const int> changed) const {
+double Objective::LargestUnchanged(int measure, std::span<const int> changed) const {
   const std::vector<int>& leaders = leaders_[static_cast<std::size_t>(measure)];
   for (const int leader : leaders) {
     if (std::find(changed.begin(), changed.end(), leader) == changed.end()) {
@@ -169,45 +169,45 @@ double Objective::LargestOfOthers(int measure, std::span<const int> changed) con
   return Of(rank(leaders.back()), measure);
 }
 
-Objective::Others Objective::OthersThan(std::span<const int> ranks) const {
-  Others others;
-  others.total_ms = LargestOfOthers(kTotal, ranks);
-  if (separable_) return others;
-  others.ready_ms = LargestOfOthers(kReady, ranks);
-  others.forward_load = LargestOfOthers(kForwardLoad, ranks);
-  others.backward_load = LargestOfOthers(kBackwardLoad, ranks);
-  return others;
+Objective::LargestValues Objective::LargestExcept(std::span<const int> ranks) const {
+  LargestValues largest;
+  largest.total_ms = LargestUnchanged(kTotal, ranks);
+  if (separable_) return largest;
+  largest.ready_ms = LargestUnchanged(kReady, ranks);
+  largest.forward_load = LargestUnchanged(kForwardLoad, ranks);
+  largest.backward_load = LargestUnchanged(kBackwardLoad, ranks);
+  return largest;
 }
 
-double Objective::Estimate(std::span<const RankChange> changes, const Others& others,
+double Objective::Estimate(std::span<const RankChange> changes, const LargestValues& unchanged,
                            const CommSurrogate& surrogate, double limit_ms) const {
   limit_ms -= weights_.moves_ms;
   double forward_change = 0;  // for everybody, by the largest load
   double backward_change = 0;
   double last_ready_ms = 0;
-  double others_change = 0;
+  double unchanged_shift = 0;
   const auto ready_after = [&](const RankChange& change, const RankPrice& now) {
     return change.compute_ms + now.backward_ms + backward_change +
            surrogate.backward_own * (change.backward_load - now.backward_load);
   };
   if (!separable_) {
-    double forward_load = others.forward_load;
-    double backward_load = others.backward_load;
+    double forward_load = unchanged.forward_load;
+    double backward_load = unchanged.backward_load;
     for (const RankChange& change : changes) {
       forward_load = std::max(forward_load, change.forward_load);
       backward_load = std::max(backward_load, change.backward_load);
     }
     forward_change = surrogate.forward_largest * (forward_load - largest_[kForwardLoad]);
     backward_change = surrogate.backward_largest * (backward_load - largest_[kBackwardLoad]);
-    last_ready_ms = others.ready_ms + backward_change;
+    last_ready_ms = unchanged.ready_ms + backward_change;
     for (const RankChange& change : changes) {
       last_ready_ms = std::max(last_ready_ms, ready_after(change, rank(change.rank)));
     }
     // A rank that is not changed is ready as before but for the largest load's part.
-    others_change = backward_change + forward_change +
-                    surrogate.forward_wait * (last_ready_ms - largest_[kReady] - backward_change);
+    unchanged_shift = backward_change + forward_change +
+                      surrogate.forward_wait * (last_ready_ms - largest_[kReady] - backward_change);
   }
-  double cost_ms = others.total_ms + others_change;
+  double cost_ms = unchanged.total_ms + unchanged_shift;
   double compute_sum_ms = compute_sum_ms_;
   std::array<double, kPowers> powers = power_sums_;
   for (const RankChange& change : changes) {
@@ -226,12 +226,12 @@ double Objective::Estimate(std::span<const RankChange> changes, const Others& ot
     cost_ms = std::max(cost_ms, total_ms);
     if (cost_ms >= limit_ms) return cost_ms + weights_.moves_ms;  // the power means only add to it
     compute_sum_ms += change.compute_ms - now.compute_ms;
-    powers[kTotal] += Power16((total_ms - others_change) * scales_[kTotal]) - powers_[kTotal][r];
+    powers[kTotal] += Power16((total_ms - unchanged_shift) * scales_[kTotal]) - powers_[kTotal][r];
   }
   const auto mean = [&](std::size_t measure) {
     return mean_offsets_[measure] + mean_slopes_[measure] * powers[measure];
   };
-  double value_ms = cost_ms + kShare * (mean(kTotal) + others_change) +
+  double value_ms = cost_ms + kShare * (mean(kTotal) + unchanged_shift) +
                     weights_.work * compute_sum_ms / static_cast<double>(ranks_.size());
   if (!separable_)
     value_ms += kShare * mean(kReady) + kLoadShare * weights_.load_ms * mean(kForwardLoad);

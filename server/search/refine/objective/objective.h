@@ -55,8 +55,8 @@ struct RankPrice {
 // share of the 16-power means over all ranks of totals, times until ready and forward loads, and of
 // the mean compute. The cost alone says nothing about a step that relieves one of two equally slow
 // ranks, nor, where ranks wait for the last one, about any rank but that; nor about a step that
-// saves work on one of many ranks that are all as slow. Reset takes time in the ranks; OthersThan
-// and Estimate in the ranks that change. For one thread; const methods for any number.
+// saves work on one of many ranks that are all as slow. Reset takes time in the ranks,
+// LargestExcept and Estimate in those that change. For one thread; const methods for any number.
 class Objective {
  public:
   // What counts besides the cost.
@@ -96,19 +96,18 @@ class Objective {
   }
 
   // The largest values among all ranks but a few.
-  struct Others {
+  struct LargestValues {
     double ready_ms = 0;
     double total_ms = 0;
     double forward_load = 0;
     double backward_load = 0;
   };
-  Others OthersThan(std::span<const int> ranks) const;
+  LargestValues LargestExcept(std::span<const int> ranks) const;
 
-  // The objective after `changes` (distinct ranks), with communication by `surrogate` and what moves
-  // cost as it is. Where the
-  // cost in it is `limit_ms` or more, that alone, which takes less time. `others`: than those
-  // ranks.
-  double Estimate(std::span<const RankChange> changes, const Others& others,
+  // The objective after `changes` (distinct ranks), with communication by `surrogate` and what
+  // moves cost as it is. Where the cost in it is `limit_ms` or more, that alone, which takes less
+  // time. `unchanged`: LargestExcept of the changed ranks.
+  double Estimate(std::span<const RankChange> changes, const LargestValues& unchanged,
                   const CommSurrogate& surrogate,
                   double limit_ms = std::numeric_limits<double>::infinity()) const;
 
@@ -119,7 +118,7 @@ class Objective {
 
   static double Of(const RankPrice& rank, int measure);
   // The largest value among ranks that are not changed.
-  double LargestOfOthers(int measure, std::span<const int> changed) const;
+  double LargestUnchanged(int measure, std::span<const int> changed) const;
 
   std::vector<RankPrice> ranks_;
   bool separable_ = false;

@@ -50,7 +50,7 @@ TEST(ObjectiveTest, OthersAreTheLargestOfTheOtherRanks) {
     for (std::size_t r = 0; r < prices.size(); ++r) ranks.push_back(static_cast<int>(r));
     random.Shuffle(ranks);
     ranks.resize(std::min<std::size_t>(ranks.size(), random.Below(5)));
-    Objective::Others expected;
+    Objective::LargestValues expected;
     for (std::size_t r = 0; r < prices.size(); ++r) {
       if (std::find(ranks.begin(), ranks.end(), static_cast<int>(r)) != ranks.end()) continue;
       expected.ready_ms = std::max(expected.ready_ms, prices[r].ready_ms());
@@ -58,11 +58,11 @@ TEST(ObjectiveTest, OthersAreTheLargestOfTheOtherRanks) {
       expected.forward_load = std::max(expected.forward_load, prices[r].forward_load);
       expected.backward_load = std::max(expected.backward_load, prices[r].backward_load);
     }
-    const Objective::Others others = objective.OthersThan(ranks);
-    EXPECT_EQ(others.ready_ms, expected.ready_ms);
-    EXPECT_EQ(others.total_ms, expected.total_ms);
-    EXPECT_EQ(others.forward_load, expected.forward_load);
-    EXPECT_EQ(others.backward_load, expected.backward_load);
+    const Objective::LargestValues unchanged = objective.LargestExcept(ranks);
+    EXPECT_EQ(unchanged.ready_ms, expected.ready_ms);
+    EXPECT_EQ(unchanged.total_ms, expected.total_ms);
+    EXPECT_EQ(unchanged.forward_load, expected.forward_load);
+    EXPECT_EQ(unchanged.backward_load, expected.backward_load);
   }
 }
 
@@ -117,11 +117,11 @@ TEST(ObjectiveTest, EstimatesSmallChanges) {
           comm.forward_wait * (later_ms - (after[r].ready_ms() - before[r].ready_ms()));
     }
     const Objective::Value exact = Objective::Evaluate(after, separable, kWeights);
-    const Objective::Others others = objective.OthersThan(ranks);
-    const double estimate_ms = objective.Estimate(changes, others, comm);
+    const Objective::LargestValues unchanged = objective.LargestExcept(ranks);
+    const double estimate_ms = objective.Estimate(changes, unchanged, comm);
     EXPECT_NEAR(estimate_ms, exact.value_ms, 2e-3 * exact.value_ms);
     // With a limit that the cost reaches, at least that comes back, and never more than the whole.
-    const double limited_ms = objective.Estimate(changes, others, comm, exact.cost_ms * 0.999);
+    const double limited_ms = objective.Estimate(changes, unchanged, comm, exact.cost_ms * 0.999);
     EXPECT_GE(limited_ms, exact.cost_ms * 0.999);
     EXPECT_LE(limited_ms, estimate_ms + 1e-9);
   }
@@ -133,7 +133,8 @@ TEST(ObjectiveTest, NoChangeIsEstimatedAsItIs) {
     const auto prices = RandomPrices(random, 1 + random.Below(12));
     Objective objective;
     objective.Reset(prices, false, kWeights);
-    EXPECT_NEAR(objective.Estimate({}, objective.OthersThan({}), {}), objective.value_ms(), 1e-9);
+    EXPECT_NEAR(objective.Estimate({}, objective.LargestExcept({}), {}), objective.value_ms(),
+                1e-9);
   }
 }
 

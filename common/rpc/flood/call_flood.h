@@ -1,6 +1,4 @@
-// CallFlood notices clients that begin calls faster than the server can end them. UnknownCalls and
-// FailuresOfGrpc tell of the calls that never come to a handler of ours: of methods that the server
-// does not have, and with requests that gRPC cannot decode.
+// CallFlood notices clients that begin calls faster than the server can end them.
 //
 // HTTP/2's limit of streams does not count those that their client has reset (CVE-2023-44487), and
 // gRPC 1.51 has no other: it reads on while there is something to read, so that handlers, which
@@ -8,17 +6,15 @@
 // a GiB a second. What gRPC counts by itself, for channelz, says when that begins.
 #pragma once
 
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/support/server_interceptor.h>
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
-
-#include "common/rpc/rpc_gate.h"
 
 namespace neuroshard {
 
@@ -67,6 +63,9 @@ class CallFlood {
   bool is_flooded() const { return is_flooded_; }
   // An estimate: fewer than there are by what leaked.
   std::int64_t open_calls() const { return open_calls_; }
+  // After each ClientsToReset: memory of many calls goes back some counts after they are few.
+  void ReturnMemory();
+  bool owes_memory() const { return next_return_ > 0; }
 
  private:
   const int max_streams_;
@@ -76,31 +75,18 @@ class CallFlood {
   std::int64_t open_calls_ = 0;
   bool is_flooded_ = false;
   std::map<std::string, std::int64_t> begun_by_;  // as of the last ClientsToReset, in a flood
+  int counts_of_few_ = 0;                         // since there were many calls
+  int next_return_ = 0;                           // of memory, after so many counts; 0: none
 };
 
-// Answers UNIMPLEMENTED, as gRPC does without it, but counted and logged. Takes no thread. `gate`
-// must outlive it.
-class UnknownCalls final : public grpc::CallbackGenericService {
- public:
-  explicit UnknownCalls(RpcGate& gate) : gate_(gate) {}
+// The inode of a socket; nothing where `fd` is none.
+std::optional<ino_t> SocketInode(int fd);
 
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override;
+// Resets the connection and drops what has come on it, but leaves the descriptor to gRPC, which then
+// finds an error there. False where gRPC has closed it meanwhile, or descriptors have run out.
+bool Disconnect(int fd, ino_t inode);
 
- private:
-  RpcGate& gate_;
-};
-
-// Counts, logs and names failures that gRPC answers in place of a handler. `gate` must outlive it.
-class FailuresOfGrpc final : public grpc::experimental::ServerInterceptorFactoryInterface {
- public:
-  explicit FailuresOfGrpc(RpcGate& gate) : gate_(gate) {}
-
-  grpc::experimental::Interceptor* CreateServerInterceptor(
-      grpc::experimental::ServerRpcInfo* call) override;
-
- private:
-  RpcGate& gate_;
-};
+// The peer, as gRPC writes it: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711"; empty: there is none.
+std::string PeerOf(int fd);
 
 }  // namespace neuroshard

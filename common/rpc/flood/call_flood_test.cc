@@ -1,4 +1,4 @@
-#include "common/rpc/call_flood.h"
+#include "common/rpc/flood/call_flood.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
