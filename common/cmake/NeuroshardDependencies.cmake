@@ -1,4 +1,5 @@
-# Every third-party package, found once. All come from Debian (deploy/packages.txt); CUDA and NCCL are optional.
+# Every third-party package, found once. All come from Debian (deploy/packages.txt); CUDA and NCCL are optional, and a client alone
+# (NEUROSHARD_CLIENT_ONLY) takes the first half.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Without this, ccache leaves files with precompiled headers to the compiler.
@@ -15,24 +16,29 @@ find_package(yaml-cpp CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(SQLite3 REQUIRED)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(libpqxx REQUIRED IMPORTED_TARGET libpqxx libpq)
 find_package(OpenSSL REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
-find_package(Torch CONFIG REQUIRED)
-set(BLA_VENDOR Generic)  # for bench/; whichever is installed, which libtorch runs on too
-find_package(BLAS REQUIRED)
-find_package(hwy CONFIG REQUIRED)
 if(NEUROSHARD_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
   include(GoogleTest)
 endif()
-if(NEUROSHARD_BUILD_BENCH)
-  find_package(benchmark CONFIG REQUIRED)
-endif()
 
 # Debian's python3 has Debian's grpcio, protobuf and NumPy (deploy/packages.txt); another one that comes first in PATH need not.
 find_program(NEUROSHARD_PYTHON NAMES python3 HINTS /usr/bin NO_CACHE)
+
+if(NEUROSHARD_CLIENT_ONLY)
+  return()
+endif()
+
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(libpqxx REQUIRED IMPORTED_TARGET libpqxx libpq)
+find_package(Torch CONFIG REQUIRED)
+set(BLA_VENDOR Generic)  # for bench/; whichever is installed, which libtorch runs on too
+find_package(BLAS REQUIRED)
+find_package(hwy CONFIG REQUIRED)
+if(NEUROSHARD_BUILD_BENCH)
+  find_package(benchmark CONFIG REQUIRED)
+endif()
 
 # CUDA code is compiled wherever nvcc is found; the preset dev takes sm_80 and sm_90 alone, which are quicker to compile
 # (tests/machine_code looks at those). NEUROSHARD_CUDA_12: for bundles, whose hosts may have an older driver than this one. The runtime is linked

@@ -122,11 +122,38 @@ StatusOr<std::string> SettingsFor(const std::string& address) {
   return text;
 }
 
-}  // namespace
+// One connection, as OpenPostgresDatabase says.
+class PostgresDatabase final : public SqlDatabase {
+ public:
+  PostgresDatabase(std::string address, std::string settings, bool read_only, int lock_timeout_ms);
+  ~PostgresDatabase() override;
 
-bool IsPostgresAddress(const std::string& store) {
-  return store.starts_with("postgresql://") || store.starts_with("postgres://");
-}
+  // The first connection.
+  Status Open();
+
+  StatusOr<std::unique_ptr<SqlStatement>> Prepare(std::string_view sql) override;
+  Status Execute(const std::string& sql) override;
+  Status Begin(TransactionKind kind) override;
+  Status Recover(const Status& failure, std::chrono::steady_clock::time_point deadline) override;
+  StatusOr<std::vector<std::string>> FindDamage() override;
+  StatusOr<std::int64_t> Bytes() override;
+
+ private:
+  class Statement;
+  struct Connection;
+
+  Status Connect();
+  // The status of the exception being handled.
+  Status Failure();
+
+  std::string settings_;  // for libpq
+  bool read_only_;
+  int lock_timeout_ms_;
+  bool lost_ = false;
+  // Since when no connection was made; none: there is one.
+  std::optional<std::chrono::steady_clock::time_point> lost_since_;
+  std::unique_ptr<Connection> connection_;
+};
 
 // Every statement is sent on its own; transactions are begun and ended by statements too.
 struct PostgresDatabase::Connection {
@@ -234,19 +261,13 @@ PostgresDatabase::PostgresDatabase(std::string address, std::string settings, bo
 
 PostgresDatabase::~PostgresDatabase() = default;
 
-StatusOr<std::unique_ptr<PostgresDatabase>> PostgresDatabase::Open(const std::string& address,
-                                                                   bool read_only,
-                                                                   int lock_timeout_ms) {
-  NS_ASSIGN_OR_RETURN(std::string settings, SettingsFor(address));
-  std::unique_ptr<PostgresDatabase> database(
-      new PostgresDatabase(address, std::move(settings), read_only, lock_timeout_ms));
-  Status connected = database->Connect();
+Status PostgresDatabase::Open() {
+  Status connected = Connect();
   // A server that is not there is an error at once, one that went away is waited for.
-  if (!connected.ok() && database->connection_ != nullptr) {
-    connected = database->Recover(connected, std::chrono::steady_clock::now() + kReconnectTime);
+  if (!connected.ok() && connection_ != nullptr) {
+    connected = Recover(connected, std::chrono::steady_clock::now() + kReconnectTime);
   }
-  NS_RETURN_IF_ERROR(connected);
-  return database;
+  return connected;
 }
 
 Status PostgresDatabase::Connect() {
@@ -364,6 +385,17 @@ StatusOr<std::int64_t> PostgresDatabase::Bytes() {
   return QueryInteger(
       "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class WHERE "
       "relnamespace = to_regnamespace('neuroshard') AND relkind = 'r'");
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<SqlDatabase>> OpenPostgresDatabase(const std::string& address,
+                                                            bool read_only, int lock_timeout_ms) {
+  NS_ASSIGN_OR_RETURN(std::string settings, SettingsFor(address));
+  auto database =
+      std::make_unique<PostgresDatabase>(address, std::move(settings), read_only, lock_timeout_ms);
+  NS_RETURN_IF_ERROR(database->Open());
+  return database;
 }
 
 }  // namespace neuroshard

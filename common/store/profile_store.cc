@@ -203,9 +203,9 @@ StatusOr<std::unique_ptr<SqlDatabase>> OpenReadWrite(const std::string& path) {
 StatusOr<std::unique_ptr<SqlDatabase>> OpenPostgres(const std::string& address, StoreMode mode) {
   const bool read_only = mode == StoreMode::kReadOnly;
   NS_ASSIGN_OR_RETURN(auto database,
-                      PostgresDatabase::Open(address, read_only, ProfileStore::kBusyTimeoutMs));
+                      OpenPostgresDatabase(address, read_only, ProfileStore::kBusyTimeoutMs));
   NS_RETURN_IF_ERROR(DespiteLosses(*database, [&](bool) {
-    return read_only ? CheckSchema(*database) : PrepareSchema(*database);
+    return read_only ? CheckPostgresSchema(*database) : PreparePostgresSchema(*database);
   }));
   return database;
 }

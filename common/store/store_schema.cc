@@ -158,7 +158,7 @@ StatusOr<std::int64_t> VersionOf(SqliteDatabase& database) {
 }
 
 // The version of the schema neuroshard.
-StatusOr<std::int64_t> VersionOf(PostgresDatabase& database) {
+StatusOr<std::int64_t> PostgresVersionOf(SqlDatabase& database) {
   NS_ASSIGN_OR_RETURN(const std::int64_t objects,
                       database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
                                             "to_regnamespace('neuroshard')"));
@@ -183,13 +183,14 @@ StatusOr<std::int64_t> VersionOf(PostgresDatabase& database) {
 // to date, at this moment: only what is seen under the lock of writers counts. `begin` runs first
 // where nothing is there, `dialect` makes SQLite's statements the database's own, and `stamp` states
 // the version.
-template <typename Database>
-Status BringUpToDate(Database& database, const std::function<Status()>& begin,
+Status BringUpToDate(SqlDatabase& database,
+                     const std::function<StatusOr<std::int64_t>()>& version_of,
+                     const std::function<Status()>& begin,
                      const std::function<std::string(std::string)>& dialect,
                      const std::string& stamp) {
   NS_ASSIGN_OR_RETURN(SqlTransaction transaction,
                       SqlTransaction::Begin(database, TransactionKind::kExclusive));
-  NS_ASSIGN_OR_RETURN(std::int64_t version, VersionOf(database));
+  NS_ASSIGN_OR_RETURN(std::int64_t version, version_of());
   if (version == 0) {
     NS_RETURN_IF_ERROR(begin());
     NS_RETURN_IF_ERROR(database.Execute(dialect(kSchemaV1)));
@@ -265,13 +266,14 @@ Status PrepareSchema(SqliteDatabase& database) {
   NS_RETURN_IF_ERROR(database.Execute("PRAGMA foreign_keys = ON"));
   if (version == kVersion) return absl::OkStatus();
   return BringUpToDate(
-      database, [] { return absl::OkStatus(); }, [](std::string sql) { return sql; },
+      database, [&] { return VersionOf(database); }, [] { return absl::OkStatus(); },
+      [](std::string sql) { return sql; },
       fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId,
                   kVersion));
 }
 
-Status CheckSchema(PostgresDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const std::int64_t version, VersionOf(database));
+Status CheckPostgresSchema(SqlDatabase& database) {
+  NS_ASSIGN_OR_RETURN(const std::int64_t version, PostgresVersionOf(database));
   if (version == 0) return NotFound("there is no profile store in {}", database.name());
   if (version == kVersion) return absl::OkStatus();
   return FailedPrecondition(
@@ -279,8 +281,8 @@ Status CheckSchema(PostgresDatabase& database) {
       database.name(), version, kVersion);
 }
 
-Status PrepareSchema(PostgresDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const std::int64_t version, VersionOf(database));
+Status PreparePostgresSchema(SqlDatabase& database) {
+  NS_ASSIGN_OR_RETURN(const std::int64_t version, PostgresVersionOf(database));
   if (version == kVersion) return absl::OkStatus();
   const auto begin = [&database]() -> Status {
     NS_ASSIGN_OR_RETURN(const std::int64_t schemas,
@@ -291,8 +293,9 @@ Status PrepareSchema(PostgresDatabase& database) {
         "CREATE TABLE store_version (version BIGINT NOT NULL);"
         "INSERT INTO store_version VALUES (0)");
   };
-  return BringUpToDate(database, begin, ToPostgres,
-                       fmt::format("UPDATE store_version SET version = {}", kVersion));
+  return BringUpToDate(
+      database, [&] { return PostgresVersionOf(database); }, begin, ToPostgres,
+      fmt::format("UPDATE store_version SET version = {}", kVersion));
 }
 
 }  // namespace neuroshard

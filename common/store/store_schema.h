@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/base/status.h"
-#include "common/store/postgres_database.h"
+#include "common/store/sql_database.h"
 #include "common/store/sqlite_database.h"
 
 namespace neuroshard {
@@ -16,10 +16,10 @@ Status PrepareSchema(SqliteDatabase& database);
 // it were of this one, through this connection.
 Status CheckSchema(SqliteDatabase& database);
 
-// These do so in a PostgreSQL database, whose schema `neuroshard` is the store. CheckSchema:
+// These do so in a PostgreSQL database, whose schema `neuroshard` is the store. CheckPostgresSchema:
 // NOT_FOUND when there is none; one of an older version is FAILED_PRECONDITION, as nothing may be
 // changed.
-Status PrepareSchema(PostgresDatabase& database);
-Status CheckSchema(PostgresDatabase& database);
+Status PreparePostgresSchema(SqlDatabase& database);
+Status CheckPostgresSchema(SqlDatabase& database);
 
 }  // namespace neuroshard

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <pqxx/pqxx>
+#include <stdexcept>
 #include <string>
+
+#include "common/store/postgres_database.h"
 
 namespace neuroshard {
 
@@ -19,19 +21,13 @@ class TestDatabase {
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const std::string server = std::getenv("NEUROSHARD_TEST_POSTGRES");
     name.resize(std::min<std::size_t>(name.size(), 63));  // longer names are cut anyway
-    pqxx::connection connection(server);
-    pqxx::nontransaction(connection).exec("CREATE DATABASE " + name);
+    const Status made =
+        (*OpenPostgresDatabase(server, false, 10'000))->Execute("CREATE DATABASE " + name);
+    if (!made.ok()) throw std::runtime_error(made.ToString());
     address_ = server.substr(0, server.rfind('/') + 1) + name;
   }
 
   const std::string& address() const { return address_; }
-
-  // One value, as text; empty when there is none.
-  std::string Query(const std::string& sql) const {
-    pqxx::connection connection(address_);
-    const pqxx::result rows = pqxx::nontransaction(connection).exec(sql);
-    return rows.empty() || rows[0][0].is_null() ? std::string() : rows[0][0].c_str();
-  }
 
  private:
   std::string address_;
