@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Memory stashing on 96 ranks: how much less the fullest rank stashes for a little of the cost.
 
-    bench/torchrec/stash.py --bin build/dev/bin [--seeds 1,2,3] [--open]
+    bench/torchrec/stash.py --bin build/dev/bin [--seeds 1,2,3,4,5] [--open]
 
 Made up after TorchRec's pull request 4520, whose model is not public: 12 hosts of eight H100, 1,000 tables, of which 5 GiB to 7 GiB a rank are stashed: those
 with the fewest lookups a byte. The largest can be cut into columns alone, in shards of 8.345 GB at least, which is the floor. Default search by TorchRec's
@@ -89,7 +89,7 @@ def row(cli, address, file, seed, is_open):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--seeds", default="1,2,3,4,5")
     parser.add_argument("--open", action="store_true")
     options = parser.parse_args()
     print("| seed | tables stashed | cheapest plan, GiB | max_memory | max_stash | less than both | cost | mean of ranks | s |\n|" + "---|" * 9)
