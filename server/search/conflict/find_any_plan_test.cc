@@ -166,11 +166,11 @@ TEST(FindAnyPlanTest, WhatTryingProvesNamesAllDemands) {
   ASSERT_TRUE(FindAnyPlan(request, whole).ok());
   request.topology.devices[0].memory_bytes -= 64;
   request.topology.devices[1].memory_bytes += 64;
-  EXPECT_THAT(
-      FindAnyPlan(request, whole),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               AllOf(HasSubstr("in all ways"), HasSubstr("constraints.max_tables_per_rank (5"),
-                     HasSubstr("topology (memory"))));
+  EXPECT_THAT(FindAnyPlan(request, whole),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("in all ways"),
+                             HasSubstr("constraints.max_tables_per_rank (at most 5"),
+                             HasSubstr("topology ("))));
 }
 
 TEST(FindAnyPlanTest, ProvesNothingOnceItIsToStop) {

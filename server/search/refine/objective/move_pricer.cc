@@ -265,7 +265,7 @@ double MovePricer::Estimate(std::span<const int> removed, std::span<const Unit> 
     change_of_rank_[static_cast<std::size_t>(change.rank)] = -1;
     changed_ranks_.push_back(change.rank);
   }
-  return objective_.Estimate(changes_, objective_.OthersThan(changed_ranks_), surrogate_);
+  return objective_.Estimate(changes_, objective_.LargestExcept(changed_ranks_), surrogate_);
 }
 
 double MovePricer::ShareOf(int rank, int shard) const {
