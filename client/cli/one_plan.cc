@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/cli/side_by_side.h"
@@ -43,30 +44,37 @@ double Ratio(double cost_ms, double own_ms) {
   return cost_ms > 0 ? kNotLegal : 1;
 }
 
-// The topologies' own plans, and of each whose devices have more memory than another's a plan for
-// no more than the least of all: own plans fill what they have, which fits nowhere else. Not where
-// a topology's devices differ.
+// The least memory of a device of the topology, and the most.
+std::pair<std::int64_t, std::int64_t> MemoryRange(const v1::Topology& topology) {
+  Violations none;  // the planner has planned for it
+  const Topology decoded = DecodeTopology(topology, none);
+  const auto [least, most] =
+      std::ranges::minmax(decoded.devices, {}, [](const Device& of) { return of.memory_bytes; });
+  return {least.memory_bytes, most.memory_bytes};
+}
+
+// The topologies' own plans, and of each with a device that has more memory than the smallest of all
+// a plan for no more than that: own plans fill what they have, which fits nowhere else.
 StatusOr<std::vector<Candidate>> Candidates(const PlannerClient& planner,
-                                            std::span<const PlannedTopology> planned,
-                                            const v1::WhatIfAnswer& answer) {
+                                            std::span<const PlannedTopology> planned) {
   std::vector<Candidate> candidates;
   std::int64_t least_bytes = std::numeric_limits<std::int64_t>::max();
-  for (const v1::WhatIfRow& row : answer.rows()) {
-    least_bytes = std::min(least_bytes, row.fullest_memory().capacity_bytes());
-    candidates.push_back({static_cast<int>(candidates.size()), planned[candidates.size()].plan});
+  for (const PlannedTopology& own : planned) {
+    least_bytes = std::min(least_bytes, MemoryRange(own.request.topology()).first);
+    candidates.push_back({static_cast<int>(candidates.size()), own.plan});
   }
   std::vector<int> larger;
-  for (int i = 0; i < answer.rows_size(); ++i) {
-    const bool is_uniform =
-        planned[static_cast<std::size_t>(i)].request.topology().hosts_size() == 1;
-    if (is_uniform && answer.rows(i).fullest_memory().capacity_bytes() > least_bytes) {
-      larger.push_back(i);
-    }
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    const bool has_more = MemoryRange(planned[i].request.topology()).second > least_bytes;
+    if (has_more) larger.push_back(static_cast<int>(i));
   }
   std::vector<StatusOr<v1::ShardPlanResponse>> answers(larger.size());
   RunSideBySide(larger.size(), [&](std::size_t i) {
     v1::ShardPlanRequest request = planned[static_cast<std::size_t>(larger[i])].request;
-    request.mutable_topology()->mutable_hosts(0)->set_memory_bytes(least_bytes);
+    for (v1::HostGroup& hosts : *request.mutable_topology()->mutable_hosts()) {
+      hosts.clear_device_memory_bytes();
+      hosts.set_memory_bytes(least_bytes);
+    }
     answers[i] = planner.ShardPlan(request);
   });
   for (std::size_t i = 0; i < larger.size(); ++i) {
@@ -111,8 +119,7 @@ Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology>
     one.set_failure(fmt::format("{} has no plan", failed->name()));
     return absl::OkStatus();
   }
-  NS_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
-                      Candidates(planner, planned, answer));
+  NS_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, Candidates(planner, planned));
   const std::size_t count = planned.size();
   std::vector<Priced> priced(candidates.size() * count);  // [candidate][topology]
   RunSideBySide(priced.size(), [&](std::size_t i) {
@@ -136,7 +143,7 @@ Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology>
     best = a;
   }
   if (least == kNotLegal) {
-    one.set_failure("no topology's own plan is legal for all others");
+    one.set_failure("no plan that was made for one of the topologies is legal for all others");
     if (!unpriced.ok()) one.mutable_failure()->append("; " + Message(unpriced));
     return absl::OkStatus();
   }

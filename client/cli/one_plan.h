@@ -23,8 +23,8 @@ void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations);
 // Prices on all topologies each one's own plan and, where devices have more memory than those of
 // another, a plan for the least memory of all: up to n plans and 2 n^2 prices of n topologies. Sets
 // answer.one_plan to the plan whose worst ratio to the own plans is least, and what it costs in each
-// row. planned[i] is that of answer.rows[i]. UNAVAILABLE is an error; what else goes wrong is said
-// in the answer.
+// row. planned[i] is that of answer.rows[i]. UNAVAILABLE is an error; what else goes wrong with own
+// plans is said in the answer. Where there is none for the least memory, own plans are the choice.
 Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology> planned,
                   v1::WhatIfAnswer& answer);
 

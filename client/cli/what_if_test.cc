@@ -201,7 +201,8 @@ TEST_F(WhatIfTest, WhereNoPlanIsLegalForAllThereIsNoOnePlan) {
   planner_.evaluation.mutable_cost()->set_embedding_cost_ms(1);
   ASSERT_EQ(Ask({"--format", "json"}), 0) << err_;
   const auto answer = nlohmann::json::parse(out_);
-  EXPECT_EQ(answer["one_plan"]["failure"], "no topology's own plan is legal for all others");
+  EXPECT_EQ(answer["one_plan"]["failure"],
+            "no plan that was made for one of the topologies is legal for all others");
   EXPECT_FALSE(answer["rows"][0].contains("one_plan_cost_ms"));
   topologies_ = Write("cards.yaml", std::string(kOnePlan) + R"(
 - name: c

@@ -54,6 +54,9 @@ foreach(line IN LISTS folder_lines)
   list(POP_FRONT folders folder)
   set(NEUROSHARD_FOLDER_${folder} ${folders})
 endforeach()
+unset(folder_lines)
+unset(folders)
+unset(folder)
 
 # A library links targets of folders that its own include, and of no other.
 function(_neuroshard_check_folders target srcs deps)

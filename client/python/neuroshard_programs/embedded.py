@@ -38,10 +38,10 @@ _children: List[int] = []
 class EmbeddedPlanner:
     """What this process's environment asks for: the program, NEUROSHARD_MODELS (else the program's own models), TMPDIR. `ensure` starts it.
 
-    models: a folder of models in place of the environment's.
+    models, folder: a folder of models in place of the environment's; a private one for socket and lock in place of TMPDIR's.
     """
 
-    def __init__(self, models: str = "") -> None:
+    def __init__(self, models: str = "", folder: str = "") -> None:
         path = program("neuroshard-planner")
         try:
             found = os.stat(path or "")
@@ -51,7 +51,7 @@ class EmbeddedPlanner:
         self._command = [path or ""] + (["--models", os.path.abspath(models)] if models else [])
         # Another version in the same place is another planner.
         identity = repr((self._command, found.st_ino, found.st_mtime_ns, found.st_size))
-        self._folder = os.path.join(os.path.abspath(os.environ.get("TMPDIR") or "/tmp"), f"neuroshard-{os.getuid()}")
+        self._folder = folder or os.path.join(os.path.abspath(os.environ.get("TMPDIR") or "/tmp"), f"neuroshard-{os.getuid()}")
         stem = os.path.join(self._folder, hashlib.sha256(identity.encode()).hexdigest()[:12])
         self._socket, self._lock = stem + ".sock", stem + ".lock"
         self.address = "unix:" + self._socket

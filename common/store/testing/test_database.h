@@ -21,8 +21,9 @@ class TestDatabase {
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const std::string server = std::getenv("NEUROSHARD_TEST_POSTGRES");
     name.resize(std::min<std::size_t>(name.size(), 63));  // longer names are cut anyway
+    const auto database = OpenPostgresDatabase(server, false, 10'000);
     const Status made =
-        (*OpenPostgresDatabase(server, false, 10'000))->Execute("CREATE DATABASE " + name);
+        database.ok() ? (*database)->Execute("CREATE DATABASE " + name) : database.status();
     if (!made.ok()) throw std::runtime_error(made.ToString());
     address_ = server.substr(0, server.rfind('/') + 1) + name;
   }

@@ -156,7 +156,8 @@ StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rule
     const Demands demands(request, default_types);
     return ToStatus(ConflictOf(demands, Positions(demands.size()),
                                "whole tables were put on ranks in all ways that keep memory and "
-                               "constraints, and not all of them have a place in any"));
+                               "constraints, and not all of them have a place in any (which of the "
+                               "demands are to blame was not looked for)"));
   }
   return NotFound(request, default_types, stop);
 }

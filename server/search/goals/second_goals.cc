@@ -1,5 +1,7 @@
 #include "server/search/goals/second_goals.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -185,6 +187,11 @@ std::vector<Counted> CountedTables(const PlanRequest& request, const Plan& plan)
   return counted;
 }
 
+// A measure has one limit, the last.
+void DropLimit(PlanMeasure measure, std::vector<Limit>& limits) {
+  std::erase_if(limits, [&](const Limit& of) { return of.measure == measure; });
+}
+
 // The `most` largest of the tables that the plan cuts may be cut; every other is one shard. Tables on
 // every rank stay free, to be cut as well, which the search's plan is checked for.
 void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
@@ -323,9 +330,10 @@ class GoalSearch {
         stop_(stop),
         observer_(observer),
         search_(search),
-        num_searches_(1 + kSearchesAGoal * (goals_.size() - 1)) {
+        before_goals_(request.memory.dense_bytes > 0 ? 2 : 1),
+        num_searches_(before_goals_ + kSearchesAGoal * (goals_.size() - 1)) {
     request_.search.goals.clear();
-    if (goals_.size() > 1) request_.search.time_budget.reset();  // it is the stop signal's
+    request_.search.time_budget.reset();  // it is the stop signal's
   }
 
   StatusOr<SearchResult> Run() {
@@ -333,6 +341,8 @@ class GoalSearch {
     NS_ASSIGN_OR_RETURN(best_, search_(request_, stop_, &first));
     Count(best_.statistics);
     NS_RETURN_IF_ERROR(LeaveDenseLayersRoom());
+    if (goals_.size() == 1 && limits_.empty()) return std::move(best_);
+    Report(before_goals_);
     const double least_ms = Value(PlanMeasure::kCost);
     std::vector<GoalTrade> trades;
     for (std::size_t i = 1; i < goals_.size() && !stop_.ShouldStop(); ++i) {
@@ -348,8 +358,9 @@ class GoalSearch {
       trade.points.push_back(half.cost_ms < Value(PlanMeasure::kCost) ? half : Point(measure));
       trade.points.push_back(Point(measure));
       trades.push_back(std::move(trade));
+      DropLimit(measure, limits_);
       limits_.push_back({measure, Value(measure) * (1 + goals_[i].tolerance) + kRounding});
-      Report(1 + kSearchesAGoal * i);
+      Report(before_goals_ + kSearchesAGoal * i);
     }
     best_.trades = std::move(trades);
     best_.statistics.plans_evaluated = plans_evaluated_;
@@ -396,11 +407,19 @@ class GoalSearch {
 
   // Where nothing that the cheapest plan has can be stashed to leave dense layers room: to the
   // cheapest one of which something can, with room for dense layers in all searches from here on.
-  // FAILED_PRECONDITION: none was found, with what the cheapest plan lacks.
+  // FAILED_PRECONDITION: none was found, with what the cheapest plan lacks. DEADLINE_EXCEEDED: there
+  // was no time to look for one.
   Status LeaveDenseLayersRoom() {
     if (HasStash(best_)) return absl::OkStatus();
     const Limit any_stash = {PlanMeasure::kMaxStash, kAnyStash};
     NS_ASSIGN_OR_RETURN(auto found, Search(any_stash, 0, request_.search.effort));
+    if (!found && stop_.ShouldStop()) {
+      return absl::DeadlineExceededError(
+          fmt::format("there was no time to look for a plan that leaves memory.dense_bytes, {}, on "
+                      "each device; "
+                      "of the cheapest that was found too little can be stashed",
+                      request_.memory.dense_bytes));
+    }
     if (!found) return ChooseStash(request_, best_.plan).status();
     best_ = *std::move(found);
     limits_.push_back(any_stash);
@@ -457,7 +476,7 @@ class GoalSearch {
   StatusOr<std::optional<SearchResult>> Search(const Limit& limit, double limit_ms,
                                                SearchEffort effort) {
     std::vector<Limit> limits = limits_;
-    std::erase_if(limits, [&](const Limit& of) { return of.measure == limit.measure; });
+    DropLimit(limit.measure, limits);
     limits.push_back(limit);
     PlanRequest limited = Limited(request_, limits, best_);
     limited.search.effort = effort;
@@ -496,6 +515,7 @@ class GoalSearch {
   const StopSignal& stop_;
   SearchObserver* const observer_;
   const SearchForCost& search_;
+  const std::size_t before_goals_;
   const std::size_t num_searches_;  // at most, a probe with more work not counted
   std::size_t done_ = 1;
   std::int64_t plans_evaluated_ = 0;

@@ -25,10 +25,11 @@ using SearchForCost = std::function<StatusOr<SearchResult>(
 // full; a search that finds a plan within the tolerances ends there. `observer` (may be null) sees
 // the first search's plans. The plan is the same in every run unless `stop` cuts it.
 //
-// With memory.dense_bytes every plan but the first has a stash that leaves dense layers room: where
-// the cheapest has none, one more search looks for the cheapest that has, which is then where the
-// tolerances begin. So requests with dense_bytes come here without goals as well.
-// FAILED_PRECONDITION: no search found one.
+// With memory.dense_bytes the plan that is returned has a stash that leaves dense layers room; what
+// the observer sees may have none. Where the cheapest has none, one more search looks for the
+// cheapest that has, which is then where the tolerances begin. So requests with dense_bytes come
+// here without goals as well. FAILED_PRECONDITION: no search found one. DEADLINE_EXCEEDED: `stop`
+// left no time to look. A time budget cuts all searches together and lengthens none.
 StatusOr<SearchResult> SearchByGoals(const PlanRequest& request, const BoundCostModel& model,
                                      const StopSignal& stop, SearchObserver* observer,
                                      const SearchForCost& search);

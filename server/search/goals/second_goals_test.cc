@@ -303,6 +303,12 @@ TEST(SecondGoalsTest, TinyRequestsLeaveDenseLayersRoomWhereAPlanCan) {
     EXPECT_TRUE(is_possible) << i;
     EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << i;
     EXPECT_TRUE(ChooseStash(request, result->plan).ok()) << i;
+    const auto by_goals = RunSearch(WithGoals(request, {{kCost, 0.3}, {kMaxStash}, {kCutTables}}),
+                                    bound, NeverStop(), nullptr);
+    ASSERT_TRUE(by_goals.ok()) << i << by_goals.status();
+    EXPECT_THAT(CheckPlan(request, by_goals->plan), IsEmpty()) << i;
+    EXPECT_TRUE(ChooseStash(request, by_goals->plan).ok()) << i;
+    EXPECT_LE(Value(kMaxStash, request, *by_goals), Value(kMaxStash, request, *result)) << i;
     PlanRequest without = request;
     without.memory.dense_bytes = 0;
     const auto cheapest = RunSearch(without, bound, NeverStop(), nullptr);

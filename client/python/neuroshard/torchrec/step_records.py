@@ -231,8 +231,8 @@ def planner_without_rates(model: pathlib.Path, name: str, version: int) -> Itera
     """Of a planner of this package's own, which serves a copy of the model without its rates of steps: they cannot be divided out of forecasts, since how
     long collectives wait follows from scaled compute. NotStarted where there is no such planner."""
     with tempfile.TemporaryDirectory() as root:
-        write_model(model, f"{root}/{name}/{version}", "", [])
-        planner = EmbeddedPlanner(root)
+        write_model(model, f"{root}/models/{name}/{version}", "", [])
+        planner = EmbeddedPlanner(f"{root}/models", root)
         planner.ensure()
         with PlannerClient(planner.address) as client:
             yield client
@@ -264,6 +264,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
         _, name, version = model_directory.parse_place(str(options.model))
         cost_model = {"name": name, "version": version}
         has_rates = RATES.search((options.model / "model.yaml").read_text(encoding="utf-8")) is not None
+        if not options.planner and not (has_rates and options.out):
+            raise ValueError("--planner is missing: the planner that serves the model")
         if has_rates and not options.out:
             with PlannerClient(options.planner) as client:
                 print(measure_drift(options.records, records, options.model, lambda record: measured_by_forecast(record, client, cost_model)))

@@ -40,7 +40,7 @@ TEST(ObjectiveTest, IsTheSameFromScratch) {
   }
 }
 
-TEST(ObjectiveTest, OthersAreTheLargestOfTheOtherRanks) {
+TEST(ObjectiveTest, TheLargestValuesAreThoseOfTheOtherRanks) {
   Random random(2);
   for (int i = 0; i < 200; ++i) {
     const auto prices = RandomPrices(random, 1 + random.Below(12));
