@@ -194,11 +194,16 @@ struct PlanRequest {
     return std::ranges::any_of(constraints.tables, listed) ||
            (migration.has_value() && std::ranges::any_of(migration->previous.tables, in_place));
   }
-  // Whether any placement that fits into memory is legal, in the types that a cost model was made
-  // for.
+  // Whether copies of stashed tables take memory of hosts, which other tables may be short of.
+  bool has_copies_in_host_memory() const {
+    return !topology.host_memory_bytes.empty() &&
+           std::ranges::any_of(tables, &Table::stash_weights);
+  }
+  // Whether any placement that fits into device memory is legal, in the types that a cost model was
+  // made for.
   bool demands_nothing() const {
     return constraints.empty() && !migration.has_value() && !has_unpooled_tables() &&
-           too_wide_tables().empty();
+           too_wide_tables().empty() && !has_copies_in_host_memory();
   }
 
   bool operator==(const PlanRequest&) const = default;

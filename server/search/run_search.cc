@@ -58,8 +58,7 @@ Status CheckDemands(const PlanRequest& request) {
     violations.Add("search.strategy", fmt::format("'{}' obeys no constraints; '{}' does", strategy,
                                                   kObeysConstraints));
   }
-  if (!request.topology.host_memory_bytes.empty() &&
-      std::ranges::any_of(request.tables, &Table::stash_weights)) {
+  if (request.has_copies_in_host_memory()) {
     violations.Add("search.strategy",
                    fmt::format("'{}' does not know that copies of stashed tables take host memory; "
                                "'{}' does",
