@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "client/cli/side_by_side.h"
@@ -38,35 +37,31 @@ struct Candidate {
   v1::Plan plan;
 };
 
-// How many times a cost is the own plan's. 1 of two plans that cost nothing.
+// How many times the own plan's cost a cost is; 1 where both are 0.
 double Ratio(double cost_ms, double own_ms) {
   if (own_ms > 0) return cost_ms / own_ms;
   return cost_ms > 0 ? kNotLegal : 1;
 }
 
-// The least memory of a device of the topology, and the most.
-std::pair<std::int64_t, std::int64_t> MemoryRange(const v1::Topology& topology) {
-  Violations none;  // the planner has planned for it
-  const Topology decoded = DecodeTopology(topology, none);
-  const auto [least, most] =
-      std::ranges::minmax(decoded.devices, {}, [](const Device& of) { return of.memory_bytes; });
-  return {least.memory_bytes, most.memory_bytes};
-}
-
-// The topologies' own plans, and of each with a device that has more memory than the smallest of all
-// a plan for no more than that: own plans fill what they have, which fits nowhere else.
+// First the topologies' own plans. Then, for each topology with a device that has more memory than
+// the smallest device of all, a plan for no more than that: own plans fill what they have, which
+// fits nowhere else.
 StatusOr<std::vector<Candidate>> Candidates(const PlannerClient& planner,
                                             std::span<const PlannedTopology> planned) {
   std::vector<Candidate> candidates;
   std::int64_t least_bytes = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> most_bytes;
   for (const PlannedTopology& own : planned) {
-    least_bytes = std::min(least_bytes, MemoryRange(own.request.topology()).first);
+    Violations none;  // the planner has planned for it
+    const Topology topology = DecodeTopology(own.request.topology(), none);
+    const auto [least, most] = std::ranges::minmax(topology.devices, {}, &Device::memory_bytes);
+    least_bytes = std::min(least_bytes, least.memory_bytes);
+    most_bytes.push_back(most.memory_bytes);
     candidates.push_back({static_cast<int>(candidates.size()), own.plan});
   }
   std::vector<int> larger;
   for (std::size_t i = 0; i < planned.size(); ++i) {
-    const bool has_more = MemoryRange(planned[i].request.topology()).second > least_bytes;
-    if (has_more) larger.push_back(static_cast<int>(i));
+    if (most_bytes[i] > least_bytes) larger.push_back(static_cast<int>(i));
   }
   std::vector<StatusOr<v1::ShardPlanResponse>> answers(larger.size());
   RunSideBySide(larger.size(), [&](std::size_t i) {

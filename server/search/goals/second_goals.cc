@@ -415,9 +415,8 @@ class GoalSearch {
     NS_ASSIGN_OR_RETURN(auto found, Search(any_stash, 0, request_.search.effort));
     if (!found && stop_.ShouldStop()) {
       return absl::DeadlineExceededError(
-          fmt::format("there was no time to look for a plan that leaves memory.dense_bytes, {}, on "
-                      "each device; "
-                      "of the cheapest that was found too little can be stashed",
+          fmt::format("memory.dense_bytes: of the cheapest plan too little can be stashed for {} "
+                      "bytes on each device, and there was no time to look for another",
                       request_.memory.dense_bytes));
     }
     if (!found) return ChooseStash(request_, best_.plan).status();
@@ -515,7 +514,7 @@ class GoalSearch {
   const StopSignal& stop_;
   SearchObserver* const observer_;
   const SearchForCost& search_;
-  const std::size_t before_goals_;
+  const std::size_t before_goals_;  // searches before those of goals, at most
   const std::size_t num_searches_;  // at most, a probe with more work not counted
   std::size_t done_ = 1;
   std::int64_t plans_evaluated_ = 0;

@@ -29,8 +29,21 @@ using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomGoals;
 using ::neuroshard::testing::RandomPlanRequest;
+using ::neuroshard::testing::StatusIs;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using enum PlanMeasure;
+
+// A clock that has run out when the first plan is there.
+class StopAtFirst final : public SearchObserver {
+ public:
+  explicit StopAtFirst(ManualStop& stop) : stop_(stop) {}
+  void OnImprovement(const SearchResult&) override { stop_.Stop(); }
+  void OnProgress(double) override {}
+
+ private:
+  ManualStop& stop_;
+};
 
 double Value(PlanMeasure measure, const PlanRequest& request, const SearchResult& result) {
   return ValueOf(measure, request, result.plan, result.cost);
@@ -282,10 +295,11 @@ TEST(SecondGoalsTest, AStashIsNoMemoryForOtherKernels) {
   EXPECT_EQ(Value(kMaxStash, request, *result), 1 << 25);
 }
 
-// Wherever a plan has a stash that leaves dense layers room, one is found, without goals as well.
+// Wherever a plan has a stash that leaves dense layers room, one is found, without goals as well;
+// where no time is left to look for it, that is the error.
 TEST(SecondGoalsTest, TinyRequestsLeaveDenseLayersRoomWhereAPlanCan) {
   Random random(13);
-  int possible = 0, found = 0, not_the_cheapest = 0;
+  int possible = 0, found = 0, not_the_cheapest = 0, without_time = 0;
   for (int i = 0; i < testing::Trials(150); ++i) {
     const ConcaveCostModel model(static_cast<std::uint64_t>(i % 3));
     PlanRequest request = RandomPlanRequest(
@@ -309,6 +323,14 @@ TEST(SecondGoalsTest, TinyRequestsLeaveDenseLayersRoomWhereAPlanCan) {
     EXPECT_THAT(CheckPlan(request, by_goals->plan), IsEmpty()) << i;
     EXPECT_TRUE(ChooseStash(request, by_goals->plan).ok()) << i;
     EXPECT_LE(Value(kMaxStash, request, *by_goals), Value(kMaxStash, request, *result)) << i;
+    ManualStop stop;
+    StopAtFirst observer(stop);
+    const auto cut = RunSearch(request, bound, stop, &observer);
+    if (!cut.ok()) {
+      ++without_time;
+      EXPECT_THAT(cut, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                HasSubstr("memory.dense_bytes: of the cheapest plan too little")));
+    }
     PlanRequest without = request;
     without.memory.dense_bytes = 0;
     const auto cheapest = RunSearch(without, bound, NeverStop(), nullptr);
@@ -318,21 +340,14 @@ TEST(SecondGoalsTest, TinyRequestsLeaveDenseLayersRoomWhereAPlanCan) {
   EXPECT_GT(possible, testing::Trials(40));
   EXPECT_GT(not_the_cheapest, testing::Trials(3));
   EXPECT_EQ(found, possible);
+  EXPECT_GT(without_time, testing::Trials(2));
 }
 
 TEST(SecondGoalsTest, AStopLeavesWhatThereIs) {
   const PlanRequest request = WithGoals(SixTables(), {{kCost, 0.1}, {kMaxMemory}, {kCutTables}});
   const BoundCostModel model = BoundTo(request, *MakeAnalyticCostModel());
   ManualStop stop;
-  class StopAtFirst final : public SearchObserver {
-   public:
-    explicit StopAtFirst(ManualStop& stop) : stop_(stop) {}
-    void OnImprovement(const SearchResult&) override { stop_.Stop(); }
-    void OnProgress(double) override {}
-
-   private:
-    ManualStop& stop_;
-  } observer(stop);
+  StopAtFirst observer(stop);
   const auto result = RunSearch(request, model, stop, &observer);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(result->trades, IsEmpty());
