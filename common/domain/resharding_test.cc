@@ -334,10 +334,10 @@ TEST(ReshardTest, EveryRankEndsWithThePlanAndIsNeverOverItsMemory) {
     ++kinds[resharding->order];
     for (const Waiting& waiting : resharding->cycle) ++waits[waiting.memory];
   }
-  EXPECT_GT(kinds[OrderKind::kFits], testing::Trials(500));
-  EXPECT_GT(kinds[OrderKind::kNeedsBuffer], testing::Trials(100));
+  EXPECT_GE(kinds[OrderKind::kFits], testing::FewestCases(500));
+  EXPECT_GE(kinds[OrderKind::kNeedsBuffer], testing::FewestCases(100));
   for (const auto& word : kWords<MemoryTier>) {
-    EXPECT_GT(waits[word.value], testing::Trials(30)) << word.text;
+    EXPECT_GE(waits[word.value], testing::FewestCases(30)) << word.text;
   }
 }
 

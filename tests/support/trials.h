@@ -5,15 +5,22 @@
 
 namespace neuroshard::testing {
 
-// `all`; under sanitizers a quarter of them. Those look for faults of memory and of threads, which
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
+inline constexpr bool kUnderSanitizers = true;
+#else
+inline constexpr bool kUnderSanitizers = false;
+#endif
+
+// `all`; under sanitizers an eighth of them. Those look for faults of memory and of threads, which
 // a few cases pass through, and make them ten times as long; whether the property holds is for the
 // builds without.
 constexpr int Trials(int all) {
-#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
-  return all < 4 ? 1 : all / 4;
-#else
-  return all;
-#endif
+  if (!kUnderSanitizers) return all;
+  return all < 8 ? 1 : all / 8;
 }
+
+// The fewest cases of a kind that have to come up among all trials, so that the property was tried
+// on them. None under sanitizers: an eighth of the trials may miss what is rare.
+constexpr int FewestCases(int all) { return kUnderSanitizers ? 0 : all; }
 
 }  // namespace neuroshard::testing

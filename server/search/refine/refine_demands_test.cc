@@ -235,8 +235,8 @@ TEST(RefineDemandsTest, WideTablesAreCutForTheTrainersKernelsOrRefusedByName) {
     EXPECT_THAT(std::string(result.status().message()),
                 HasSubstr("topology.compute_device (FBGEMM on CUDA devices takes at most 2048"));
   }
-  EXPECT_GT(solved, testing::Trials(100));
-  EXPECT_GT(refused, 3);
+  EXPECT_GE(solved, testing::FewestCases(100));
+  EXPECT_GE(refused, testing::FewestCases(4));
 }
 
 TEST(RefineDemandsTest, AWideTableIsSpreadAsWellAsOneThatMayBeCutAnywhere) {
@@ -351,7 +351,7 @@ TEST(RefineDemandsTest, LargerPlansInPlaceKeepWhatMayNotMove) {
       ASSERT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
     }
   }
-  EXPECT_GT(solved, testing::Trials(30));
+  EXPECT_GE(solved, testing::FewestCases(30));
 }
 
 class StopAfter final : public StopSignal {
@@ -405,7 +405,7 @@ TEST(RefineDemandsTest, WithoutDemandsAPlanIsFoundWhereverATypeAllowsOne) {
     EXPECT_THAT(std::string(columns.status().message()),
                 ::testing::StartsWith("no plan can exist that cuts columns alone"));
   }
-  EXPECT_GT(rows_alone, 3);
+  EXPECT_GE(rows_alone, testing::FewestCases(4));
 }
 
 }  // namespace
