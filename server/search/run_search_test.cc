@@ -243,7 +243,7 @@ TEST(RunSearchTest, NeuroShardIsCheaperThanEveryBaselineOnAverage) {
 TEST(RunSearchTest, LessMemoryNeverGivesAnIllegalPlan) {
   Random random(24);
   const ConcaveCostModel model;
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < testing::Trials(100); ++i) {
     PlanRequest request = RandomPlanRequest(random, {.min_slack = 2.0});
     request.search.max_length = 1;
     request.search.refine_steps = 5;

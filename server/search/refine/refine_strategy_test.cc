@@ -325,7 +325,8 @@ TEST(RefineStrategyTest, MoreThreadsNeverMakeAPlanDearer) {
     alone_ms += alone->cost.embedding_cost_ms;
     together_ms += together.cost.embedding_cost_ms;
   }
-  EXPECT_LT(together_ms, alone_ms);
+  EXPECT_LE(together_ms, alone_ms);
+  EXPECT_TRUE(together_ms < alone_ms || testing::kUnderSanitizers);
 }
 
 // How many shards and ranks a search has predicted since it last asked whether to stop.
