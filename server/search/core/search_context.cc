@@ -35,8 +35,9 @@ constexpr double kMinWorkNsWithHostMemory = 5e7;
 // A search by default does so many times the work of a quick one, and goes on, twice as long each
 // time, while the last three quarters of its work made the plan cheaper by this share, and up to
 // this much work; no longer where that share is all that there is to gain. By networks, work with
-// fewer rounds of local search says nothing yet.
+// fewer rounds of local search says nothing yet. It looks back at powers of two, so these are some.
 constexpr double kDefaultFactor = 4;
+constexpr double kDefaultFactorByNetworks = 8;
 constexpr double kLeastGain = 1e-3;
 constexpr int kMinRounds = 30;
 constexpr double kMaxDefaultWorkNs = 5e9;
@@ -53,18 +54,19 @@ double QuickWorkNs(const PlanRequest& request, const SearchStage& stage) {
                    kWorkNsARankWithHostMemory * static_cast<double>(request.topology.num_ranks())});
 }
 
-// Nanoseconds an item, measured on one core of a Zen 4 server.
+// Nanoseconds an item, measured on one core of a Zen 4 server: those of networks by how long
+// searches take that have different shares of each.
 double NanosecondsOf(Work kind, const ModelProperties& model, double ranks) {
   switch (kind) {
     case Work::kComputeCost:
-      return model.additive_compute ? 60 : 100;
+      return model.additive_compute ? 60 : 125;
     case Work::kRankCost:
-      return 40;
+      return 50;
     case Work::kRankPrice:
       if (model.separable_comm) return 40;
-      return model.comm_run_a_rank ? 720 : 20 + 300 / ranks + ranks;
+      return model.comm_run_a_rank ? 440 : 1.25 * (20 + 300 / ranks + ranks);
     case Work::kEstimate:
-      return 30;
+      return model.separable_comm ? 30 : 125;
     case Work::kRelayout:
       return 100 + 4 * ranks;
     case Work::kGreedyChoice:
@@ -113,8 +115,10 @@ void SearchContext::Begin(const SearchStage& stage) {
   if (search.effort == SearchEffort::kThorough) {
     end_ns_ = least_work_ns_ = kThoroughFactor * end_ns_;
   } else if (search.effort == SearchEffort::kDefault) {
-    end_ns_ = std::max(end_ns_, std::min(kDefaultFactor * end_ns_, kMaxDefaultWorkNs));
-    least_work_ns_ = end_ns_ / kDefaultFactor;
+    const double factor =
+        model_.properties().additive_compute ? kDefaultFactor : kDefaultFactorByNetworks;
+    end_ns_ = std::max(end_ns_, std::min(factor * end_ns_, kMaxDefaultWorkNs));
+    least_work_ns_ = end_ns_ / factor;
   }
   next_check_ns_ = least_work_ns_;
   if (uses_time_budget() || search.refine_steps.has_value()) {

@@ -70,8 +70,8 @@ TEST(SearchContextTest, ByNetworksWorkWithFewRoundsSaysNothing) {
     return EndOfWork(
         SearchEffort::kDefault, [](double) { return 1e9; }, rounds_of_quick, model);
   };
-  EXPECT_NEAR(end(11, network), 4, 0.01) << "33 rounds in three quarters of it";
-  EXPECT_NEAR(end(9, network), 8, 0.01);
+  EXPECT_NEAR(end(6, network), 8, 0.01) << "36 rounds in three quarters of it";
+  EXPECT_NEAR(end(4, network), 16, 0.01);
   EXPECT_NEAR(end(0, network), 32, 0.01);
   EXPECT_NEAR(end(0, Formulas()), 4, 0.01);
 }

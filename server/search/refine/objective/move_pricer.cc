@@ -7,9 +7,10 @@
 namespace neuroshard {
 namespace {
 
-// Communication networks grow with the square of the ranks: this many cells a batch.
+// Communication networks grow with the square of the ranks: this many cells a batch. Estimates are
+// far from what they predict: the best of many moves priced is worth more than the next steps.
 constexpr std::size_t kBatchCells = std::size_t{1} << 18;
-constexpr std::size_t kLargestBatch = 32;
+constexpr std::size_t kLargestBatch = 128;
 constexpr std::size_t kSmallestBatch = 4;
 // Communication that is a sum is estimated right: what follows the best estimate is there for
 // ties.
