@@ -116,6 +116,7 @@ class PlannerServiceTest : public ::testing::Test {
     v1::HostGroup& host = *request.mutable_topology()->add_hosts();
     host.set_num_devices(2);
     host.set_memory_bytes(std::int64_t{1} << 33);
+    request.mutable_search()->set_effort("quick");
     return request;
   }
 

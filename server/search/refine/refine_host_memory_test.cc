@@ -548,7 +548,7 @@ TEST(RefineHostMemoryTest, ThePlanIsTheSameEachTimeAndMoreThreadsMakeNoneDearer)
 }
 
 TEST(RefineHostMemoryTest, SearchesBesideTheFirstKeepRulesOnKernels) {
-  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+  for (int seed = 1; seed <= testing::Trials(3); ++seed) {
     Random random(seed);
     PlanRequest request = Request(random, 20, 4, 3, 2);
     TableRule& rule = request.constraints.tables.emplace_back();
