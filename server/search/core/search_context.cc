@@ -61,7 +61,7 @@ double NanosecondsOf(Work kind, const ModelProperties& model, double ranks) {
     case Work::kComputeCost:
       return model.additive_compute ? 60 : 125;
     case Work::kRankCost:
-      return 50;
+      return model.additive_compute ? 40 : 50;
     case Work::kRankPrice:
       if (model.separable_comm) return 40;
       return model.comm_run_a_rank ? 440 : 1.25 * (20 + 300 / ranks + ranks);
