@@ -7,10 +7,13 @@
 namespace neuroshard {
 namespace {
 
-// Communication networks grow with the square of the ranks: this many cells a batch. Estimates are
-// far from what they predict: the best of many moves priced is worth more than the next steps.
+// Communication networks grow with the square of the ranks: this many cells a batch.
 constexpr std::size_t kBatchCells = std::size_t{1} << 18;
-constexpr std::size_t kLargestBatch = 128;
+constexpr std::size_t kLargestBatch = 32;
+// Estimates are far from what networks predict: where few ranks make that cheap, the best of many
+// moves is worth more than the next steps.
+constexpr std::size_t kLargestBatchOfFewRanks = 128;
+constexpr std::size_t kFewRanks = 8;
 constexpr std::size_t kSmallestBatch = 4;
 // Communication that is a sum is estimated right: what follows the best estimate is there for
 // ties.
@@ -23,7 +26,8 @@ constexpr double kEvennessPower = 16;
 
 std::size_t BatchSize(const ModelProperties& model, std::size_t num_ranks) {
   if (model.separable_comm) return kSeparableBatch;
-  return std::clamp(kBatchCells / (num_ranks * num_ranks), kSmallestBatch, kLargestBatch);
+  return std::clamp(kBatchCells / (num_ranks * num_ranks), kSmallestBatch,
+                    num_ranks <= kFewRanks ? kLargestBatchOfFewRanks : kLargestBatch);
 }
 
 }  // namespace
