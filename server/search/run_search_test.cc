@@ -109,7 +109,7 @@ TEST(RunSearchTest, EveryPlanOfEveryStrategyIsLegalAndPricedAsPricePlanDoes) {
       ASSERT_FALSE(result->statistics.time_limit_reached);
     }
   }
-  EXPECT_GE(plans, testing::FewestCases(6000));
+  EXPECT_GE(plans, testing::FewestCases(6001));
 }
 
 TEST(RunSearchTest, StrategiesThatDoNotKnowTheKernelsOfTheTrainerRefuseTablesThatAreTooWide) {
@@ -210,8 +210,8 @@ TEST(RunSearchTest, OnlyWhereNoPlanOfAnyTypeExistsIsMemoryBlamedAlone) {
           << "instance " << i << ": " << result.status();
     }
   }
-  EXPECT_GE(blamed, testing::FewestCases(300));
-  EXPECT_GE(possible, testing::FewestCases(300));
+  EXPECT_GE(blamed, testing::FewestCases(301));
+  EXPECT_GE(possible, testing::FewestCases(301));
 }
 
 TEST(RunSearchTest, NeuroShardIsCheaperThanEveryBaselineOnAverage) {

@@ -35,7 +35,7 @@ constexpr double kMinWorkNsWithHostMemory = 5e7;
 // A search by default does so many times the work of a quick one, and goes on, twice as long each
 // time, while the last three quarters of its work made the plan cheaper by this share, and up to
 // this much work; no longer where that share is all that there is to gain. By networks, work with
-// fewer rounds of local search says nothing yet. It looks back at powers of two, so these are some.
+// fewer rounds of local search says nothing yet. It looks back at powers of two, which both are.
 constexpr double kDefaultFactor = 4;
 constexpr double kDefaultFactorByNetworks = 8;
 constexpr double kLeastGain = 1e-3;

@@ -97,8 +97,8 @@ TEST(SecondGoalsTest, PlansAreLegalAndWithinAllTolerances) {
               least_ms * (1 + goals[0].tolerance / 2) * (1 + 1e-6))
         << i;
   }
-  EXPECT_GE(solved, testing::FewestCases(40));
-  EXPECT_GE(improved, testing::FewestCases(20));
+  EXPECT_GE(solved, testing::FewestCases(41));
+  EXPECT_GE(improved, testing::FewestCases(21));
 }
 
 // Of all legal plans that cost no more, the least value of the measure.
@@ -144,7 +144,7 @@ TEST(SecondGoalsTest, TinyRequestsGetTheLeastOfAllPlans) {
       if (found <= least * 1.01) ++least_found;
     }
   }
-  EXPECT_GE(tried, testing::FewestCases(40));
+  EXPECT_GE(tried, testing::FewestCases(41));
   EXPECT_GT(least_found, 0.9 * tried);
 }
 
@@ -208,7 +208,7 @@ TEST(SecondGoalsTest, TinyRequestsStashTheLeastOfAllPlans) {
     }
     EXPECT_GE(tried, testing::FewestCases(20)) << is_open;
     EXPECT_GE(improved, testing::FewestCases(5)) << is_open;
-    EXPECT_GE(least_found, testing::FewestCases(8 * tried / 10)) << is_open;
+    EXPECT_GE(least_found, testing::FewestCases((8 * tried + 9) / 10)) << is_open;
   }
 }
 
@@ -337,7 +337,7 @@ TEST(SecondGoalsTest, TinyRequestsLeaveDenseLayersRoomWhereAPlanCan) {
     ASSERT_TRUE(cheapest.ok());
     if (!ChooseStash(request, cheapest->plan).ok()) ++not_the_cheapest;
   }
-  EXPECT_GE(possible, testing::FewestCases(40));
+  EXPECT_GE(possible, testing::FewestCases(41));
   EXPECT_GE(not_the_cheapest, testing::FewestCases(4));
   EXPECT_EQ(found, possible);
   EXPECT_GE(without_time, testing::FewestCases(3));
