@@ -158,13 +158,14 @@ void SetStep(const TableNames& names, const ReshardingStep& step, v1::MovesStep&
 }
 
 std::string CycleText(const TableNames& names, const std::vector<Waiting>& cycle) {
-  static constexpr ByTier<std::string_view> kTexts = {"", " in host memory", " on SSD"};
   std::vector<std::string> parts;
   for (const Waiting& waiting : cycle) {
     const int holder = waiting.holds.shard.rank;
+    const bool of_device = waiting.memory == MemoryTier::kDevice;
     parts.push_back(
         fmt::format("rank {} has no room{} for its part of {} until {} part of {} {}", waiting.rank,
-                    kTexts[waiting.memory], names.ReferenceTo(waiting.wants.table),
+                    of_device ? "" : fmt::format(" {}", SharedMemoryOf(waiting.memory).place),
+                    names.ReferenceTo(waiting.wants.table),
                     holder == waiting.rank ? "its" : fmt::format("rank {}'s", holder),
                     names.ReferenceTo(waiting.holds.table),
                     waiting.next_rank == holder ? "is made anew there"

@@ -13,6 +13,7 @@
 #include "client/cli/text_table.h"
 #include "common/base/status.h"
 #include "common/domain/table_names.h"
+#include "common/domain/topology.h"
 #include "common/domain/vocabulary.h"
 #include "neuroshard/v1/plan.pb.h"
 #include "neuroshard/v1/planner.pb.h"
@@ -93,7 +94,7 @@ inline std::string WhyNotInDeviceMemory(const v1::TablePlan& table) {
   const auto kernel = FromText<ComputeKernel>(table.compute_kernel());
   if (!kernel || TierOf(*kernel) == MemoryTier::kDevice) return "";
   return fmt::format("is {}: its rows are {}", table.compute_kernel(),
-                     IsInHostMemory(*kernel) ? "in host memory" : "on SSD");
+                     SharedMemoryOf(TierOf(*kernel)).place);
 }
 
 // Collects them; not for concurrent use. `trainer` pools rows of fp32 in device memory and has no

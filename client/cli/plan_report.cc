@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "common/devices/device_table.h"
 #include "common/domain/backend_names.h"
 #include "common/domain/plan_report.h"
+#include "common/domain/topology.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
@@ -46,11 +46,17 @@ ImpossibleTypes ImpossibleForAll(
   return common;
 }
 
-// The tables of each kernel, with names where they are few; empty where there are none.
-std::string CountsOf(std::initializer_list<ComputeKernel> kernels, const v1::Plan& plan) {
+// The tables of each kernel of a memory, with names where they are few; empty where there are none.
+std::string CountsOf(MemoryTier tier, const v1::Plan& plan) {
   constexpr std::size_t kNamed = 3;
+  // fused_uvm_caching, which most of them have, is named first.
+  auto all = kKernelTraits;
+  std::ranges::stable_partition(
+      all, [](const auto& of) { return of.kernel == ComputeKernel::kFusedUvmCaching; });
   std::vector<std::string> parts;
-  for (const ComputeKernel kernel : kernels) {
+  for (const KernelTraits& traits : all) {
+    const ComputeKernel kernel = traits.kernel;
+    if (traits.tier != tier) continue;
     std::vector<std::string_view> names;
     for (const v1::TablePlan& table : plan.tables()) {
       if (table.compute_kernel() == ToText(kernel)) names.push_back(table.name());
@@ -123,24 +129,21 @@ std::string ShardingLine(const v1::Plan& plan) {
                                     : fmt::format("{} {}", tables, word.text));
   }
   std::string line = fmt::format("sharding: {}", fmt::join(parts, ", "));
-  const std::string in_host_memory =
-      CountsOf({ComputeKernel::kFusedUvmCaching, ComputeKernel::kFusedUvm, ComputeKernel::kOffload,
-                ComputeKernel::kDynamicHybrid, ComputeKernel::kDynamicCaching},
-               plan);
-  if (!in_host_memory.empty()) line += "; in host memory: " + in_host_memory;
-  const std::string on_ssd = CountsOf({ComputeKernel::kKeyValue}, plan);
-  if (!on_ssd.empty()) line += "; on SSD: " + on_ssd;
+  for (const SharedMemory& memory : kSharedMemories) {
+    const std::string there = CountsOf(memory.tier, plan);
+    if (!there.empty()) line += fmt::format("; {}: {}", memory.place, there);
+  }
   return line + '\n';
 }
 
 // "host 0: 1.5 GiB of 4 GiB host memory\n" for every host whose memory holds tables, and so for SSDs.
 std::string HostMemoryLines(const v1::PlanCost& cost) {
   std::string lines;
-  for (const auto& [uses, memory] :
-       {std::pair{&cost.host_memory(), "host memory"}, {&cost.ssd(), "SSD"}}) {
-    for (const v1::HostMemoryUse& host : *uses) {
-      lines += fmt::format("host {}: {} of {} {}\n", host.host(), FormatBytes(host.total_bytes()),
-                           FormatBytes(host.capacity_bytes()), memory);
+  const PlanCost decoded = DecodePlanCost(cost);
+  for (const SharedMemory& memory : kSharedMemories) {
+    for (const HostMemoryUse& use : decoded.shared[memory.tier]) {
+      lines += fmt::format("host {}: {} of {} {}\n", use.host, FormatBytes(use.total_bytes),
+                           FormatBytes(use.capacity_bytes), memory.amount);
     }
   }
   return lines;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/violations.h"
@@ -125,20 +127,14 @@ std::vector<std::string> LeftOutOf(const std::vector<Table>& tables) {
 
 std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& plan) {
   std::vector<std::string> lines;
-  if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
-        return table.compute_kernel == ComputeKernel::kOffload;
-      })) {
-    lines.push_back("offloaded tables were looked up in device memory");
-  }
-  if (std::any_of(plan.tables.begin(), plan.tables.end(),
-                  [](const TablePlan& table) { return IsDynamic(table.compute_kernel); })) {
-    lines.push_back("dynamic tables were looked up in device memory");
-  }
-  if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
-        return TierOf(table.compute_kernel) == MemoryTier::kSsd;
-      })) {
-    lines.push_back("tables on SSD (key_value) were looked up in device memory");
-  }
+  std::set<ComputeKernel> kernels;
+  for (const TablePlan& table : plan.tables) kernels.insert(table.compute_kernel);
+  const auto add = [&](bool any, std::string_view tables) {
+    if (any) lines.push_back(fmt::format("{} were looked up in device memory", tables));
+  };
+  add(kernels.contains(ComputeKernel::kOffload), "offloaded tables");
+  add(std::ranges::any_of(kernels, IsDynamic), "dynamic tables");
+  add(kernels.contains(ComputeKernel::kKeyValue), "tables on SSD (key_value)");
   for (std::string& line : LeftOutOf(request.tables)) lines.push_back(std::move(line));
   const Topology& topology = request.topology;
   if (topology.num_ranks() > 1) AddExchangesInFp32(request, plan, lines);

@@ -131,8 +131,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
     out.IfGiven(path + "compute_speed", device.compute_speed, 1.0);
     out.IfGiven(path + "max_ssd_bytes", device.max_ssd_bytes);
   }
-  out.IfGiven("host_memory_bytes", topology.host_memory_bytes);
-  out.IfGiven("ssd_bytes", topology.ssd_bytes);
+  for (const SharedMemory& of : kSharedMemories) out.IfGiven(of.field, topology.*of.of_hosts);
   const Bandwidths& stated = topology.bandwidths;
   const Bandwidths absent;
   out.IfGiven("host_to_device_bytes_per_s", stated.host_to_device_bytes_per_s,

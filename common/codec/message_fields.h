@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -130,6 +131,17 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
 }
 
 }  // namespace message_fields
+
+// A whole number of the message, by the name of its field.
+template <typename Message>
+std::int64_t Int64Of(const Message& message, std::string_view field) {
+  return message_fields::Get<std::int64_t>(
+      message, Message::descriptor()->FindFieldByName(std::string(field)), -1);
+}
+template <typename Message>
+void SetInt64(std::string_view field, std::int64_t value, Message& message) {
+  message_fields::Put(value, Message::descriptor()->FindFieldByName(std::string(field)), message);
+}
 
 // Words and numbers are set at their defaults too; what is optional and not there is not. Members
 // with fields of their own are messages in this one.

@@ -16,6 +16,7 @@ namespace neuroshard {
 NS_FIELDS(CostInterval, low_ms, high_ms);
 NS_FIELDS(HostMemoryUse, host, total_bytes, capacity_bytes);
 NS_FIELDS(MeasuredWith, device, backend, collective_backend);
+NS_FIELDS(MemoryUse, input_bytes, output_bytes, reserve_bytes, stashed_bytes);
 NS_FIELDS(Migration, budget_bytes, price_ms_per_gib, only_types);
 NS_FIELDS(PlanCost, embedding_cost_ms, interval_coverage, mean_of_max_ms);
 NS_FIELDS(RankCost, compute_ms, forward_compute_ms, backward_compute_ms, forward_comm_ms,
@@ -78,15 +79,26 @@ RankIntervals DecodeIntervals(const v1::RankCost& rank) {
           IntervalIf(rank.has_input_dist_interval(), rank.input_dist_interval())};
 }
 
+// The fields of v1::MemoryUse with the bytes of one memory.
+struct MemoryFields {
+  MemoryTier tier;
+  const char *weights, *optimizer, *caches, *total;
+};
+constexpr MemoryFields kMemoryFields[] = {
+    {MemoryTier::kDevice, "weights_bytes", "optimizer_bytes", "cache_state_bytes", "total_bytes"},
+    {MemoryTier::kHost, "host_weights_bytes", "host_optimizer_bytes", "host_cache_bytes",
+     "host_total_bytes"},
+    {MemoryTier::kSsd, "ssd_weights_bytes", "ssd_optimizer_bytes", "ssd_cache_state_bytes",
+     "ssd_total_bytes"}};
+
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
-  return {
-      {message.weights_bytes(), message.host_weights_bytes(), message.ssd_weights_bytes()},
-      {message.optimizer_bytes(), message.host_optimizer_bytes(), message.ssd_optimizer_bytes()},
-      {message.cache_state_bytes(), message.host_cache_bytes(), message.ssd_cache_state_bytes()},
-      message.input_bytes(),
-      message.output_bytes(),
-      message.reserve_bytes(),
-      message.stashed_bytes()};
+  auto use = TakeCost<MemoryUse>(message);
+  for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
+    use.weights[tier] = Int64Of(message, weights);
+    use.optimizer[tier] = Int64Of(message, optimizer);
+    use.caches[tier] = Int64Of(message, caches);
+  }
+  return use;
 }
 
 using HostMemoryUses = google::protobuf::RepeatedPtrField<v1::HostMemoryUse>;
@@ -300,23 +312,14 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     encoded.set_total_ms(rank.total_ms());
     v1::MemoryUse& memory = *encoded.mutable_memory();
     const MemoryUse& use = rank.memory;
-    const TierBytes total = use.by_tier();
-    memory.set_weights_bytes(use.weights[MemoryTier::kDevice]);
-    memory.set_optimizer_bytes(use.optimizer[MemoryTier::kDevice]);
-    memory.set_cache_state_bytes(use.caches[MemoryTier::kDevice]);
-    memory.set_host_weights_bytes(use.weights[MemoryTier::kHost]);
-    memory.set_host_optimizer_bytes(use.optimizer[MemoryTier::kHost]);
-    memory.set_host_cache_bytes(use.caches[MemoryTier::kHost]);
-    memory.set_ssd_weights_bytes(use.weights[MemoryTier::kSsd]);
-    memory.set_ssd_optimizer_bytes(use.optimizer[MemoryTier::kSsd]);
-    memory.set_ssd_cache_state_bytes(use.caches[MemoryTier::kSsd]);
-    memory.set_input_bytes(use.input_bytes);
-    memory.set_output_bytes(use.output_bytes);
-    memory.set_reserve_bytes(use.reserve_bytes);
-    memory.set_stashed_bytes(use.stashed_bytes);
-    memory.set_total_bytes(total[MemoryTier::kDevice]);
-    memory.set_host_total_bytes(total[MemoryTier::kHost]);
-    memory.set_ssd_total_bytes(total[MemoryTier::kSsd]);
+    PutFields(use, memory);
+    const TierBytes all = use.by_tier();
+    for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
+      SetInt64(weights, use.weights[tier], memory);
+      SetInt64(optimizer, use.optimizer[tier], memory);
+      SetInt64(caches, use.caches[tier], memory);
+      SetInt64(total, all[tier], memory);
+    }
     memory.set_capacity_bytes(rank.capacity_bytes);
     EncodeIntervals(rank.intervals, encoded);
   }

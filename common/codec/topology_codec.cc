@@ -87,12 +87,12 @@ std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group,
 }
 
 // What the devices of a host share, and the most that one of them may have of it.
-void CheckShared(const FieldCheck& check, std::string_view field, std::int64_t bytes,
-                 std::string_view most_field, std::int64_t most) {
-  check.InRange(field, bytes, 0, kMaxDeviceBytes);
-  check.InRange(most_field, most, 0, kMaxDeviceBytes);
+void CheckShared(const FieldCheck& check, const SharedMemory& of, std::int64_t bytes,
+                 std::int64_t most) {
+  check.InRange(of.field, bytes, 0, kMaxDeviceBytes);
+  check.InRange(of.most_field, most, 0, kMaxDeviceBytes);
   if (most > 0 && bytes == 0) {
-    check.Fail(most_field, fmt::format("needs {}, got {} of none", field, most));
+    check.Fail(of.most_field, fmt::format("needs {}, got {} of none", of.field, most));
   }
 }
 
@@ -191,8 +191,7 @@ std::vector<std::string> BandwidthWarnings(const v1::Bandwidths& message) {
 struct HostShape {
   Device device = {};  // without host and memory
   std::vector<std::int64_t> memory = {};
-  std::int64_t host_bytes = 0;
-  std::int64_t ssd_bytes = 0;
+  TierBytes shared = {};
 
   bool operator==(const HostShape&) const = default;
 };
@@ -208,11 +207,11 @@ v1::HostGroup EncodeHost(const HostShape& shape) {
     group.mutable_device_memory_bytes()->Add(shape.memory.begin(), shape.memory.end());
   }
   group.set_device(shape.device.name);
-  group.set_host_memory_bytes(shape.host_bytes);
-  group.set_max_host_memory_bytes_per_device(shape.device.max_host_memory_bytes);
   if (shape.device.compute_speed != 1) group.set_compute_speed(shape.device.compute_speed);
-  group.set_ssd_bytes(shape.ssd_bytes);
-  group.set_max_ssd_bytes_per_device(shape.device.max_ssd_bytes);
+  for (const SharedMemory& of : kSharedMemories) {
+    SetInt64(of.field, shape.shared[of.tier], group);
+    SetInt64(of.most_field, shape.device.*of.most, group);
+  }
   return group;
 }
 
@@ -235,36 +234,39 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     violations.Add("topology.hosts", "must have at least one entry, got none");
   }
   int host = 0;
-  bool any_host_memory = false;
-  bool any_ssd = false;
+  ByTier<bool> any = {};
   for (int i = 0; i < message.hosts_size(); ++i) {
     const FieldCheck check(fmt::format("topology.hosts[{}]", i), violations);
     const bool count_ok = check.InRange("count", HostCount(message.hosts(i)), 1, kMaxHosts);
     const PublishedDevice* device = DecodeDevice(message.hosts(i), check);
     const std::vector<std::int64_t> memory = DecodeDeviceMemory(message.hosts(i), device, check);
     const v1::HostGroup& group = message.hosts(i);
-    CheckShared(check, "host_memory_bytes", group.host_memory_bytes(),
-                "max_host_memory_bytes_per_device", group.max_host_memory_bytes_per_device());
-    CheckShared(check, "ssd_bytes", group.ssd_bytes(), "max_ssd_bytes_per_device",
-                group.max_ssd_bytes_per_device());
-    const double speed = group.has_compute_speed() ? group.compute_speed() : 1;
-    check.InRange("compute_speed", speed, kMinComputeSpeed, kMaxComputeSpeed);
-    any_host_memory = any_host_memory || group.host_memory_bytes() > 0;
-    any_ssd = any_ssd || group.ssd_bytes() > 0;
+    Device of_host = {.name = device == nullptr ? "" : device->name};
+    TierBytes shared = {};
+    for (const SharedMemory& of : kSharedMemories) {
+      shared[of.tier] = Int64Of(group, of.field);
+      of_host.*of.most = Int64Of(group, of.most_field);
+      CheckShared(check, of, shared[of.tier], of_host.*of.most);
+      any[of.tier] = any[of.tier] || shared[of.tier] > 0;
+    }
+    if (group.has_compute_speed()) of_host.compute_speed = group.compute_speed();
+    check.InRange("compute_speed", of_host.compute_speed, kMinComputeSpeed, kMaxComputeSpeed);
     // A group without legal devices is a violation already, and must not cost a step a host.
     if (!count_ok || memory.empty()) continue;
     for (std::int64_t copy = 0; copy < HostCount(message.hosts(i)); ++copy, ++host) {
+      of_host.host = host;
       for (const std::int64_t bytes : memory) {
-        topology.devices.push_back({host, bytes, device == nullptr ? "" : device->name,
-                                    group.max_host_memory_bytes_per_device(), speed,
-                                    group.max_ssd_bytes_per_device()});
+        topology.devices.push_back(of_host);
+        topology.devices.back().memory_bytes = bytes;
       }
-      topology.host_memory_bytes.push_back(group.host_memory_bytes());
-      topology.ssd_bytes.push_back(group.ssd_bytes());
+      for (const SharedMemory& of : kSharedMemories) {
+        (topology.*of.of_hosts).push_back(shared[of.tier]);
+      }
     }
   }
-  if (!any_host_memory) topology.host_memory_bytes.clear();
-  if (!any_ssd) topology.ssd_bytes.clear();
+  for (const SharedMemory& of : kSharedMemories) {
+    if (!any[of.tier]) (topology.*of.of_hosts).clear();
+  }
   if (message.has_pod_size()) {
     const FieldCheck check("topology", violations);
     if (check.InRange("pod_size", std::int64_t{message.pod_size()}, 1, std::max(host, 1)) &&
@@ -321,8 +323,10 @@ v1::Topology EncodeTopology(const Topology& topology) {
     HostShape shape = {.device = *device};
     shape.device.host = 0;
     shape.device.memory_bytes = 0;
-    if (!topology.host_memory_bytes.empty()) shape.host_bytes = topology.host_memory_bytes[host];
-    if (!topology.ssd_bytes.empty()) shape.ssd_bytes = topology.ssd_bytes[host];
+    for (const SharedMemory& of : kSharedMemories) {
+      const std::vector<std::int64_t>& of_hosts = topology.*of.of_hosts;
+      if (!of_hosts.empty()) shape.shared[of.tier] = of_hosts[host];
+    }
     for (; device != topology.devices.end() && device->host == static_cast<int>(host); ++device) {
       shape.memory.push_back(device->memory_bytes);
     }

@@ -180,7 +180,8 @@ OptimizerState StateOf(Optimizer optimizer) {
 }
 
 TierBytes MemoryUse::by_tier() const {
-  TierBytes bytes = {input_bytes + output_bytes + reserve_bytes};
+  TierBytes bytes = {};
+  bytes[MemoryTier::kDevice] = input_bytes + output_bytes + reserve_bytes;
   for (const auto& [tier, name] : kWords<MemoryTier>) {
     bytes[tier] += weights[tier] + optimizer[tier] + caches[tier];
   }
@@ -246,15 +247,12 @@ MemoryUse MemoryOf(const PlanRequest& request, const Table& table, const ShardLa
 
   const Optimizer optimizer = request.optimizer_of(table);
   const OptimizerState state = on_ssd ? SsdStateOf(optimizer) : StateOf(optimizer);
-  const double element_state = r * c * state.element_bytes;
-  const double row_state = r * state.row_bytes;
   const bool updated_by_host = layout.kernel == ComputeKernel::kOffload;
-  const bool in_host_memory = tier == MemoryTier::kHost;
-  use.optimizer[MemoryTier::kDevice] =
-      Saturate((updated_by_host ? 0 : row_state) + (in_host_memory ? 0 : element_state) + gradient);
-  if (in_host_memory) {
-    use.optimizer[tier] = Saturate(element_state + (updated_by_host ? row_state : 0));
-  }
+  ByTier<double> states = {};
+  states[on_ssd ? MemoryTier::kDevice : tier] += r * c * state.element_bytes;
+  states[updated_by_host ? tier : MemoryTier::kDevice] += r * state.row_bytes;
+  states[MemoryTier::kDevice] += gradient;
+  for (const auto& [of, name] : kWords<MemoryTier>) use.optimizer[of] = Saturate(states[of]);
   use.caches[MemoryTier::kDevice] =
       on_ssd ? Saturate(r * cached * kCacheBytesPerSlot) : CacheStateBytes(layout, rows);
   if (IsDynamic(layout.kernel)) {

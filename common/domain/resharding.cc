@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <string_view>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -148,11 +148,14 @@ class ProblemMaker {
     for (std::size_t p = 0; p < bytes.size(); ++p) {
       const MemoryPool& pool = problem_.pools[p];
       if (bytes[p] <= pool.capacity_bytes) continue;
-      static constexpr ByTier<std::string_view> kOf = {"", " of host memory", " of SSDs"};
+      std::string of;
+      if (pool.memory != MemoryTier::kDevice) {
+        of = fmt::format(" of {}{}", pool.memory == MemoryTier::kHost ? "host " : "",
+                         SharedMemoryOf(pool.memory).name);
+      }
       return FailedPrecondition("{} {}: the plan's weights and optimizer states take {} of {}{}",
                                 pool.rank ? "rank" : "host", pool.rank.value_or(pool.host),
-                                FormatBytes(bytes[p]), FormatBytes(pool.capacity_bytes),
-                                kOf[pool.memory]);
+                                FormatBytes(bytes[p]), FormatBytes(pool.capacity_bytes), of);
     }
     return absl::OkStatus();
   }

@@ -1,6 +1,7 @@
 // The devices of a plan and the links between them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -95,13 +96,20 @@ struct SharedMemory {
   std::int64_t Device::*most;   // that a device's tables may take; 0: no limit of its own
   std::string_view name;        // "the memory of host 3"
   std::string_view amount;      // "3 GiB of host memory"
+  std::string_view place;       // "rows are in host memory"
   std::string_view field;       // of requests
   std::string_view most_field;  // likewise
 };
 inline constexpr std::array kSharedMemories = {
     SharedMemory{MemoryTier::kHost, &Topology::host_memory_bytes, &Device::max_host_memory_bytes,
-                 "memory", "host memory", "host_memory_bytes", "max_host_memory_bytes_per_device"},
+                 "memory", "host memory", "in host memory", "host_memory_bytes",
+                 "max_host_memory_bytes_per_device"},
     SharedMemory{MemoryTier::kSsd, &Topology::ssd_bytes, &Device::max_ssd_bytes, "SSDs", "SSD",
-                 "ssd_bytes", "max_ssd_bytes_per_device"}};
+                 "on SSD", "ssd_bytes", "max_ssd_bytes_per_device"}};
+static_assert(kSharedMemories.size() + 1 == kWords<MemoryTier>.size());
+// Of a memory that is not a device's own.
+constexpr const SharedMemory& SharedMemoryOf(MemoryTier tier) {
+  return *std::ranges::find(kSharedMemories, tier, &SharedMemory::tier);
+}
 
 }  // namespace neuroshard
