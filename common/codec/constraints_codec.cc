@@ -129,7 +129,7 @@ class ConstraintsDecoder {
       rule.row_proportion =
           check.WordOf("row_proportion", message.row_proportion(), RowProportion::kMemory);
     }
-    CheckKeyValue(check, message, rule);
+    CheckKernels(check, message, rule);
     if (DemandsNothing(message)) {
       check.Fail("",
                  "demands nothing: give sharding_types, compute_kernels, ranks, forbidden_ranks, "
@@ -152,42 +152,50 @@ class ConstraintsDecoder {
     return multiple;
   }
 
-  // Where key_value is listed: hosts have to have SSDs, and FBGEMM to have such tables.
-  void CheckKeyValue(const FieldCheck& check, const v1::TableRule& message,
-                     const TableRule& rule) const {
+  // Kernels of memories that tables are in only where asked for: hosts have to have them, and FBGEMM
+  // to have such tables.
+  void CheckKernels(const FieldCheck& check, const v1::TableRule& message,
+                    const TableRule& rule) const {
     const auto& kernels = message.compute_kernels();
-    const auto listed = std::find(kernels.begin(), kernels.end(), ToText(ComputeKernel::kKeyValue));
-    if (listed == kernels.end()) return;
-    const std::string field = fmt::format("compute_kernels[{}]", listed - kernels.begin());
-    if (num_ranks_ > 0 && !LeavesSsd(rule)) {
-      check.Fail(field,
-                 "is key_value, and no host that the rule leaves has SSDs (topology.hosts[]."
-                 "ssd_bytes)");
-    }
-    for (const int t : rule.tables) {
-      const Table& table = tables_[static_cast<std::size_t>(t)];
-      if (!CanBeOnSsd(table.weight_dtype)) {
-        check.Fail(field,
-                   fmt::format("is key_value, which FBGEMM has for fp32 and fp16; '{}' is {}",
-                               names_.ReferenceTo(t), ToText(table.weight_dtype)));
+    for (const KernelTraits& of : kKernelTraits) {
+      const auto listed = std::find(kernels.begin(), kernels.end(), ToText(of.kernel));
+      if (listed == kernels.end() || !IsOnlyWhereListed(of.tier)) continue;
+      const SharedMemory& memory = SharedMemoryOf(of.tier);
+      const std::string field = fmt::format("compute_kernels[{}]", listed - kernels.begin());
+      if (num_ranks_ > 0 && !Leaves(memory, rule)) {
+        check.Fail(field, fmt::format("is {}, and no host that the rule leaves has {} "
+                                      "(topology.hosts[].{})",
+                                      ToText(of.kernel), memory.name, memory.field));
       }
-      if (table.l2_cache_bytes > 0 && num_ranks_ > 0 && topology_.host_memory_bytes.empty()) {
-        check.Fail(field, fmt::format("is key_value, and no host has memory (topology.hosts[]."
-                                      "host_memory_bytes) for the l2_cache_bytes of '{}'",
-                                      names_.ReferenceTo(t)));
+      for (const int t : rule.tables) {
+        if (of.tier == MemoryTier::kSsd) CheckOnSsd(check, field, t);
       }
     }
   }
 
-  // Whether a rank that the rule allows is on a host with SSDs.
-  bool LeavesSsd(const TableRule& rule) const {
+  void CheckOnSsd(const FieldCheck& check, const std::string& field, int t) const {
+    const Table& table = tables_[static_cast<std::size_t>(t)];
+    if (!CanBeOnSsd(table.weight_dtype)) {
+      check.Fail(field, fmt::format("is key_value, which FBGEMM has for fp32 and fp16; '{}' is {}",
+                                    names_.ReferenceTo(t), ToText(table.weight_dtype)));
+    }
+    if (table.l2_cache_bytes > 0 && num_ranks_ > 0 && topology_.host_memory_bytes.empty()) {
+      check.Fail(field, fmt::format("is key_value, and no host has memory (topology.hosts[]."
+                                    "host_memory_bytes) for the l2_cache_bytes of '{}'",
+                                    names_.ReferenceTo(t)));
+    }
+  }
+
+  // Whether a rank that the rule allows is on a host with some of the memory.
+  bool Leaves(const SharedMemory& memory, const TableRule& rule) const {
+    const std::vector<std::int64_t>& of_hosts = topology_.*memory.of_hosts;
     const auto allows = [](const std::vector<int>& only, const std::vector<int>& never, int value) {
       return (only.empty() || std::binary_search(only.begin(), only.end(), value)) &&
              !std::binary_search(never.begin(), never.end(), value);
     };
-    for (int rank = 0; rank < num_ranks_ && !topology_.ssd_bytes.empty(); ++rank) {
+    for (int rank = 0; rank < num_ranks_ && !of_hosts.empty(); ++rank) {
       const int host = topology_.devices[static_cast<std::size_t>(rank)].host;
-      if (topology_.ssd_bytes[static_cast<std::size_t>(host)] > 0 &&
+      if (of_hosts[static_cast<std::size_t>(host)] > 0 &&
           allows(rule.ranks, rule.forbidden_ranks, rank) &&
           allows(rule.hosts, rule.forbidden_hosts, host)) {
         return true;
@@ -373,7 +381,7 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     const Table& table = request.tables[t];
     if (on_ssd[t] || (!table.max_l1_cache_bytes && table.l2_cache_bytes == 0)) continue;
-    if (request.may_use_ssd() && request.migration.has_value()) continue;  // in place there
+    if (request.migration.has_value() && request.may_use(MemoryTier::kSsd)) continue;  // in place
     const auto warn = [&](bool given, std::string_view field) {
       if (!given) return;
       warnings.push_back(fmt::format(

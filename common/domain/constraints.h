@@ -33,6 +33,9 @@ struct TableRule {
   bool lists(ComputeKernel kernel) const {
     return std::ranges::find(compute_kernels, kernel) != compute_kernels.end();
   }
+  bool lists_any_in(MemoryTier tier) const {
+    return std::ranges::find(compute_kernels, tier, TierOf) != compute_kernels.end();
+  }
   bool operator==(const TableRule&) const = default;
 };
 

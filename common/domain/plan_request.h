@@ -183,14 +183,13 @@ struct PlanRequest {
     }
     return wide;
   }
-  // Whether tables may be on SSD: hosts have some, and a rule lists key_value or a plan in place has
-  // it.
-  bool may_use_ssd() const {
-    if (topology.ssd_bytes.empty()) return false;
-    const auto listed = [](const TableRule& rule) { return rule.lists(ComputeKernel::kKeyValue); };
-    const auto in_place = [](const TablePlan& table) {
-      return table.compute_kernel == ComputeKernel::kKeyValue;
-    };
+  // Whether tables may be in a memory that hosts share: some have it, and where its kernels are only
+  // where listed, a rule lists one or a plan in place has it.
+  bool may_use(MemoryTier tier) const {
+    if ((topology.*SharedMemoryOf(tier).of_hosts).empty()) return false;
+    if (!IsOnlyWhereListed(tier)) return true;
+    const auto listed = [tier](const TableRule& rule) { return rule.lists_any_in(tier); };
+    const auto in_place = [tier](const TablePlan& t) { return TierOf(t.compute_kernel) == tier; };
     return std::ranges::any_of(constraints.tables, listed) ||
            (migration.has_value() && std::ranges::any_of(migration->previous.tables, in_place));
   }

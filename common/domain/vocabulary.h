@@ -1,6 +1,7 @@
 // The closed vocabularies of requests, models and measurements, with their spelling.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -314,6 +315,13 @@ constexpr bool ChangesMemory(ComputeKernel before, ComputeKernel after) {
 }
 
 constexpr bool IsInHostMemory(ComputeKernel kernel) { return TierOf(kernel) == MemoryTier::kHost; }
+
+// Whether no search puts a table in the memory unasked: every kernel there is only where listed.
+constexpr bool IsOnlyWhereListed(MemoryTier tier) {
+  return std::ranges::none_of(kKernelTraits, [tier](const KernelTraits& of) {
+    return of.tier == tier && !of.only_where_listed;
+  });
+}
 
 // Whether rows of the type can be on SSD (SSDTableBatchedEmbeddingBags of FBGEMM 1.9).
 constexpr bool CanBeOnSsd(DataType dtype) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/positions.h"
 #include "server/cost/shard_features.h"
 
 namespace neuroshard {
@@ -36,14 +37,13 @@ PricingConditions ConditionsOf(const PlanRequest& request, const Plan& plan) {
   conditions.pod_size = request.topology.pod_size;
   conditions.quantized_comms = request.quantized_comms;
   conditions.has_rows_off_device =
-      !request.topology.host_memory_bytes.empty() || request.may_use_ssd() ||
+      std::ranges::any_of(kSharedMemories,
+                          [&](const SharedMemory& of) { return request.may_use(of.tier); }) ||
       std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
         return TierOf(table.compute_kernel) != MemoryTier::kDevice;
       });
   for (const Table& table : request.tables) conditions.modules.push_back(ModuleKey(table));
-  std::sort(conditions.modules.begin(), conditions.modules.end());
-  conditions.modules.erase(std::unique(conditions.modules.begin(), conditions.modules.end()),
-                           conditions.modules.end());
+  SortUnique(conditions.modules);
   conditions.has_plain_tables = std::all_of(request.tables.begin(), request.tables.end(), IsPlain);
   return conditions;
 }

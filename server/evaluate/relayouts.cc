@@ -250,11 +250,9 @@ class RelayoutFinder::Proposals {
   std::string Reason() const {
     switch (obstacle_) {
       case PlacementLedger::Answer::kNoRoom: {
-        std::string_view what = "memory";
-        for (const SharedMemory& memory : kSharedMemories) {
-          if (memory.tier == full_tier_) what = memory.amount;
-        }
-        return fmt::format("no place with enough free {} was found", what);
+        const bool of_device = full_tier_ == MemoryTier::kDevice;
+        return fmt::format("no place with enough free {} was found",
+                           of_device ? "memory" : SharedMemoryOf(full_tier_).amount);
       }
       case PlacementLedger::Answer::kOverBudget:
         return "no place within the migration budget was found";
@@ -307,9 +305,9 @@ std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,
       Relayouts& own = all.emplace_back();
       own.type = word.value;
       own.reason = StaysAsItIs(table) ? "its kernel stays (migration.only_types)"
-                   : residency.tier() == MemoryTier::kSsd
-                       ? "constraints allow no kernel with rows there"
-                       : "constraints demand a kernel with rows in host memory";
+                   : residency.tier() == MemoryTier::kHost
+                       ? "constraints demand a kernel with rows in host memory"
+                       : "constraints allow no kernel with rows there";
       if (rules_.of(table).device_types.contains(word.value)) own = proposals.Of(word.value, {});
       if (!own.reason.empty()) own.reason = "in device memory: " + own.reason;
     } else if (rules_.of(table).types.contains(word.value) &&

@@ -90,14 +90,18 @@ std::string MemoryOf(const PlanRequest& request) {
   std::string text = fmt::format("{} for shards on {} ranks", FormatBytes(available),
                                  request.topology.num_ranks());
   if (reserved > 0) text += fmt::format(" beside a reserve of {}", FormatBytes(reserved));
+  std::string unused;
   for (const SharedMemory& memory : kSharedMemories) {
     if (shared[memory.tier] == 0) continue;
-    if (memory.tier == MemoryTier::kSsd && !request.may_use_ssd()) {
-      return text + "; SSDs are for tables whose rule lists key_value, which none does";
+    if (request.may_use(memory.tier)) {
+      text += fmt::format(" and {} of {}", FormatBytes(shared[memory.tier]), memory.amount);
+    } else {
+      unused += fmt::format(
+          "; {} are for tables whose rule lists {}, which none does", memory.name,
+          ToText(std::ranges::find(kKernelTraits, memory.tier, &KernelTraits::tier)->kernel));
     }
-    text += fmt::format(" and {} of {}", FormatBytes(shared[memory.tier]), memory.amount);
   }
-  return text;
+  return text + unused;
 }
 
 }  // namespace
@@ -307,12 +311,15 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
     kRuleFields[*field].copy(rule, request.constraints.tables.back());
   }
   KeepRowWeights(request_, request);
-  KeepSsd(kept, request);
+  KeepListed(kept, request);
   return request;
 }
 
-void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request) const {
-  if (!request_.may_use_ssd()) return;
+void Demands::KeepListed(const std::vector<std::size_t>& kept, PlanRequest& request) const {
+  const auto is_listed = [&](ComputeKernel kernel) {
+    const MemoryTier tier = TierOf(kernel);
+    return IsOnlyWhereListed(tier) && !(request_.topology.*SharedMemoryOf(tier).of_hosts).empty();
+  };
   std::vector<ComputeKernel> any;
   for (const auto& word : kWords<ComputeKernel>) any.push_back(word.value);
   const auto allow = [&](std::vector<int> tables) {
@@ -328,19 +335,19 @@ void Demands::KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request
   }
   for (std::size_t r = 0; r < request_.constraints.tables.size(); ++r) {
     const TableRule& rule = request_.constraints.tables[r];
-    if (rule.lists(ComputeKernel::kKeyValue) && !kept_rules.contains(r)) {
+    if (std::ranges::any_of(rule.compute_kernels, is_listed) && !kept_rules.contains(r)) {
       allow(Renumbered(rule.tables));
     }
   }
   if (!request_.migration.has_value()) return;
   const std::vector<const TablePlan*> in_place = TablesInPlace(request_);
-  std::vector<int> on_ssd;
+  std::vector<int> there;
   for (std::size_t t = 0; t < in_place.size(); ++t) {
-    if (in_place[t] != nullptr && TierOf(in_place[t]->compute_kernel) == MemoryTier::kSsd) {
-      on_ssd.push_back(static_cast<int>(t));
+    if (in_place[t] != nullptr && is_listed(in_place[t]->compute_kernel)) {
+      there.push_back(static_cast<int>(t));
     }
   }
-  allow(Renumbered(on_ssd));
+  allow(Renumbered(there));
 }
 
 std::vector<int> Demands::TooWideTables() const {

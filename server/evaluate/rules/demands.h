@@ -60,9 +60,10 @@ class Demands {
                         std::function<void(PlanRequest&)> keep);
   std::vector<int> Renumbered(const std::vector<int>& tables) const;
   std::string Names(const std::vector<int>& tables) const;  // in the request's numbers
-  // SSDs are for tables whose rules list key_value, or that are there: where that demand on kernels
-  // is not kept, the table may have any kernel, so that a request with fewer demands forbids less.
-  void KeepSsd(const std::vector<std::size_t>& kept, PlanRequest& request) const;
+  // Some memories are for tables whose rules list a kernel there, or that are there: where that
+  // demand on kernels is not kept, the table may have any kernel, so that a request with fewer
+  // demands forbids less.
+  void KeepListed(const std::vector<std::size_t>& kept, PlanRequest& request) const;
   // Least widths decide the one block width of unpooled tables and of TorchRec's column rule, and
   // are not demands of their own there: a plan without them may be harder to find.
   bool WidthsAreDemands() const;

@@ -45,11 +45,10 @@ constexpr double kThoroughFactor = 100;
 
 double QuickWorkNs(const PlanRequest& request, const SearchStage& stage) {
   const double of_tables = kWorkNsATable * static_cast<double>(request.tables.size());
-  const bool has_host_memory =
-      stage.slowest >= MemoryTier::kHost && !request.topology.host_memory_bytes.empty();
-  if (!has_host_memory && (stage.slowest < MemoryTier::kSsd || !request.may_use_ssd())) {
-    return std::max(kMinWorkNs, of_tables);
-  }
+  const auto may_use = [&](const SharedMemory& of) {
+    return of.tier <= stage.slowest && request.may_use(of.tier);
+  };
+  if (std::ranges::none_of(kSharedMemories, may_use)) return std::max(kMinWorkNs, of_tables);
   return std::max({kMinWorkNsWithHostMemory, of_tables,
                    kWorkNsARankWithHostMemory * static_cast<double>(request.topology.num_ranks())});
 }
