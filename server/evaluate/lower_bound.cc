@@ -422,8 +422,9 @@ bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
   std::vector<Residency> residencies = {Residency{}, Residency{ComputeKernel::kFusedUvm, 0},
                                         Residency{ComputeKernel::kFusedUvmCaching, 1e-6},
                                         Residency{ComputeKernel::kFusedUvmCaching, 1}};
-  const Residency offload = {ComputeKernel::kOffload, 0};
-  if (rules.PositionOf(offload) != 0) residencies.push_back(offload);
+  for (const Residency& of : rules.residencies()) {
+    if (of.off_device() && !HasCache(of.kernel)) residencies.push_back(of);
+  }
   if (rules.slowest_tier() == MemoryTier::kSsd) {
     residencies.push_back({ComputeKernel::kKeyValue, 1e-6});
     residencies.push_back({ComputeKernel::kKeyValue, 1});

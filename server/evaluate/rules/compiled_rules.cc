@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <ranges>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -243,18 +244,20 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
 
     auto operator<=>(const Demand&) const = default;
   };
-  const std::vector<std::int64_t>& host_bytes = request.topology.host_memory_bytes;
-  const bool host = slowest >= MemoryTier::kHost &&
-                    std::count(host_bytes.begin(), host_bytes.end(), 0) < std::ssize(host_bytes);
+  const auto is_there = [&](MemoryTier tier) {
+    if (tier == MemoryTier::kDevice) return true;
+    const std::vector<std::int64_t>& of_hosts = request.topology.*SharedMemoryOf(tier).of_hosts;
+    return tier <= slowest && std::ranges::count(of_hosts, 0) < std::ssize(of_hosts);
+  };
+  const bool host = is_there(MemoryTier::kHost);
   if (host) slowest_tier_ = MemoryTier::kHost;
-  const bool ssd = slowest >= MemoryTier::kSsd && !request.topology.ssd_bytes.empty();
   KernelSet possible, unasked;
   for (const KernelTraits& of : kKernelTraits) {
-    if (of.tier == MemoryTier::kDevice || (of.tier == MemoryTier::kHost ? host : ssd)) {
-      possible.Add(of.kernel);
-      if (!of.only_where_listed) unasked.Add(of.kernel);
-    }
+    if (!is_there(of.tier)) continue;
+    possible.Add(of.kernel);
+    if (!of.only_where_listed) unasked.Add(of.kernel);
   }
+  const KernelSet on_device = {ComputeKernel::kFused, ComputeKernel::kDense};
   std::vector<Demand> demands(tables_.size(), {.kernels = unasked});
   for (const TableRule& rule : request.constraints.tables) {
     const KernelSet listed = possible & KernelSet(rule.compute_kernels);
@@ -270,7 +273,7 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
       of.load_factor = rule.cache_load_factor;
     }
   }
-  if ((host || ssd) && request.migration.has_value()) {
+  if (possible != on_device && request.migration.has_value()) {
     const Plan& previous = request.migration->previous;
     const std::vector<int> table_of = TablesOf(previous, request.tables);
     for (std::size_t e = 0; e < table_of.size(); ++e) {
@@ -293,16 +296,15 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     Demand& of = demands[t];
     for (const KernelTraits& kernel : kKernelTraits) {
       if (of.two_factors && kernel.has_cache) of.kernels.Remove(kernel.kernel);
+      if (of.kernels.contains(kernel.kernel)) slowest_tier_ = std::max(slowest_tier_, kernel.tier);
     }
-    const bool key_value = of.kernels.contains(ComputeKernel::kKeyValue);
     // Where the memory rule counts no cache on the device, none is to be had for nothing: its share
     // is TorchRec's own.
-    of.counts_cache = !key_value || request.memory.rule != MemoryRule::kTorchRec ||
+    of.counts_cache = !of.kernels.contains(ComputeKernel::kKeyValue) ||
+                      request.memory.rule != MemoryRule::kTorchRec ||
                       request.tables[t].max_l1_cache_bytes.value_or(0) > 0;
-    if (key_value) slowest_tier_ = MemoryTier::kSsd;
   }
   residencies_ = {Residency{}};
-  if (host) residencies_.push_back({ComputeKernel::kFusedUvm, 0});
   std::map<std::pair<ComputeKernel, double>, int> position_of;  // of a load factor
   const auto position = [&](ComputeKernel kernel, double load_factor) {
     const auto [at, is_new] =
@@ -314,15 +316,12 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     return std::any_of(demands.begin(), demands.end(),
                        [&](const Demand& of) { return of.kernels.contains(kernel); });
   };
+  if (host) position(ComputeKernel::kFusedUvm, 0);
   int all_on_device = -1;  // position of the whole of a dynamic table
   if (any_has(ComputeKernel::kDynamicHybrid)) {
     all_on_device = position(ComputeKernel::kDynamicHybrid, 1);
   }
-  int offload = 0;  // its position
-  if (any_has(ComputeKernel::kOffload)) {
-    offload = static_cast<int>(residencies_.size());
-    residencies_.push_back({ComputeKernel::kOffload, 0});
-  }
+  if (any_has(ComputeKernel::kOffload)) position(ComputeKernel::kOffload, 0);
   std::map<Demand, std::shared_ptr<const std::vector<int>>> lists;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const Demand& of = demands[t];
@@ -337,9 +336,10 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     auto& list = lists[of];
     if (list == nullptr) {
       std::vector<int> found;
-      const auto add_caches = [&](ComputeKernel kernel) {
-        if (of.load_factor != 0) {
-          found.push_back(position(kernel, of.load_factor));
+      const auto add = [&](ComputeKernel kernel) {
+        if (!has(kernel)) return;
+        if (!HasCache(kernel) || of.load_factor != 0) {
+          found.push_back(position(kernel, HasCache(kernel) ? of.load_factor : 0));
           return;
         }
         std::set<double> factors(std::begin(kLoadFactors), std::end(kLoadFactors));
@@ -358,15 +358,16 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
         }
         for (const double factor : factors) found.push_back(position(kernel, factor));
       };
-      if (has(ComputeKernel::kKeyValue)) add_caches(ComputeKernel::kKeyValue);
-      if (has(ComputeKernel::kFusedUvm)) found.push_back(1);
-      if (has(ComputeKernel::kOffload)) found.push_back(offload);
-      if (has(ComputeKernel::kDynamicHybrid)) add_caches(ComputeKernel::kDynamicHybrid);
-      if (has(ComputeKernel::kDynamicCaching)) add_caches(ComputeKernel::kDynamicCaching);
+      for (const SharedMemory& memory : std::views::reverse(kSharedMemories)) {
+        for (const KernelTraits& traits : kKernelTraits) {
+          if (traits.kernel == ComputeKernel::kFusedUvmCaching) continue;
+          if (traits.tier == memory.tier) add(traits.kernel);
+        }
+      }
       // All on the device is the fastest.
       const auto whole = std::find(found.begin(), found.end(), all_on_device);
       if (whole != found.end()) std::rotate(whole, whole + 1, found.end());
-      if (has(ComputeKernel::kFusedUvmCaching)) add_caches(ComputeKernel::kFusedUvmCaching);
+      add(ComputeKernel::kFusedUvmCaching);
       if (has(ComputeKernel::kFused) || has(ComputeKernel::kDense) || (!host && found.empty())) {
         found.push_back(0);
       }
@@ -549,6 +550,16 @@ void CompiledRules::CollectGroups(const Constraints& constraints) {
       tables_[static_cast<std::size_t>(table)].separate_groups.push_back(static_cast<int>(g));
     }
   }
+}
+
+std::vector<SharedMemory> CompiledRules::shared_memories() const {
+  std::vector<SharedMemory> memories;
+  for (const SharedMemory& of : kSharedMemories) {
+    const bool any =
+        std::ranges::find(residencies_, of.tier, &Residency::tier) != residencies_.end();
+    if (of.tier <= slowest_tier_ && (any || of.tier == MemoryTier::kHost)) memories.push_back(of);
+  }
+  return memories;
 }
 
 OffDevice CompiledRules::LeastOnDevice(int table) const {

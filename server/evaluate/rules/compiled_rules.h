@@ -118,7 +118,7 @@ struct TableRules {
   }
 };
 
-// Positions in CompiledRules::residencies(), in host memory first, then on SSD.
+// Positions in CompiledRules::residencies(), one a memory, in the fastest first.
 struct OffDevice {
   std::array<int, kSharedMemories.size()> positions = {};
   std::size_t count = 0;
@@ -168,6 +168,9 @@ class CompiledRules {
   bool has_off_device() const { return slowest_tier_ != MemoryTier::kDevice; }
   // The slowest memory that some table may be in.
   MemoryTier slowest_tier() const { return slowest_tier_; }
+  // What hosts share up to it, the fastest first, without memories that no table may be in, but for
+  // the hosts' own.
+  std::vector<SharedMemory> shared_memories() const;
   // The residency of the table in each shared memory that takes the least device memory, of those
   // that the rules leave it. O(1), with SSDs O(residencies).
   OffDevice LeastOnDevice(int table) const;

@@ -285,8 +285,8 @@ class Prover {
     return list;
   }
 
-  // Every row has its weights and optimizer state on a device, in host memory or on SSD: tables that
-  // may not be on SSD, and all of them.
+  // Every row has its weights and optimizer state in some memory: for each that hosts share, the
+  // tables that may be in no slower one.
   std::optional<Infeasibility> AllMemories() {
     if (!rules_.has_off_device()) return std::nullopt;
     std::int64_t room = 0;
@@ -294,35 +294,32 @@ class Prover {
       room = CappedSum(room, std::max<std::int64_t>(0, bytes));
     }
     const TierBytes shared = SharedBytes(request_.topology);
-    const std::int64_t of_hosts = shared[MemoryTier::kHost];
-    const std::int64_t on_ssd =
-        rules_.slowest_tier() == MemoryTier::kSsd ? shared[MemoryTier::kSsd] : 0;
-    std::vector<int> all, never_on_ssd;
-    std::int64_t wanted = 0, wanted_beside_ssd = 0;
-    for (int t = 0; t < num_tables(); ++t) {
-      const std::int64_t bytes = LeastOfRows(t);
-      all.push_back(t);
-      wanted = CappedSum(wanted, bytes);
-      if (MayBeOnSsd(t)) continue;
-      never_on_ssd.push_back(t);
-      wanted_beside_ssd = CappedSum(wanted_beside_ssd, bytes);
+    const std::vector<SharedMemory> memories = rules_.shared_memories();
+    std::string amounts = FormatBytes(room) + " of device memory";
+    for (const SharedMemory& of : memories) {
+      room = CappedSum(room, shared[of.tier]);
+      std::vector<int> tables;
+      std::int64_t wanted = 0;
+      for (int t = 0; t < num_tables(); ++t) {
+        if (SlowestOf(t) > of.tier) continue;
+        tables.push_back(t);
+        wanted = CappedSum(wanted, LeastOfRows(t));
+      }
+      const std::string here = fmt::format("{} of {}", FormatBytes(shared[of.tier]), of.amount);
+      if (wanted > room) {
+        std::string which;
+        for (const SharedMemory& slower : memories) {
+          if (slower.tier <= of.tier) continue;
+          which += fmt::format("{} {}", which.empty() ? " that may not be" : " or", slower.place);
+        }
+        return Infeasibility{
+            fmt::format("tables{} take {} at the least, and there are {} and {} for them", which,
+                        FormatBytes(wanted), amounts, here),
+            std::move(tables)};
+      }
+      amounts += ", " + here;
     }
-    const std::int64_t beside_ssd = CappedSum(room, of_hosts);
-    if (wanted_beside_ssd > beside_ssd) {
-      return Infeasibility{
-          fmt::format("tables{} take {} at the least, and there are {} of device memory and {} of "
-                      "host memory for them",
-                      rules_.slowest_tier() == MemoryTier::kSsd ? " that may not be on SSD" : "",
-                      FormatBytes(wanted_beside_ssd), FormatBytes(room), FormatBytes(of_hosts)),
-          std::move(never_on_ssd)};
-    }
-    if (wanted <= CappedSum(beside_ssd, on_ssd)) return std::nullopt;
-    return Infeasibility{
-        fmt::format("tables take {} at the least, and there are {} of device memory, {} of host "
-                    "memory and {} of SSD for them",
-                    FormatBytes(wanted), FormatBytes(room), FormatBytes(of_hosts),
-                    FormatBytes(on_ssd)),
-        std::move(all)};
+    return std::nullopt;
   }
 
   // The least bytes of a dynamic table in all memories: no share takes less than all values on the
@@ -344,11 +341,9 @@ class Prover {
     return use.weights[MemoryTier::kDevice] + use.weights[MemoryTier::kHost];
   }
 
-  bool MayBeOnSsd(int table) const {
+  MemoryTier SlowestOf(int table) const {
     const OffDevice tiers = rules_.LeastOnDevice(table);
-    return std::any_of(tiers.begin(), tiers.end(), [&](int residency) {
-      return rules_.residency(residency).tier() == MemoryTier::kSsd;
-    });
+    return tiers.empty() ? MemoryTier::kDevice : rules_.residency(tiers[tiers.size() - 1]).tier();
   }
 
   // No rank takes three shards that are larger than a third of the roomiest rank, say.

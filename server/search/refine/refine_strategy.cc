@@ -132,7 +132,7 @@ class RefineSearch {
   Status Run() {
     NS_RETURN_IF_ERROR(FindBest());
     NS_RETURN_IF_ERROR(PromoteWhatFits());
-    return UseRoomBesideSsd();
+    return UseFasterMemories();
   }
 
  private:
@@ -176,33 +176,37 @@ class RefineSearch {
         .status();
   }
 
-  // Makes use of room that tables on SSD leave: what host memory has room for goes there, and
-  // caches of the others take what is left of device memory, all a step at a time. Not every model
-  // says what a cache saves (TorchRec's formulas do not), so a search alone would leave the
-  // smallest.
-  Status UseRoomBesideSsd() {
-    if (rules_.slowest_tier() != MemoryTier::kSsd) return absl::OkStatus();
+  // Makes use of room that tables in memories slower than the hosts' leave: what a faster one has
+  // room for goes there, and caches of the others take what is left of device memory, all a step at
+  // a time. Not every model says what a cache saves (TorchRec's formulas do not), so a search alone
+  // would leave the smallest.
+  Status UseFasterMemories() {
+    const MemoryTier slowest = rules_.slowest_tier();
+    if (slowest <= MemoryTier::kHost) return absl::OkStatus();
     const auto promote_to = [&](MemoryTier tier) {
       return Promote(
           [&, tier](std::size_t t, auto& table) { return FasterResidencies(t, table, tier); });
     };
-    NS_RETURN_IF_ERROR(promote_to(MemoryTier::kHost).status());
+    for (const SharedMemory& memory : rules_.shared_memories()) {
+      if (memory.tier < slowest) NS_RETURN_IF_ERROR(promote_to(memory.tier).status());
+    }
     while (true) {
-      NS_ASSIGN_OR_RETURN(const bool promoted, promote_to(MemoryTier::kSsd));
+      NS_ASSIGN_OR_RETURN(const bool promoted, promote_to(slowest));
       if (!promoted) return absl::OkStatus();
     }
   }
 
-  // The faster residencies of a table on SSD: those in host memory, largest caches first, or on SSD
-  // the next larger cache.
+  // The faster residencies of a table in a memory slower than its host's: those in `tier`, largest
+  // caches first, or where it is there the next larger cache.
   std::vector<Residency> FasterResidencies(std::size_t t, const TablePlan& table,
                                            MemoryTier tier) const {
     std::vector<Residency> faster;
-    if (TierOf(table.compute_kernel) != MemoryTier::kSsd) return faster;
+    const MemoryTier now = TierOf(table.compute_kernel);
+    if (now <= MemoryTier::kHost || now < tier) return faster;
     for (const int position : *rules_.of(static_cast<int>(t)).residencies) {
       const Residency& residency = rules_.residency(position);
       if (residency.tier() != tier || !MayBe(t, table, position)) continue;
-      if (tier == MemoryTier::kHost) {
+      if (tier < now) {
         faster.insert(faster.begin(), residency);
       } else if (faster.empty() && residency.cache_load_factor > table.cache_load_factor) {
         faster.push_back(residency);
@@ -476,10 +480,11 @@ Status SearchByStages(SearchContext& context, bool is_last) {
     NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}, kTryFew));
     if (context.has_plan() || context.ShouldStop()) return absl::OkStatus();
   }
-  if (rules.slowest_tier() == MemoryTier::kSsd) {
-    const double work_ns = context.work_ns();
+  const double work_ns = context.work_ns();
+  for (const SharedMemory& memory : rules.shared_memories()) {
+    if (memory.tier == rules.slowest_tier()) break;
     // The time budget would leave no time for the next stage.
-    NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kHost, false}, kGiveUp));
+    NS_RETURN_IF_ERROR(search_without_slower({memory.tier, false}, kGiveUp));
     if (context.ShouldStop()) return absl::OkStatus();
     context.StartWithWork(work_ns);
   }
