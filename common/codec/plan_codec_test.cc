@@ -78,7 +78,17 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.ranks[0].backward_comm_ms = 0.125;
   cost.ranks[0].start_offset_ms = 0.75;
   cost.ranks[0].dim_sum = 96;
-  cost.ranks[0].memory = {{1, 7, 10}, {2, 8, 11}, {6, 9, 12}, 3, 4, 5, 1};
+  MemoryUse& memory = cost.ranks[0].memory;
+  memory = {.input_bytes = 3, .output_bytes = 4, .reserve_bytes = 5, .stashed_bytes = 1};
+  memory.weights[MemoryTier::kDevice] = 1;
+  memory.optimizer[MemoryTier::kDevice] = 2;
+  memory.caches[MemoryTier::kDevice] = 6;
+  memory.weights[MemoryTier::kHost] = 7;
+  memory.optimizer[MemoryTier::kHost] = 8;
+  memory.caches[MemoryTier::kHost] = 9;
+  memory.weights[MemoryTier::kSsd] = 10;
+  memory.optimizer[MemoryTier::kSsd] = 11;
+  memory.caches[MemoryTier::kSsd] = 12;
   cost.ranks[0].capacity_bytes = 1000;
   cost.ranks[0].intervals = {CostInterval{1, 2},        CostInterval{0.25, 0.75},
                              CostInterval{0.5, 1.5},    CostInterval{0.125, 0.5},

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -25,20 +25,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// On the device, in host memory, on SSD.
-using Bytes = std::array<std::int64_t, 3>;
-
-Bytes BytesOf(const PlanRequest& request, const Plan& plan, const TableShard& held) {
+TierBytes BytesOf(const PlanRequest& request, const Plan& plan, const TableShard& held) {
   const std::size_t table = static_cast<std::size_t>(held.table);
   const MemoryUse use = ShardMemory(request, request.tables[table], LayoutOf(plan.tables[table]),
                                     held.shard.rows, held.shard.cols);
-  return {use.total_bytes() - use.input_bytes - use.output_bytes, use.by_tier()[MemoryTier::kHost],
-          use.by_tier()[MemoryTier::kSsd]};
+  TierBytes bytes = use.by_tier();
+  bytes[MemoryTier::kDevice] -= use.input_bytes + use.output_bytes;
+  return bytes;
 }
 
 // A memory of one rank or of several.
 struct Limit {
-  std::size_t tier = 0;
+  MemoryTier tier = MemoryTier::kDevice;
   std::set<int> ranks;
   std::int64_t bytes = 0;
   bool of_rank = true;  // not a whole host's
@@ -49,20 +47,21 @@ std::vector<Limit> LimitsOf(const PlanRequest& request) {
   std::vector<Limit> limits;
   for (int r = 0; r < topology.num_ranks(); ++r) {
     const Device& device = topology.devices[static_cast<std::size_t>(r)];
-    limits.push_back(
-        {0, {r}, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes)});
+    limits.push_back({MemoryTier::kDevice,
+                      {r},
+                      device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes)});
   }
-  for (const std::size_t tier : {1, 2}) {
-    const auto& of_hosts = tier == 1 ? topology.host_memory_bytes : topology.ssd_bytes;
+  for (const SharedMemory& memory : kSharedMemories) {
+    const auto& of_hosts = topology.*memory.of_hosts;
     for (int h = 0; h < static_cast<int>(of_hosts.size()); ++h) {
-      Limit of_host{tier, {}, of_hosts[static_cast<std::size_t>(h)], false};
+      Limit of_host{memory.tier, {}, of_hosts[static_cast<std::size_t>(h)], false};
       std::vector<Limit> of_ranks;
       for (int r = 0; r < topology.num_ranks(); ++r) {
         const Device& device = topology.devices[static_cast<std::size_t>(r)];
         if (device.host != h) continue;
         of_host.ranks.insert(r);
-        const std::int64_t most = tier == 1 ? device.max_host_memory_bytes : device.max_ssd_bytes;
-        if (most > 0) of_ranks.push_back({tier, {r}, most});
+        const std::int64_t most = device.*memory.most;
+        if (most > 0) of_ranks.push_back({memory.tier, {r}, most});
       }
       limits.push_back(of_host);
       limits.insert(limits.end(), of_ranks.begin(), of_ranks.end());
@@ -113,7 +112,7 @@ class Simulation {
     for (std::size_t i = 0; i < resharding.shared.size(); ++i) {
       const SharedMemoryPeak& shared = resharding.shared[i];
       const Limit& limit = limits_[held_.size() + i];
-      ASSERT_EQ(static_cast<std::size_t>(shared.memory), limit.tier);
+      ASSERT_EQ(shared.memory, limit.tier);
       ASSERT_EQ(shared.capacity_bytes, limit.bytes);
       ASSERT_EQ(shared.host, request_.topology.devices[AsIndex(*limit.ranks.begin())].host);
       ASSERT_LE(peak_[held_.size() + i], shared.peak_bytes) << "limit " << i;
@@ -128,7 +127,7 @@ class Simulation {
     return {held.table, held.shard.row_offset, held.shard.rows, held.shard.col_offset,
             held.shard.cols};
   }
-  std::map<Key, Bytes>& On(int rank) { return held_[AsIndex(rank)]; }
+  std::map<Key, TierBytes>& On(int rank) { return held_[AsIndex(rank)]; }
 
   void Hold(const TableShard& shard, const Plan& plan, bool is_new) {
     ASSERT_TRUE(On(shard.shard.rank)
@@ -198,8 +197,8 @@ class Simulation {
   const PlanRequest& request_;
   const Plan& plan_;
   const std::vector<Limit> limits_;
-  std::vector<std::map<Key, Bytes>> held_;
-  std::map<Key, Bytes> buffer_;  // never emptied: what is there may be read
+  std::vector<std::map<Key, TierBytes>> held_;
+  std::map<Key, TierBytes> buffer_;  // never emptied: what is there may be read
   int most_buffered_ = 0;
   std::vector<std::int64_t> peak_;  // by limit
 };
@@ -253,7 +252,7 @@ void GiveKernel(Random& random, TablePlan& plan) {
   if (plan.sharding_type == ShardingType::kDataParallel) return;
   constexpr ComputeKernel kKernels[] = {ComputeKernel::kFused, ComputeKernel::kFusedUvm,
                                         ComputeKernel::kFusedUvmCaching, ComputeKernel::kKeyValue};
-  plan.compute_kernel = kKernels[random.Below(4)];
+  plan.compute_kernel = kKernels[random.Below(std::size(kKernels))];
   if (HasCache(plan.compute_kernel)) plan.cache_load_factor = random.Below(2) == 0 ? 0.25 : 0.5;
 }
 
@@ -278,11 +277,13 @@ RandomCase MakeCase(Random& random, int max_tables, double max_slack, bool all_m
   for (int r = 0; r < ranks; ++r) topology.devices.push_back({.host = r / 2});
   if (all_memories) {
     const std::size_t hosts = topology.hosts().size();
-    topology.host_memory_bytes.assign(hosts, 0);
-    topology.ssd_bytes.assign(hosts, 0);
+    for (const SharedMemory& memory : kSharedMemories) {
+      (topology.*memory.of_hosts).assign(hosts, 0);
+    }
     for (Device& device : topology.devices) {
-      device.max_host_memory_bytes = random.Below(3) == 0 ? 1 : 0;
-      device.max_ssd_bytes = random.Below(3) == 0 ? 1 : 0;
+      for (const SharedMemory& memory : kSharedMemories) {
+        device.*memory.most = random.Below(3) == 0 ? 1 : 0;
+      }
     }
   }
   const std::vector<Limit> limits = LimitsOf(made.request);
@@ -291,7 +292,7 @@ RandomCase MakeCase(Random& random, int max_tables, double max_slack, bool all_m
     std::vector<std::int64_t> bytes(needed.size());
     for (std::size_t t = 0; t < plan->tables.size(); ++t) {
       for (const Shard& shard : plan->tables[t].shards) {
-        const Bytes held = BytesOf(made.request, *plan, {static_cast<int>(t), shard});
+        const TierBytes held = BytesOf(made.request, *plan, {static_cast<int>(t), shard});
         for (std::size_t l = 0; l < limits.size(); ++l) {
           if (limits[l].ranks.contains(shard.rank)) bytes[l] += held[limits[l].tier];
         }
@@ -307,15 +308,15 @@ RandomCase MakeCase(Random& random, int max_tables, double max_slack, bool all_m
     const auto bytes = static_cast<std::int64_t>(static_cast<double>(needed[l]) * slack);
     const std::size_t rank = static_cast<std::size_t>(*limits[l].ranks.begin());
     Device& device = topology.devices[rank];
-    const bool is_host = limits[l].tier == 1;
-    if (limits[l].tier == 0) {
+    if (limits[l].tier == MemoryTier::kDevice) {
       device.memory_bytes = 7 + bytes;
-    } else if (limits[l].of_rank) {
-      (is_host ? device.max_host_memory_bytes : device.max_ssd_bytes) =
-          std::max(bytes, std::int64_t{1});
+      continue;
+    }
+    const SharedMemory& memory = SharedMemoryOf(limits[l].tier);
+    if (limits[l].of_rank) {
+      device.*memory.most = std::max(bytes, std::int64_t{1});
     } else {
-      auto& of_hosts = is_host ? topology.host_memory_bytes : topology.ssd_bytes;
-      of_hosts[static_cast<std::size_t>(device.host)] = bytes;
+      (topology.*memory.of_hosts)[static_cast<std::size_t>(device.host)] = bytes;
     }
   }
   return made;
@@ -395,7 +396,7 @@ bool SomeOrderFits(const RandomCase& made, const Resharding& resharding) {
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       if ((set >> j & 1) != 0) continue;
       const int rank = jobs[j].made.shard.rank;
-      const Bytes bytes = BytesOf(made.request, made.plan, jobs[j].made);
+      const TierBytes bytes = BytesOf(made.request, made.plan, jobs[j].made);
       if (std::all_of(limits.begin(), limits.end(), [&](const Limit& limit) {
             return !limit.ranks.contains(rank) || bytes[limit.tier] == 0 ||
                    used(set, limit) + bytes[limit.tier] <= limit.bytes;

@@ -66,13 +66,17 @@ class HostMemoryPlansTest : public ::testing::Test {
 };
 
 TEST_F(HostMemoryPlansTest, AllHostsHaveWhatTheirRanksMayTake) {
-  EXPECT_EQ(SharedBytes(request_.topology), (TierBytes{0, 20'000, 0}));
+  TierBytes shared = {};
+  shared[MemoryTier::kHost] = 20'000;
+  EXPECT_EQ(SharedBytes(request_.topology), shared);
   request_.topology.devices[0].max_host_memory_bytes = 1000;
   EXPECT_EQ(SharedBytes(request_.topology)[MemoryTier::kHost], 20'000)
       << "rank 1 may take the rest";
   request_.topology.devices[1].max_host_memory_bytes = 2000;
   request_.topology.ssd_bytes = {0, 5000};
-  EXPECT_EQ(SharedBytes(request_.topology), (TierBytes{0, 13'000, 5000}));
+  shared[MemoryTier::kHost] = 13'000;
+  shared[MemoryTier::kSsd] = 5000;
+  EXPECT_EQ(SharedBytes(request_.topology), shared);
   request_.topology.ssd_bytes.assign(2, std::int64_t{1} << 62);
   EXPECT_GT(SharedBytes(request_.topology)[MemoryTier::kSsd], std::int64_t{1} << 60);
 }

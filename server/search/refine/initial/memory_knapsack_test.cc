@@ -120,8 +120,12 @@ TEST(FillMemoriesTest, KeepsToSsdsAndHostMemoryWherePricesDo) {
     };
     const double host_room = 100 + 600 * random.UniformReal();
     const double ssd_room = 100 + 600 * random.UniformReal();
-    const std::vector<int> free = FillMemories(tables, {1e9, 1e9, 1e9});
-    const std::vector<int> chosen = FillMemories(tables, {1e9, host_room, ssd_room});
+    ByTier<double> room = {1e9, 1e9};
+    room[MemoryTier::kSsd] = 1e9;
+    const std::vector<int> free = FillMemories(tables, room);
+    room[MemoryTier::kHost] = host_room;
+    room[MemoryTier::kSsd] = ssd_room;
+    const std::vector<int> chosen = FillMemories(tables, room);
     EXPECT_LE(TotalOf(tables, chosen).host_bytes, host_room) << round;
     EXPECT_LE(on_ssd(chosen), ssd_room) << round;
     EXPECT_GE(TotalOf(tables, chosen).cost_ms, TotalOf(tables, free).cost_ms - 1e-9) << round;
