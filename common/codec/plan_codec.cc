@@ -80,23 +80,31 @@ RankIntervals DecodeIntervals(const v1::RankCost& rank) {
 }
 
 // The fields of v1::MemoryUse with the bytes of one memory.
+struct BytesField {
+  std::int64_t (v1::MemoryUse::*get)() const;
+  void (v1::MemoryUse::*set)(std::int64_t);
+};
 struct MemoryFields {
   MemoryTier tier;
-  const char *weights, *optimizer, *caches, *total;
+  BytesField weights, optimizer, caches, total;
 };
+#define NS_BYTES(name) \
+  { &v1::MemoryUse::name##_bytes, &v1::MemoryUse::set_##name##_bytes }
 constexpr MemoryFields kMemoryFields[] = {
-    {MemoryTier::kDevice, "weights_bytes", "optimizer_bytes", "cache_state_bytes", "total_bytes"},
-    {MemoryTier::kHost, "host_weights_bytes", "host_optimizer_bytes", "host_cache_bytes",
-     "host_total_bytes"},
-    {MemoryTier::kSsd, "ssd_weights_bytes", "ssd_optimizer_bytes", "ssd_cache_state_bytes",
-     "ssd_total_bytes"}};
+    {MemoryTier::kDevice, NS_BYTES(weights), NS_BYTES(optimizer), NS_BYTES(cache_state),
+     NS_BYTES(total)},
+    {MemoryTier::kHost, NS_BYTES(host_weights), NS_BYTES(host_optimizer), NS_BYTES(host_cache),
+     NS_BYTES(host_total)},
+    {MemoryTier::kSsd, NS_BYTES(ssd_weights), NS_BYTES(ssd_optimizer), NS_BYTES(ssd_cache_state),
+     NS_BYTES(ssd_total)}};
+#undef NS_BYTES
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
   auto use = TakeCost<MemoryUse>(message);
   for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
-    use.weights[tier] = Int64Of(message, weights);
-    use.optimizer[tier] = Int64Of(message, optimizer);
-    use.caches[tier] = Int64Of(message, caches);
+    use.weights[tier] = (message.*weights.get)();
+    use.optimizer[tier] = (message.*optimizer.get)();
+    use.caches[tier] = (message.*caches.get)();
   }
   return use;
 }
@@ -315,10 +323,10 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     PutFields(use, memory);
     const TierBytes all = use.by_tier();
     for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
-      SetInt64(weights, use.weights[tier], memory);
-      SetInt64(optimizer, use.optimizer[tier], memory);
-      SetInt64(caches, use.caches[tier], memory);
-      SetInt64(total, all[tier], memory);
+      (memory.*weights.set)(use.weights[tier]);
+      (memory.*optimizer.set)(use.optimizer[tier]);
+      (memory.*caches.set)(use.caches[tier]);
+      (memory.*total.set)(all[tier]);
     }
     memory.set_capacity_bytes(rank.capacity_bytes);
     EncodeIntervals(rank.intervals, encoded);
