@@ -39,6 +39,12 @@ while IFS= read -r line; do fault "a comment beyond 100 columns: $line"; done \
 # Folders use each other in one direction, and nothing grows unseen.
 while IFS= read -r line; do fault "$line"; done < <(python3 -B tests/folder_dependencies.py 2>&1; python3 -B tests/product_size.py 2>&1)
 
+# Adding a memory stays cheap: the patch of a fourth one applies, and is small beside its test.
+fourth=tests/extension/fourth_memory.patch
+git apply --check "$fourth" || fault "$fourth no longer applies: mend it (CONTRIBUTING.md)"
+added=$(git apply --numstat "$fourth" | awk '$3 !~ /_test\.cc$|CMakeLists\.txt$|testdata/ { added += $1 } END { print added }')
+[ "$added" -lt 100 ] || fault "$fourth adds $added lines to the product, 100 or more: a fourth memory has become dear"
+
 if command -v clang-format >/dev/null; then
   while IFS= read -r line; do fault "not formatted: $line"; done \
     < <(sources common kernels worker server client tests bench | xargs -r clang-format --dry-run 2>&1 | grep -E 'warning: code should be' | cut -d: -f1 | sort -u)
