@@ -89,7 +89,7 @@ def make_task(rows, rng, options, optimizer):
 
 
 class OtherWork:
-    """How busy this machine is with anything but `processes` (by id), this process and its children."""
+    """How busy this machine is with anything but `processes` (by id), this process, and the children of all (workers measure in one)."""
 
     def __init__(self, most_cores, processes):
         self.most_cores = most_cores
@@ -101,9 +101,17 @@ class OtherWork:
         busy = pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
         user, nice, system, _, _, irq, softirq, steal = map(int, busy)
         own = sum(os.times()[:4]) * self.ticks
-        for process in self.processes:
-            own += sum(map(int, pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+        own += sum(map(self._ticks_of, self.processes))
         return time.monotonic(), (user + nice + system + irq + softirq + steal - own) / self.ticks
+
+    def _ticks_of(self, process):
+        """Of it, of its children that ended, and of those that run. A child that ends meanwhile counts as its parent's."""
+        try:
+            own = sum(map(int, pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:15]))
+            children = [child for task in pathlib.Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        return own + sum(map(self._ticks_of, children))
 
     def begin(self):
         self.began = self._now()

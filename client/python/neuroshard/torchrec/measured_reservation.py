@@ -27,7 +27,7 @@ class MeasuredReservation(FixedAbsoluteStorageReservation):
     def __init__(self, parts: Dict[str, int], margin: float) -> None:
         super().__init__(round(sum(parts.values()) * (1 + margin)))
         self.parts = parts
-        """Bytes by name: parameters (and buffers), gradients, optimizer, activations, exchanges (of vectors), batches (ids twice: behind their exchange, too)."""
+        """Bytes by name: parameters (and buffers), gradients, optimizer, activations, exchanges (of vectors, and ids behind theirs), batches."""
         self.margin = margin
 
     @property
@@ -60,7 +60,8 @@ def reserve_from(
     margin        share of the sum that is reserved besides.
 
     Activations include the collections' vectors. Exchanges are two more buffers of their size, since what was looked up and what was received may both be
-    there when the dense part's peak comes; without a pipeline one, since the memory rule "torchrec" counts the other. Kernels of CUDA may need more working memory than those of the CPU: not measured.
+    there when the dense part's peak comes; without a pipeline one, since the memory rule "torchrec" counts the other. They are also the ids of each batch once
+    more. A job of one rank has no exchanges. Kernels of CUDA may need more working memory than those of the CPU: not measured.
 
     ValueError where there are no dense parameters, or `pipeline` is none of those; TypeError where a step gives no loss.
     """
@@ -85,8 +86,8 @@ def reserve_from(
             "gradients": _bytes([parameter.grad for parameter in parameters]),
             "optimizer": _bytes(state),
             "activations": peak_bytes(profile),
-            "exchanges": (1 if pipeline == "none" else 2) * vectors,
-            "batches": BATCHES_ON_DEVICE[pipeline] * (_bytes(batch) + _bytes(sparse)),
+            "exchanges": (1 if pipeline == "none" else 2) * vectors + BATCHES_ON_DEVICE[pipeline] * _bytes(sparse),
+            "batches": BATCHES_ON_DEVICE[pipeline] * _bytes(batch),
         },
         margin,
     )
