@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 
 TOLERANCE = 1e-5  # relative; our costs are floats
+CACHE_LOAD_FACTOR = 0.2  # TorchRec's, and that of requests which say nothing
 
 
 class Planner:
@@ -47,8 +48,9 @@ class Planner:
         return answer["trades"][0]["points"], answer["search"]["search_ms"] / 1000
 
 
-def entry(table, kind, shards):
-    return {"name": table["name"], "sharding_type": kind, "compute_kernel": "fused", "shards": shards}
+def entry(table, kind, shards, kernel="fused"):
+    cache = {"cache_load_factor": CACHE_LOAD_FACTOR} if kernel == "fused_uvm_caching" else {}
+    return {"name": table["name"], "sharding_type": kind, "compute_kernel": kernel, "shards": shards, **cache}
 
 
 def parser(description, solver):

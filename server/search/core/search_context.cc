@@ -35,20 +35,25 @@ constexpr double kMinWorkNsWithHostMemory = 5e7;
 // A search by default does so many times the work of a quick one, and goes on, twice as long each
 // time, while the last three quarters of its work made the plan cheaper by this share, and up to
 // this much work; no longer where that share is all that there is to gain. By networks, work with
-// fewer rounds of local search says nothing yet. It looks back at powers of two, which both are.
+// fewer rounds of local search says nothing yet. It looks back at powers of two, which all are.
 constexpr double kDefaultFactor = 4;
 constexpr double kDefaultFactorByNetworks = 8;
+constexpr double kDefaultFactorOfSeveralMemories = 16;
 constexpr double kLeastGain = 1e-3;
 constexpr int kMinRounds = 30;
 constexpr double kMaxDefaultWorkNs = 5e9;
 constexpr double kThoroughFactor = 100;
 
+// Whether tables may be in more memories than their devices'.
+bool HasSeveralMemories(const PlanRequest& request, const SearchStage& stage) {
+  return std::ranges::any_of(kSharedMemories, [&](const SharedMemory& of) {
+    return of.tier <= stage.slowest && request.may_use(of.tier);
+  });
+}
+
 double QuickWorkNs(const PlanRequest& request, const SearchStage& stage) {
   const double of_tables = kWorkNsATable * static_cast<double>(request.tables.size());
-  const auto may_use = [&](const SharedMemory& of) {
-    return of.tier <= stage.slowest && request.may_use(of.tier);
-  };
-  if (std::ranges::none_of(kSharedMemories, may_use)) return std::max(kMinWorkNs, of_tables);
+  if (!HasSeveralMemories(request, stage)) return std::max(kMinWorkNs, of_tables);
   return std::max({kMinWorkNsWithHostMemory, of_tables,
                    kWorkNsARankWithHostMemory * static_cast<double>(request.topology.num_ranks())});
 }
@@ -114,8 +119,9 @@ void SearchContext::Begin(const SearchStage& stage) {
   if (search.effort == SearchEffort::kThorough) {
     end_ns_ = least_work_ns_ = kThoroughFactor * end_ns_;
   } else if (search.effort == SearchEffort::kDefault) {
-    const double factor =
-        model_.properties().additive_compute ? kDefaultFactor : kDefaultFactorByNetworks;
+    const double factor = HasSeveralMemories(request_, stage)    ? kDefaultFactorOfSeveralMemories
+                          : model_.properties().additive_compute ? kDefaultFactor
+                                                                 : kDefaultFactorByNetworks;
     end_ns_ = std::max(end_ns_, std::min(factor * end_ns_, kMaxDefaultWorkNs));
     least_work_ns_ = end_ns_ / factor;
   }
