@@ -35,7 +35,7 @@ RANKS = 4
 PLANS, CACHED_PLANS = 1000, 200
 KERNELS = ["fused", "fused_uvm", "fused_uvm_caching", "fused_uvm_caching"]
 COLS = [8, 16, 64, 128]
-TYPES = ["table_wise", "table_wise", "row_wise", "column_wise", "table_row_wise", "table_column_wise", "grid_shard"]
+TYPES = ["table_wise", "table_wise", "row_wise", "column_wise", "table_row_wise", "table_column_wise", "grid_shard", "data_parallel"]
 
 
 def make_module(draw, kind, tables):
@@ -76,6 +76,8 @@ def shards_of(draw, kind, rows, cols):
 
 def sharding_of(draw, rows, cols, prefetch, alike):
     kind = draw.choice(TYPES)
+    if kind == "data_parallel":
+        return ParameterSharding(kind, "dense", list(range(RANKS)))
     shards = shards_of(draw, kind, rows, cols)
     spec = EnumerableShardingSpec([ShardMetadata(offset, size, f"rank:{rank}/cuda:{rank}") for offset, size, rank in shards])
     cache = CacheParams(load_factor=draw.choice([0.05, 0.2, 0.5, 0.9]), prefetch_pipeline=prefetch[-1])
@@ -132,13 +134,18 @@ class Case:
             prefix = () if unpooled else ("embedding_bags.",)
             # ShardedEmbeddingCollection hands it on, which the function below, shared with serving, does not.
             written = {each.name for each in module.embedding_configs() if each.enable_embedding_update} if unpooled else set()
-            infos = library.create_sharding_infos_by_sharding_device_group(module, self.plan.plan[path], *prefix, dict(self.fused_params[type(module)]))
+            # The function below, shared with serving, knows devices by shards, which copies on all ranks do not have.
+            with mock.patch.object(library, "get_device_from_parameter_sharding", lambda _: "cuda"):
+                infos = library.create_sharding_infos_by_sharding_device_group(module, self.plan.plan[path], *prefix, dict(self.fused_params[type(module)]))
             for (kind, _), members in infos.items():
                 ranks = [[] for _ in range(RANKS)]
                 for info in members:
                     config = info.embedding_config
-                    for shard in info.param_sharding.sharding_spec.shards:
-                        rows, cols = shard.shard_sizes
+                    spec, whole = info.param_sharding.sharding_spec, (config.num_embeddings, config.embedding_dim)
+                    places = [(*whole, rank) for rank in info.param_sharding.ranks] if spec is None else [
+                        (*shard.shard_sizes, shard.placement.rank()) for shard in spec.shards
+                    ]
+                    for rows, cols, rank in places:
                         table = ShardedEmbeddingTable(
                             num_embeddings=config.num_embeddings,
                             embedding_dim=config.embedding_dim,
@@ -154,7 +161,7 @@ class Case:
                             stash_weights=config.stash_weights,
                             enable_embedding_update=config.name in written,
                         )
-                        ranks[shard.placement.rank()].append(table)
+                        ranks[rank].append(table)
                 for rank, groups in enumerate(group_tables(ranks)):
                     for group in groups:
                         yield rank, path, kind, group
