@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
-#include <ranges>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -358,10 +357,10 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
         }
         for (const double factor : factors) found.push_back(position(kernel, factor));
       };
-      for (const SharedMemory& memory : std::views::reverse(kSharedMemories)) {
+      for (auto memory = kSharedMemories.rbegin(); memory != kSharedMemories.rend(); ++memory) {
         for (const KernelTraits& traits : kKernelTraits) {
           if (traits.kernel == ComputeKernel::kFusedUvmCaching) continue;
-          if (traits.tier == memory.tier) add(traits.kernel);
+          if (traits.tier == memory->tier) add(traits.kernel);
         }
       }
       // All on the device is the fastest.
