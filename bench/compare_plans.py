@@ -27,6 +27,7 @@ With --results every task is written as soon as it is measured, and the same com
 """
 
 import argparse
+import contextlib
 import csv
 import itertools
 import json
@@ -89,7 +90,7 @@ def make_task(rows, rng, options, optimizer):
 
 
 class OtherWork:
-    """How busy this machine is with anything but `processes` (by id), this process, and the children of all (workers measure in one)."""
+    """How busy this machine is with anything but `processes` (by id), their children (workers measure in one), and this process."""
 
     def __init__(self, most_cores, processes):
         self.most_cores = most_cores
@@ -105,13 +106,14 @@ class OtherWork:
         return time.monotonic(), (user + nice + system + irq + softirq + steal - own) / self.ticks
 
     def _ticks_of(self, process):
-        """Of it, of its children that ended, and of those that run. A child that ends meanwhile counts as its parent's."""
-        try:
-            own = sum(map(int, pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:15]))
-            children = [child for task in pathlib.Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
-        except (FileNotFoundError, ProcessLookupError):
-            return 0
-        return own + sum(map(self._ticks_of, children))
+        """Of it, of its children that ended, and of those that run, one that ends meanwhile twice."""
+        own = 0
+        for children in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended
+                own += sum(map(self._ticks_of, children.read_text().split()))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            own += sum(map(int, pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:15]))
+        return own
 
     def begin(self):
         self.began = self._now()

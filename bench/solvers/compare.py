@@ -64,7 +64,7 @@ def shards_of(table, kind, blocks, ranks):
 
 def layouts_of(planner, request, table, ranks, local):
     kinds = [("table_wise", 1, 1), ("row_wise", 1, ranks)] + ([("table_row_wise", 1, local)] if ranks > local else [])
-    blocks_tried = [b for b in BLOCKS if b <= ranks] + list(MORE_BLOCKS if host_limit_of(request) else ())
+    blocks_tried = BLOCKS + MORE_BLOCKS if host_limit_of(request) else [b for b in BLOCKS if b <= ranks]
     kinds += [("column_wise", b, 1) for b in blocks_tried if table["embedding_dim"] % (GRANULE * b) == 0]
     kernels = ("fused", "fused_uvm", "fused_uvm_caching") if host_limit_of(request) else ("fused",)
     for (kind, blocks, ranks_a_unit), kernel in itertools.product(kinds, kernels):

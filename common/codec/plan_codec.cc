@@ -98,6 +98,7 @@ constexpr MemoryFields kMemoryFields[] = {
     {MemoryTier::kSsd, NS_BYTES(ssd_weights), NS_BYTES(ssd_optimizer), NS_BYTES(ssd_cache_state),
      NS_BYTES(ssd_total)}};
 #undef NS_BYTES
+static_assert(std::size(kMemoryFields) == kWords<MemoryTier>.size());
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
   auto use = TakeCost<MemoryUse>(message);

@@ -118,7 +118,7 @@ struct TableRules {
   }
 };
 
-// Positions in CompiledRules::residencies(), one a memory, in the fastest first.
+// Positions in CompiledRules::residencies(), one for each memory, the fastest memory first.
 struct OffDevice {
   std::array<int, kSharedMemories.size()> positions = {};
   std::size_t count = 0;

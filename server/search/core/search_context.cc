@@ -115,17 +115,16 @@ void SearchContext::Begin(const SearchStage& stage) {
   known_ = {};
   checked_.fill(known_);
   const SearchOptions& search = request_.search;
-  end_ns_ = least_work_ns_ = QuickWorkNs(request_, stage);
+  end_ns_ = least_work_ns_ = next_check_ns_ = QuickWorkNs(request_, stage);
   if (search.effort == SearchEffort::kThorough) {
-    end_ns_ = least_work_ns_ = kThoroughFactor * end_ns_;
+    end_ns_ = least_work_ns_ = next_check_ns_ = kThoroughFactor * end_ns_;
   } else if (search.effort == SearchEffort::kDefault) {
-    const double factor = HasSeveralMemories(request_, stage)    ? kDefaultFactorOfSeveralMemories
-                          : model_.properties().additive_compute ? kDefaultFactor
-                                                                 : kDefaultFactorByNetworks;
+    const double factor = !model_.properties().additive_compute ? kDefaultFactorByNetworks
+                          : HasSeveralMemories(request_, stage) ? kDefaultFactorOfSeveralMemories
+                                                                : kDefaultFactor;
     end_ns_ = std::max(end_ns_, std::min(factor * end_ns_, kMaxDefaultWorkNs));
-    least_work_ns_ = end_ns_ / factor;
+    next_check_ns_ = end_ns_ / factor;
   }
-  next_check_ns_ = least_work_ns_;
   if (uses_time_budget() || search.refine_steps.has_value()) {
     end_ns_ = next_check_ns_ = std::numeric_limits<double>::infinity();
   }

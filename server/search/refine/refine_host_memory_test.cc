@@ -21,6 +21,7 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/conflict/infeasibility.h"
 #include "server/search/run_search.h"
+#include "tests/support/concave_cost_model.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/trials.h"
 
@@ -361,6 +362,35 @@ TEST(RefineHostMemoryTest, SsdsTakeWhatDevicesAndHostsDoNot) {
     EXPECT_TRUE(HasRowsOnSsd(result->plan)) << seed;
     EXPECT_EQ(Search(request)->plan, result->plan) << seed;
   }
+}
+
+// By models that price exchanges a plan of one sharding type comes first. No stage may begin with
+// one in memories that it does not know.
+TEST(RefineHostMemoryTest, PlansOfOneTypeAreInMemoriesOfTheFirstStage) {
+  Random random(44);
+  ModelProperties properties;
+  properties.measured_steps = testing::ConcaveSteps();
+  const std::vector<ShardingType> types = {ShardingType::kTableWise, ShardingType::kColumnWise,
+                                           ShardingType::kRowWise};
+  const testing::ConcaveCostModel model(3, properties, types);
+  int on_ssd = 0;
+  for (int i = 0; i < 60; ++i) {
+    PlanRequest request = SsdRequest(random, static_cast<int>(random.Between(1, 4)), 4,
+                                     2 * random.UniformReal(), random.UniformReal(), 4);
+    request.search.effort = SearchEffort::kQuick;
+    request.search.refine_steps = 100;
+    if (!request.constraints.tables.empty() && random.Below(2) == 0) {
+      request.constraints.tables[0].compute_kernels = {ComputeKernel::kKeyValue};
+    }
+    const auto result = RunSearch(request, BoundTo(request, model), NeverStop(), nullptr);
+    if (!result.ok()) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << i << ' ' << result.status();
+      continue;
+    }
+    EXPECT_THAT(CheckPlan(request, result->plan), IsEmpty()) << i;
+    on_ssd += HasRowsOnSsd(result->plan);
+  }
+  EXPECT_GT(on_ssd, 10);
 }
 
 TEST(RefineHostMemoryTest, ShardsOfATableOnSsdAreOnRanksOfTheirOwn) {

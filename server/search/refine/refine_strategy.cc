@@ -438,8 +438,8 @@ class RefineSearch {
 // Where a plan pays for each exchange that it has (ShardKinds::exchanges): the cheapest plan of one
 // sharding type is where the search in all types begins. Local search alone moves table by table,
 // and giving up a type saves nothing before its last table moves. Where a plan is in place, its
-// tables have their types.
-Status SearchInOneType(SearchContext& context, TypeSet types) {
+// tables have their types. `slowest`: of the first stage, which begins with this plan.
+Status SearchInOneType(SearchContext& context, TypeSet types, MemoryTier slowest) {
   const PlanRequest& request = context.request();
   if (!context.model().prices_exchanges() || request.migration.has_value()) return absl::OkStatus();
   const double work_ns = context.work_ns();
@@ -447,12 +447,12 @@ Status SearchInOneType(SearchContext& context, TypeSet types) {
        {ShardingType::kTableWise, ShardingType::kColumnWise, ShardingType::kRowWise,
         ShardingType::kTableRowWise, ShardingType::kDataParallel}) {
     if (context.ShouldStop()) break;
-    const CompiledRules rules(request, types, kWords<MemoryTier>.back().value, {type});
+    const CompiledRules rules(request, types, slowest, {type});
     const bool all_may =
         std::all_of(rules.tables().begin(), rules.tables().end(),
                     [&](const TableRules& of) { return of.types == TypeSet{type}; });
     if (!all_may) continue;
-    context.Begin({.is_last = false});
+    context.Begin({slowest, false});
     const Status status = RefineSearch(context, rules, RefineSearch::IfNoneIsFound::kGiveUp).Run();
     if (!status.ok() && !absl::IsFailedPrecondition(status)) return status;
     context.StartWithWork(work_ns);
@@ -474,14 +474,18 @@ Status SearchByStages(SearchContext& context, bool is_last) {
     const Status status = RefineSearch(context, fewer, if_none).Run();
     return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
   };
-  NS_RETURN_IF_ERROR(SearchInOneType(context, types));
+  // No plan of one stage may be in memories that the next one does not know.
+  const bool has_plenty = HasPlentyOfDeviceMemory(request, rules);
+  const std::vector<SharedMemory> memories = rules.shared_memories();
+  const MemoryTier fewest = has_plenty || memories.empty() ? MemoryTier::kDevice : memories[0].tier;
+  NS_RETURN_IF_ERROR(SearchInOneType(context, types, fewest));
   if (context.ShouldStop()) return absl::OkStatus();
-  if (HasPlentyOfDeviceMemory(request, rules)) {
+  if (has_plenty) {
     NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}, kTryFew));
     if (context.has_plan() || context.ShouldStop()) return absl::OkStatus();
   }
   const double work_ns = context.work_ns();
-  for (const SharedMemory& memory : rules.shared_memories()) {
+  for (const SharedMemory& memory : memories) {
     if (memory.tier == rules.slowest_tier()) break;
     // The time budget would leave no time for the next stage.
     NS_RETURN_IF_ERROR(search_without_slower({memory.tier, false}, kGiveUp));

@@ -1,8 +1,10 @@
 #include "server/search/refine/initial/memory_knapsack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace neuroshard {
@@ -31,11 +33,17 @@ struct Promotion {
   }
 };
 
-// A position a table, what they take together, and whether the memories below device memory whose
-// prices were looked for have room for them all.
+// Shares of device memory that dynamic programming tells apart, and the holdings of all tables up to
+// which it takes no longer than the constructions that its choice is for.
+constexpr int kShares = 1024;
+constexpr std::size_t kMostHoldings = 2048;
+
+// A position a table, what they take together, the prices of bytes that they were found at, and
+// whether the memories below device memory whose prices were looked for have room for them all.
 struct Filling {
   std::vector<int> chosen;
   ByTier<double> bytes = {};
+  ByTier<double> price = {};
   bool fits = true;
 };
 
@@ -83,8 +91,21 @@ class Knapsack {
     return best;
   }
 
+  // What takes least time at the prices of `filling`, by dynamic programming over kShares shares of
+  // device memory, to which bytes are rounded, where that is less and there is room for it. The
+  // greedy choice leaves memory free that its next step does not fit into: much, where tables are
+  // few and large.
+  void Improve(Filling& filling);
+
  private:
   Filling FillDevices();
+  double PricedMs(const TableHolding& holding) const {
+    double ms = holding.cost_ms;
+    for (const auto& [tier, name] : kWords<MemoryTier>) {
+      ms += price_[tier] * static_cast<double>(holding.bytes[tier]);
+    }
+    return ms;
+  }
   // Positions on the lower convex hull of (device bytes, cost with the prices of bytes), from the
   // fewest bytes on.
   void FindHull(const std::vector<TableHolding>& holdings);
@@ -107,10 +128,7 @@ void Knapsack::FindHull(const std::vector<TableHolding>& holdings) {
            static_cast<double>(std::max<std::int64_t>(1, bytes(b) - bytes(a)));
   };
   for (std::size_t i = 0; i < holdings.size(); ++i) {
-    std::pair<int, double> point = {static_cast<int>(i), holdings[i].cost_ms};
-    for (const auto& [tier, name] : kWords<MemoryTier>) {
-      point.second += price_[tier] * static_cast<double>(holdings[i].bytes[tier]);
-    }
+    const std::pair<int, double> point = {static_cast<int>(i), PricedMs(holdings[i])};
     if (!hull_.empty() && point.second >= hull_.back().second) continue;
     if (!hull_.empty() && bytes(point) == bytes(hull_.back())) hull_.pop_back();
     while (hull_.size() > 1 &&
@@ -122,7 +140,7 @@ void Knapsack::FindHull(const std::vector<TableHolding>& holdings) {
 }
 
 Filling Knapsack::FillDevices() {
-  Filling filling{std::vector<int>(tables_.size(), -1)};
+  Filling filling{.chosen = std::vector<int>(tables_.size(), -1), .price = price_};
   promotions_.clear();
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     if (tables_[t].empty()) continue;
@@ -160,13 +178,72 @@ Filling Knapsack::FillDevices() {
   return filling;
 }
 
+void Knapsack::Improve(Filling& filling) {
+  std::size_t count = 0;
+  for (const std::vector<TableHolding>& holdings : tables_) count += holdings.size();
+  const double room = room_[MemoryTier::kDevice];
+  if (count > kMostHoldings || room <= 0) return;
+  price_ = filling.price;
+  constexpr std::size_t kWidth = kShares + 1;
+  // By shares: the least time of the tables so far, and of each table the holding that it is with.
+  std::vector<double> least(kWidth, 0), next(kWidth);
+  std::vector<int> chosen(tables_.size() * kWidth, -1);
+  const auto shares_of = [&](const TableHolding& holding) {
+    const double bytes = static_cast<double>(holding.bytes[MemoryTier::kDevice]);
+    return static_cast<std::size_t>(std::min(kShares + 1.0, std::round(kShares * bytes / room)));
+  };
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    if (tables_[t].empty()) continue;
+    std::fill(next.begin(), next.end(), std::numeric_limits<double>::infinity());
+    int* const of_table = chosen.data() + t * kWidth;
+    double cheapest_ms = std::numeric_limits<double>::infinity();
+    for (std::size_t h = 0; h < tables_[t].size(); ++h) {
+      const double ms = PricedMs(tables_[t][h]);
+      if (ms >= cheapest_ms) continue;  // than with less memory
+      cheapest_ms = ms;
+      const std::size_t shares = shares_of(tables_[t][h]);
+      for (std::size_t s = shares; s < kWidth; ++s) {
+        if (least[s - shares] + ms >= next[s]) continue;
+        next[s] = least[s - shares] + ms;
+        of_table[s] = static_cast<int>(h);
+      }
+    }
+    std::swap(least, next);
+  }
+  if (!std::isfinite(least.back())) return;
+  Filling found{.chosen = std::vector<int>(tables_.size(), -1), .price = price_};
+  double gain_ms = 0;
+  std::size_t left = kShares;
+  for (std::size_t t = tables_.size(); t-- > 0;) {
+    const int h = chosen[t * kWidth + left];
+    if (h < 0) continue;
+    const TableHolding& holding = tables_[t][static_cast<std::size_t>(h)];
+    found.chosen[t] = h;
+    left -= shares_of(holding);
+    gain_ms +=
+        PricedMs(tables_[t][static_cast<std::size_t>(filling.chosen[t])]) - PricedMs(holding);
+    for (const auto& [tier, name] : kWords<MemoryTier>) {
+      found.bytes[tier] += static_cast<double>(holding.bytes[tier]);
+    }
+  }
+  const auto has_room = [&](const auto& word) {
+    return found.bytes[word.value] <= std::max(room_[word.value], filling.bytes[word.value]);
+  };
+  if (gain_ms > 0 && std::all_of(kWords<MemoryTier>.begin(), kWords<MemoryTier>.end(), has_room)) {
+    filling = std::move(found);
+  }
+}
+
 }  // namespace
 
 std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tables,
                               const ByTier<double>& room, double fill) {
   ByTier<double> filled = room;
   filled[MemoryTier::kDevice] *= fill;
-  return Knapsack(tables, filled).Fill(kWords<MemoryTier>.back().value).chosen;
+  Knapsack knapsack(tables, filled);
+  Filling filling = knapsack.Fill(kWords<MemoryTier>.back().value);
+  knapsack.Improve(filling);
+  return filling.chosen;
 }
 
 }  // namespace neuroshard

@@ -64,8 +64,9 @@ double LeastMs(const std::vector<std::vector<TableHolding>>& tables, double devi
   }
 }
 
-TEST(FillMemoriesTest, IsWithinOneTableOfTheBestChoiceWhereHostsHaveRoom) {
+TEST(FillMemoriesTest, IsNearlyAlwaysTheBestChoiceWhereHostsHaveRoom) {
   Random random(1);
+  int best = 0;
   for (int round = 0; round < 300; ++round) {
     const auto tables = RandomTables(random, 5, 4);
     double least_bytes = 0, largest_ms = 0;
@@ -81,7 +82,9 @@ TEST(FillMemoriesTest, IsWithinOneTableOfTheBestChoiceWhereHostsHaveRoom) {
     const double least_ms = LeastMs(tables, room, 1e9);
     EXPECT_GE(total.cost_ms, least_ms - 1e-9) << round;
     EXPECT_LE(total.cost_ms, least_ms + largest_ms) << round;
+    best += total.cost_ms < least_ms + 1e-9;
   }
+  EXPECT_GT(best, 285);  // but for bytes that are rounded
 }
 
 TEST(FillMemoriesTest, KeepsToHostMemoryWhereAPriceOnItDoes) {
