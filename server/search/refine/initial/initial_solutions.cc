@@ -310,7 +310,10 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
     }
   }
   if (!off_device) return choice;
-  const std::vector<int> chosen = FillMemories(holdings_, construction_.room_bytes(), fill);
+  // The best choice by prices with noise is worth no more than another one.
+  const bool greedily = noise != nullptr;
+  const std::vector<int> chosen =
+      FillMemories(holdings_, construction_.room_bytes(), fill, greedily);
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (chosen[t] >= 0) choice[t] = layouts[t][static_cast<std::size_t>(chosen[t])];
   }

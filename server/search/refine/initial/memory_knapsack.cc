@@ -237,12 +237,12 @@ void Knapsack::Improve(Filling& filling) {
 }  // namespace
 
 std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tables,
-                              const ByTier<double>& room, double fill) {
+                              const ByTier<double>& room, double fill, bool greedily) {
   ByTier<double> filled = room;
   filled[MemoryTier::kDevice] *= fill;
   Knapsack knapsack(tables, filled);
   Filling filling = knapsack.Fill(kWords<MemoryTier>.back().value);
-  knapsack.Improve(filling);
+  if (!greedily) knapsack.Improve(filling);
   return filling.chosen;
 }
 
