@@ -378,10 +378,10 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
     }
     if (rule.row_proportion) add("row_proportion", WhyEvenRows(rule, request.topology));
   }
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+  const bool in_place = request.migration.has_value() && request.may_use(MemoryTier::kSsd);
+  for (std::size_t t = 0; t < request.tables.size() && !in_place; ++t) {
     const Table& table = request.tables[t];
     if (on_ssd[t] || (!table.max_l1_cache_bytes && table.l2_cache_bytes == 0)) continue;
-    if (request.migration.has_value() && request.may_use(MemoryTier::kSsd)) continue;  // in place
     const auto warn = [&](bool given, std::string_view field) {
       if (!given) return;
       warnings.push_back(fmt::format(

@@ -5,34 +5,23 @@
 
 import collections
 import random
-import types
 import unittest
-from unittest import mock
 
-import torch
-from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+from fbgemm_gpu.split_embedding_configs import SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+from meta_lookup import lookup_on_meta
 from planner_case import GIB, Programs, main
 
 import neuroshard
+from neuroshard.worker.fbgemm_lookup import OPTIMIZERS
 
 CASES = 400
 PLACES = {"fused": EmbeddingLocation.DEVICE, "fused_uvm": EmbeddingLocation.MANAGED, "fused_uvm_caching": EmbeddingLocation.MANAGED_CACHING}
 DTYPES = {"fp32": SparseType.FP32, "fp16": SparseType.FP16}
-OPTIMIZERS = {
-    "sgd": EmbOptimType.EXACT_SGD,
-    "adagrad": EmbOptimType.EXACT_ADAGRAD,
-    "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-    "adam": EmbOptimType.ADAM,
-    "partial_rowwise_adam": EmbOptimType.PARTIAL_ROWWISE_ADAM,
-    "lamb": EmbOptimType.LAMB,
-    "lars_sgd": EmbOptimType.LARS_SGD,
-}
 STATE = ("momentum1", "momentum2", "prev_iter", "row_counter")
 CACHE_STATE = ("cache_index_table_map", "lxu_cache_state", "lxu_state")  # FBGEMM's own list of what grows with rows
 CACHE_WAYS = 32
-PLACEHOLDERS = 32  # bytes of the state that an optimizer does not have
+EMPTY_STATE = 32  # bytes at most of tensors of one number, which FBGEMM has for state that an optimizer lacks
 
 
 class Shard:
@@ -57,17 +46,9 @@ class Shard:
         return answer.cost.ranks[0].memory
 
     def lookup(self):
-        spec = (self.rows, self.cols, PLACES[self.kernel], ComputeDevice.CUDA)
-        with mock.patch("torch.cuda.get_device_properties", lambda _: types.SimpleNamespace(total_memory=1 << 50)), mock.patch(
-            "torch.cuda.memory_reserved", lambda _: 0
-        ), mock.patch("torch.cuda.current_device", lambda: 0):
-            return SplitTableBatchedEmbeddingBagsCodegen(
-                [spec],
-                device=torch.device("meta"),
-                weights_precision=DTYPES[self.dtype],
-                optimizer=OPTIMIZERS[self.optimizer],
-                cache_load_factor=self.load_factor or 0.2,
-            )
+        table = (self.rows, self.cols, PLACES[self.kernel])
+        settings = dict(weights_precision=DTYPES[self.dtype], optimizer=OPTIMIZERS[self.optimizer], cache_load_factor=self.load_factor or 0.2)
+        return lookup_on_meta([table], **settings)
 
 
 def bytes_of(lookup, *names):
@@ -87,13 +68,13 @@ class FbgemmMemoryTest(unittest.TestCase):
                     pairs = {
                         "rows on the device": (counted.weights_bytes, bytes_of(lookup, "weights_dev", "lxu_cache_weights"), set_bytes),
                         "rows in host memory": (counted.host_weights_bytes, bytes_of(lookup, "weights_uvm"), 0),
-                        "state on the device": (counted.optimizer_bytes, bytes_of(lookup, *(f"{name}_dev" for name in STATE)), PLACEHOLDERS),
-                        "state in host memory": (counted.host_optimizer_bytes, bytes_of(lookup, *(f"{name}_uvm" for name in STATE)), PLACEHOLDERS),
+                        "state on the device": (counted.optimizer_bytes, bytes_of(lookup, *(f"{name}_dev" for name in STATE)), EMPTY_STATE),
+                        "state in host memory": (counted.host_optimizer_bytes, bytes_of(lookup, *(f"{name}_uvm" for name in STATE)), EMPTY_STATE),
                         "of caches": (counted.cache_state_bytes, bytes_of(lookup, *CACHE_STATE) if shard.load_factor else 0, CACHE_WAYS * 16),
                     }
                     for name, (ours, fbgemms, slack) in pairs.items():
                         self.assertAlmostEqual(ours, fbgemms, delta=max(slack, 0.01 * fbgemms), msg=name)
-                        seen[(name, shard.optimizer)] += fbgemms > PLACEHOLDERS
+                        seen[(name, shard.optimizer)] += fbgemms > EMPTY_STATE
         for optimizer in OPTIMIZERS:
             self.assertGreater(seen[("rows on the device", optimizer)], 10)
             if optimizer != "sgd":

@@ -7,14 +7,13 @@ import collections
 import logging
 import random
 import sys
-import types
 import unittest
 from unittest import mock
 
 import torch
 from fbgemm_gpu.split_embedding_configs import SparseType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+from meta_lookup import lookup_on_meta
 from torch import nn
 from torch.distributed._shard.metadata import ShardMetadata
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
@@ -177,16 +176,10 @@ def fbgemm_cache_bytes(group):
     if all(table.compute_kernel != cached for table in group.embedding_tables):
         return 0
     places = {cached: EmbeddingLocation.MANAGED_CACHING, EmbeddingComputeKernel.FUSED_UVM: EmbeddingLocation.MANAGED}
-    specs = [
-        (table.local_rows, table.local_cols, places.get(table.compute_kernel, EmbeddingLocation.DEVICE), ComputeDevice.CUDA)
-        for table in group.embedding_tables
-    ]
+    tables = [(table.local_rows, table.local_cols, places.get(table.compute_kernel, EmbeddingLocation.DEVICE)) for table in group.embedding_tables]
     settings = {name: value for name, value in group.fused_params.items() if name in ("cache_load_factor", "cache_precision")}
     dtype = SparseType.FP16 if group.data_type == DataType.FP16 else SparseType.FP32
-    with mock.patch("torch.cuda.get_device_properties", lambda _: types.SimpleNamespace(total_memory=1 << 50)), mock.patch(
-        "torch.cuda.memory_reserved", lambda _: 0
-    ), mock.patch("torch.cuda.current_device", lambda: 0):
-        lookup = SplitTableBatchedEmbeddingBagsCodegen(specs, device=torch.device("meta"), weights_precision=dtype, **settings)
+    lookup = lookup_on_meta(tables, weights_precision=dtype, **settings)
     return lookup.lxu_cache_weights.numel() * lookup.lxu_cache_weights.element_size()
 
 

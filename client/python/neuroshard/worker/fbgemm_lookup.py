@@ -15,7 +15,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice
 from .lookups import LookupBatch
 
 LEARNING_RATE, EPSILON = 0.01, 1e-8
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "sgd": EmbOptimType.EXACT_SGD,
     "adagrad": EmbOptimType.EXACT_ADAGRAD,
     "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
@@ -37,7 +37,7 @@ class FbgemmLookup:
         self._device = device
         self._op = SplitTableBatchedEmbeddingBagsCodegen(
             [(rows, cols, *_PLACES[device.type]) for rows, cols in tables],
-            optimizer=_OPTIMIZERS[optimizer],
+            optimizer=OPTIMIZERS[optimizer],
             learning_rate=LEARNING_RATE,
             eps=EPSILON,
             weights_precision=_WEIGHT_TYPES[weight_dtype],

@@ -50,9 +50,9 @@ constexpr std::size_t kMaxForEveryFill = 4'096;
 constexpr std::size_t kBuiltWithHostMemory = 12;
 // The least share of device memory that tables take in a restart.
 constexpr double kMinRestartFill = 0.85;
-// The most residencies of a table all of which are priced in constructions, and not only those that
-// whole tables would have.
-constexpr std::size_t kMostForAll = 4;
+// Of tables that have so few residencies constructions price all, and not only those that whole
+// tables would have.
+constexpr std::size_t kFewResidencies = 4;
 // What a residency that is not in device memory costs besides.
 constexpr double kTieShare = 1e-6;
 constexpr double kTieMs = 1e-9;
@@ -256,7 +256,7 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
     if (all.empty() || !with_ends) continue;
     for (const int residency : rules_.LeastOnDevice(static_cast<int>(t))) add(t, residency);
     add(t, all.back());
-    if (all.size() > kMostForAll) continue;
+    if (all.size() > kFewResidencies) continue;
     for (const int residency : all) add(t, residency);
   }
   if (found == residencies_) return;
