@@ -51,8 +51,8 @@ std::string CountsOf(MemoryTier tier, const v1::Plan& plan) {
   constexpr std::size_t kNamed = 3;
   // fused_uvm_caching, which most of them have, is named first.
   auto all = kKernelTraits;
-  std::ranges::stable_partition(
-      all, [](const auto& of) { return of.kernel == ComputeKernel::kFusedUvmCaching; });
+  std::ranges::stable_sort(
+      all, {}, [](const auto& of) { return of.kernel != ComputeKernel::kFusedUvmCaching; });
   std::vector<std::string> parts;
   for (const KernelTraits& traits : all) {
     const ComputeKernel kernel = traits.kernel;
