@@ -384,6 +384,7 @@ plan:
   - {name: b, sharding_type: row_wise, shards: [{}, {}]}
 cost:
   embedding_cost_ms: 12.5
+  exchanges: [{module: ebc, sharding_type: row_wise, time_ms: 0.25}, {sharding_type: table_wise, time_ms: 0.125}]
   ranks:
   - {rank: 0, compute_ms: 10, forward_comm_ms: 1.25, backward_comm_ms: 1.25, total_ms: 12.5, dim_sum: 64,
      memory: {total_bytes: 536870912, capacity_bytes: 1073741824}}
@@ -409,7 +410,7 @@ explanations:
 - table: b
   sharding_type: row_wise
   alternatives:
-  - {sharding_type: table_wise, num_shards: 1, embedding_cost_ms: 15}
+  - {sharding_type: table_wise, num_shards: 1, embedding_cost_ms: 15, more_exchanges_ms: -0.25}
   - {sharding_type: column_wise, reason: 1 KiB short}
   - {sharding_type: data_parallel, reason: 1 KiB short}
   - {sharding_type: grid_shard, reason: a rule}
@@ -427,13 +428,14 @@ explanations:
             "ms\n"
             "goal cut_tables: 2 at 12.500, 1 at 12.500, 1 at 12.500 ms\n"
             "goal max_stash: 2.00 KiB at 12.500, 1.00 KiB at 12.500, 1.00 KiB at 12.500 ms\n"
+            "exchanges: 0.375 ms on every rank (ebc row_wise 0.250, table_wise 0.125)\n"
             "lower bound 12.000 ms, the plan costs 4.2% more (certified)\n"
             "stash: 2 tables, at most 1.00 KiB of a rank; the fullest keeps 3.00 KiB instead\n"
             "  of 4.00 KiB: a, b\n"
             "migration: 3.00 KiB in 2 tables move: b 2.00 KiB, a 1.00 KiB\n"
-            "table  type        alternative  shards  plan_ms  change\n"
+            "table  type        alternative  shards  plan_ms  more_exchanges_ms  change\n"
             "a      table_wise  -\n"
-            "b      row_wise    table_wise        1   15.000  +20.0%\n"
+            "b      row_wise    table_wise        1   15.000             -0.250  +20.0%\n"
             "not for b: column_wise, data_parallel (1 KiB short)\n"
             "for none of these tables: grid_shard (a rule)\n"
             "warning: pooling assumed\n");

@@ -149,6 +149,21 @@ std::string HostMemoryLines(const v1::PlanCost& cost) {
   return lines;
 }
 
+// "exchanges: 3.200 ms on every rank (ebc table_wise 1.600, ebc row_wise 1.600)\n"; empty where they
+// are not priced.
+std::string ExchangesLine(const v1::PlanCost& cost) {
+  if (cost.exchanges().empty()) return "";
+  double total_ms = 0;
+  std::vector<std::string> parts;
+  for (const v1::ExchangeCost& exchange : cost.exchanges()) {
+    total_ms += exchange.time_ms();
+    parts.push_back(fmt::format("{}{}{} {:.3f}", exchange.module(),
+                                exchange.module().empty() ? "" : " ", exchange.sharding_type(),
+                                exchange.time_ms()));
+  }
+  return fmt::format("exchanges: {:.3f} ms on every rank ({})\n", total_ms, fmt::join(parts, ", "));
+}
+
 // The bound, its kind, and how much more the plan costs; with the line's end. kWide: also what it
 // bounds.
 std::string BoundLine(const v1::LowerBound& bound, Detail detail) {
@@ -228,32 +243,25 @@ std::string MigrationLine(const v1::MigrationReport& report) {
 std::string ExplanationTable(
     const google::protobuf::RepeatedPtrField<v1::TableExplanation>& explanations, int num_tables,
     double plan_cost_ms, const TextStyle& style) {
-  constexpr auto kLeft = TextTable::Align::kLeft;
-  TextTable table({{"table", kLeft},
-                   {"type", kLeft},
-                   {"alternative", kLeft},
-                   {"shards"},
-                   {"plan_ms"},
-                   {"change"}});
+  using Alternative = v1::TableAlternative;
+  struct Row {
+    std::string table;  // once a table, like its type
+    std::string type;
+    const Alternative* other;  // null: none is possible
+  };
+  std::vector<Row> rows;
   const ImpossibleTypes common = ImpossibleForAll(explanations);
   std::string impossible;
+  bool prices_exchanges = false;
   for (const v1::TableExplanation& explanation : explanations) {
-    std::string name = explanation.table();
-    std::string type = explanation.sharding_type();
-    const auto add_row = [&](std::string alternative, std::string shards, std::string cost,
-                             std::string change) {
-      table.AddRow({name, type, std::move(alternative), std::move(shards), std::move(cost),
-                    std::move(change)});
-      name.clear();  // once a table
-      type.clear();
-    };
-    for (const v1::TableAlternative& other : explanation.alternatives()) {
-      if (!other.has_embedding_cost_ms()) continue;
-      const double change =
-          plan_cost_ms > 0 ? 100 * (other.embedding_cost_ms() / plan_cost_ms - 1) : 0;
-      add_row(other.sharding_type(), fmt::format("{}", other.num_shards()),
-              fmt::format("{:.3f}", other.embedding_cost_ms()), fmt::format("{:+.1f}%", change));
+    const std::size_t first = rows.size();
+    for (const Alternative& other : explanation.alternatives()) {
+      if (other.has_embedding_cost_ms()) rows.push_back({"", "", &other});
+      prices_exchanges = prices_exchanges || other.has_more_exchanges_ms();
     }
+    if (rows.size() == first) rows.push_back({"", "", nullptr});
+    rows[first].table = explanation.table();
+    rows[first].type = explanation.sharding_type();
     for (const auto& [reason, types] : ImpossibleFor(explanation)) {
       const auto left = common.find(reason);
       if (left == common.end() || left->second != types) {
@@ -261,7 +269,6 @@ std::string ExplanationTable(
                                   fmt::join(types, ", "), reason);
       }
     }
-    if (!name.empty()) add_row("-", "", "", "");
   }
   for (const auto& [reason, types] : common) {
     impossible +=
@@ -272,7 +279,29 @@ std::string ExplanationTable(
         "{} of {} tables are explained: the largest, and those on the costliest ranks\n",
         explanations.size(), num_tables);
   }
-  return table.ToString(style) + Lines(impossible, style);
+  const auto shown = [](const auto& cell) {
+    return [=](const Row& row) { return row.other == nullptr ? "" : cell(*row.other); };
+  };
+  return TableOf<Row>()
+             .Left("table", &Row::table)
+             .Left("type", &Row::type)
+             .Left("alternative",
+                   [](const Row& row) {
+                     return row.other == nullptr ? "-" : row.other->sharding_type();
+                   })
+             .Right("shards", shown([](const Alternative& of) { return Cell(of.num_shards()); }))
+             .Right("plan_ms",
+                    shown([](const Alternative& of) { return Cell(of.embedding_cost_ms()); }))
+             .Right("more_exchanges_ms",
+                    shown([](const Alternative& of) { return Cell(of.more_exchanges_ms()); }),
+                    prices_exchanges)
+             .Right("change", shown([&](const Alternative& of) {
+                      const double ratio =
+                          plan_cost_ms > 0 ? of.embedding_cost_ms() / plan_cost_ms : 1;
+                      return fmt::format("{:+.1f}%", 100 * (ratio - 1));
+                    }))
+             .ToString(rows, style) +
+         Lines(impossible, style);
 }
 
 // Whether the distribution of ids is priced somewhere, and no part of the total.
@@ -371,7 +400,7 @@ template <typename Response>
 std::string ReportOf(const Response& response, std::string text, int num_tables,
                      const TextStyle& style) {
   const v1::PlanCost& cost = response.cost();
-  text += HostMemoryLines(cost);
+  text += ExchangesLine(cost) + HostMemoryLines(cost);
   if (response.has_lower_bound()) text += BoundLine(response.lower_bound(), style.detail);
   if (response.has_analytic_cost_ms()) {
     text += AnalyticLine(response.analytic_cost_ms(), cost.measured_with());

@@ -14,11 +14,12 @@
 namespace neuroshard {
 
 NS_FIELDS(CostInterval, low_ms, high_ms);
+NS_FIELDS(ExchangeCost, module, sharding_type, time_ms);
 NS_FIELDS(HostMemoryUse, host, total_bytes, capacity_bytes);
 NS_FIELDS(MeasuredWith, device, backend, collective_backend);
 NS_FIELDS(MemoryUse, input_bytes, output_bytes, reserve_bytes, stashed_bytes);
 NS_FIELDS(Migration, budget_bytes, price_ms_per_gib, only_types);
-NS_FIELDS(PlanCost, embedding_cost_ms, interval_coverage, mean_of_max_ms);
+NS_FIELDS(PlanCost, embedding_cost_ms, interval_coverage, mean_of_max_ms, exchanges);
 NS_FIELDS(RankCost, compute_ms, forward_compute_ms, backward_compute_ms, forward_comm_ms,
           backward_comm_ms, start_offset_ms, dim_sum, input_dist_ms);
 NS_FIELDS(TablePlan, name, module, sharding_type, compute_kernel, kind);

@@ -98,6 +98,7 @@ TEST(PlanCodecTest, CostsComeBack) {
   cost.measured_with = {"Some CPU", "neuroshard-cpu", "neuroshard-tcp"};
   cost.interval = CostInterval{3, 4};
   cost.mean_of_max_ms = 4.5;
+  cost.exchanges = {{"module", ShardingType::kRowWise, 0.75}, {"", ShardingType::kTableWise, 0.5}};
   cost.ranks[0].input_dist_ms = 0.5;
   cost.ranks[0].input_dist_hidden = false;
   cost.ranks[1].input_dist_ms = 0.25;

@@ -75,6 +75,15 @@ struct MeasuredWith {
   bool operator==(const MeasuredWith&) const = default;
 };
 
+// What every rank pays for an exchange of a plan, however few bytes it has.
+struct ExchangeCost {
+  std::string module;
+  ShardingType sharding_type = ShardingType::kTableWise;
+  double time_ms = 0;
+
+  bool operator==(const ExchangeCost&) const = default;
+};
+
 // The cost of a plan: its most expensive rank, and every rank.
 struct PlanCost {
   double embedding_cost_ms = 0;  // max over ranks of total_ms
@@ -86,6 +95,8 @@ struct PlanCost {
   ByTier<std::vector<HostMemoryUse>> shared = {};
   // Mean embedding cost over the request's sampled batches; none: it has none.
   std::optional<double> mean_of_max_ms = {};
+  // By module and sharding type, in the order of tables; none where the model does not price them.
+  std::vector<ExchangeCost> exchanges = {};
 
   bool operator==(const PlanCost&) const = default;
 };

@@ -128,6 +128,8 @@ struct TableAlternative {
   int num_shards = 1;
   std::optional<double> embedding_cost_ms;  // none: not possible, for this `reason`
   std::string reason;
+  // Part of the cost that is of exchanges which the plan has not; none: not priced.
+  std::optional<double> more_exchanges_ms = {};
 
   bool operator==(const TableAlternative&) const = default;
 };

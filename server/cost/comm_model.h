@@ -90,6 +90,12 @@ class CommModel {
   // be negative; costs stay at least 0.
   virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
+  // Part of SetupOf in both stages: of these exchanges (ShardKinds::exchanges) alone.
+  double ExchangesMs(std::uint64_t exchanges) const {
+    const CommSetup setup = SetupOf({.exchanges = exchanges});
+    return static_cast<double>(setup.forward_ms) + setup.backward_ms;
+  }
+
   // Returns the intervals of one placement, by rank. Empty where the model has none.
   virtual std::vector<CommInterval> Intervals(std::span<const RankComm> /*ranks*/) const {
     return {};

@@ -122,6 +122,9 @@ class PlacementBatch {
     PricePlacements(model_, compute_ms_, forward_, backward_, prices, kinds_);
   }
 
+  // Of all placements, in the order of Begin.
+  const std::vector<ShardKinds>& kinds() const { return kinds_; }
+
  private:
   const BoundCostModel& model_;
   std::vector<float> compute_ms_;  // [placement, rank], like the loads
@@ -154,6 +157,9 @@ class Explainer {
         loads_(num_ranks_),
         compute_ms_(num_ranks_) {
     AddUp();
+    ShardKinds kinds;
+    for (const CommLoad& load : loads_) kinds |= load.kinds;
+    plan_exchanges_ms_ = model.comm().ExchangesMs(kinds.exchanges);
   }
 
   std::vector<TableExplanation> Run(const PlanCost& cost) {
@@ -298,9 +304,13 @@ class Explainer {
       }
     }
     batch.Price(prices_);
+    more_exchanges_ms_.clear();
+    for (const ShardKinds& kinds : batch.kinds()) {
+      more_exchanges_ms_.push_back(model_.comm().ExchangesMs(kinds.exchanges) - plan_exchanges_ms_);
+    }
   }
 
-  // prices_ has a placement for each layout, in their order.
+  // prices_ and more_exchanges_ms_ have a placement for each layout, in their order.
   TableExplanation ExplanationOf(std::size_t entry, const std::vector<Relayouts>& relayouts) const {
     TableExplanation explanation;
     explanation.table = names_.ReferenceTo(TableIndex(entry));
@@ -312,12 +322,14 @@ class Explainer {
       alternative.num_shards = 0;
       alternative.reason = type.reason;
       for (const PlacedTable& layout : type.layouts) {
-        const double cost_ms = prices_.cost_ms[row++] + model_.exposed_input_dist_fixed_ms();
+        const double cost_ms = prices_.cost_ms[row] + model_.exposed_input_dist_fixed_ms();
+        const double more_exchanges_ms = more_exchanges_ms_[row++];
         if (alternative.embedding_cost_ms.has_value() &&
             cost_ms >= *alternative.embedding_cost_ms) {
           continue;
         }
         alternative.embedding_cost_ms = cost_ms;
+        if (model_.prices_exchanges()) alternative.more_exchanges_ms = more_exchanges_ms;
         alternative.num_shards = static_cast<int>(layout.shards.size());
       }
       explanation.alternatives.push_back(std::move(alternative));
@@ -345,6 +357,8 @@ class Explainer {
   std::vector<CommLoad> loads_;
   std::vector<float> compute_ms_;
   PlacementPrices prices_;
+  std::vector<double> more_exchanges_ms_;  // by placement of prices_
+  double plan_exchanges_ms_ = 0;
 };
 
 }  // namespace

@@ -101,6 +101,23 @@ std::vector<HostMemoryUse> UseOf(const SharedMemory& memory, const Topology& top
   return used;
 }
 
+// What the plan pays for each of its exchanges; none where the model does not price them.
+std::vector<ExchangeCost> ExchangesOf(const std::vector<ResolvedShard>& shards,
+                                      const BoundCostModel& model) {
+  std::vector<ExchangeCost> exchanges;
+  if (!model.prices_exchanges()) return exchanges;
+  std::uint64_t seen = 0;
+  VisitInOrder(shards, [&](const ResolvedShard& s, bool is_new) {
+    if (!is_new) return;
+    const ShardFeatures shard = FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols);
+    const std::uint64_t exchange = model.comm().Load(shard).kinds.exchanges;
+    if ((seen & exchange) != 0) return;
+    seen |= exchange;
+    exchanges.push_back({s.table->module, s.layout.type, model.comm().ExchangesMs(exchange)});
+  });
+  return exchanges;
+}
+
 // A stage of its own, which compute has, and its scale, where it is exposed.
 void AddInputDist(const ShardSets& shards, const BoundCostModel& model, PlanCost& cost) {
   for (int kind = 0; kind < model.num_kinds(); ++kind) {
@@ -283,6 +300,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
     rank.memory.reserve_bytes = ReserveBytes(request.memory, rank.capacity_bytes);
   }
   AddInputDist(by_rank, model, cost);
+  cost.exchanges = ExchangesOf(shards, model);
   return cost;
 }
 

@@ -72,6 +72,33 @@ TEST_F(PricePlanTest, ComputeIsTheHeadOfTheSumAndEmptyRanksAreFree) {
   EXPECT_FALSE(cost.ranks[0].forward_compute_ms.has_value());
 }
 
+TEST_F(PricePlanTest, ExchangesAreTimesThatEveryRankPaysBesideItsBytes) {
+  request_.tables[2].module = "other";
+  plan_.tables[2].module = "other";
+  MeasuredSteps steps = testing::ConcaveSteps();
+  const auto price = [&] {
+    ModelProperties properties;
+    properties.measured_steps = steps;
+    return PricePlan(request_, plan_, BoundTo(request_, ConcaveCostModel(0, properties))).value();
+  };
+  const PlanCost cost = price();
+  const ExchangeTimes exchange = steps.rates[0].exchange;
+  EXPECT_EQ(cost.exchanges, (std::vector<ExchangeCost>{
+                                {"", ShardingType::kTableWise, exchange.whole_rows_ms},
+                                {"", ShardingType::kColumnWise, exchange.whole_rows_ms},
+                                {"other", ShardingType::kTableWise, exchange.whole_rows_ms}}));
+  steps.rates[0].exchange = {};
+  const PlanCost without = price();
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    EXPECT_NEAR(cost.ranks[r].forward_comm_ms + cost.ranks[r].backward_comm_ms,
+                without.ranks[r].forward_comm_ms + without.ranks[r].backward_comm_ms +
+                    3 * exchange.whole_rows_ms,
+                1e-5);
+  }
+  NS_ASSERT_OK_AND_ASSIGN(const PlanCost unpriced, PricePlan(request_, plan_, model_));
+  EXPECT_TRUE(unpriced.exchanges.empty());
+}
+
 TEST_F(PricePlanTest, ARanksComputeTakesItsSpeedAndAllElseFollows) {
   NS_ASSERT_OK_AND_ASSIGN(const PlanCost alike, PricePlan(request_, plan_, model_));
   request_.topology.devices[0].compute_speed = 2;

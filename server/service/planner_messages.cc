@@ -20,7 +20,8 @@ NS_FIELDS(CostLimitRule, path, text);
 NS_FIELDS(CostLimit, table, rank, shard_ms, every_rank_ms, every_rank_tables, rules,
           bound_without_ms, cost_without_ms);
 NS_FIELDS(LowerBound, cost_ms, kind, scope, limit);
-NS_FIELDS(TableAlternative, sharding_type, num_shards, embedding_cost_ms, reason);
+NS_FIELDS(TableAlternative, sharding_type, num_shards, embedding_cost_ms, reason,
+          more_exchanges_ms);
 NS_FIELDS(TableExplanation, table, sharding_type, alternatives);
 NS_FIELDS(MovedTable, table, bytes);
 NS_FIELDS(MigrationReport, moved_bytes, tables);

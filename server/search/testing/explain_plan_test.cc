@@ -30,30 +30,43 @@ using ::neuroshard::testing::StatusIs;
 using ::testing::HasSubstr;
 using enum ShardingType;
 
-ConcaveCostModel ModelOfAllTypes() {
+ConcaveCostModel ModelOfAllTypes(bool prices_exchanges = false) {
+  ModelProperties properties;
+  if (prices_exchanges) properties.measured_steps = testing::ConcaveSteps();
   std::vector<ShardingType> all;
   for (const auto& word : kWords<ShardingType>) all.push_back(word.value);
-  return ConcaveCostModel(0, {}, std::move(all));
+  return ConcaveCostModel(0, properties, std::move(all));
 }
 
+double ExchangesMs(const PlanCost& cost) {
+  double sum_ms = 0;
+  for (const ExchangeCost& exchange : cost.exchanges) sum_ms += exchange.time_ms;
+  return sum_ms;
+}
+
+struct CostOfLayout {
+  double embedding_cost_ms;
+  double exchanges_ms;
+  int num_shards;
+};
+
 // What every layout of one type would cost, all else staying; legal ones.
-std::vector<std::pair<double, int>> CostsOf(const PlanRequest& request, const Plan& plan,
-                                            std::size_t entry, int table, ShardingType type,
-                                            const CostModel& model) {
-  std::vector<std::pair<double, int>> costs;
+std::vector<CostOfLayout> CostsOf(const PlanRequest& request, const Plan& plan, std::size_t entry,
+                                  int table, ShardingType type, const CostModel& model) {
+  std::vector<CostOfLayout> costs;
   Plan changed = plan;
   for (const TablePlan& layout : AllTablePlans(request, table)) {
     if (layout.sharding_type != type) continue;
     changed.tables[entry] = layout;
     if (!CheckPlan(request, changed).empty()) continue;
-    costs.emplace_back(PricePlan(request, changed, BoundTo(request, model))->embedding_cost_ms,
-                       static_cast<int>(layout.shards.size()));
+    const PlanCost cost = PricePlan(request, changed, BoundTo(request, model)).value();
+    costs.push_back(
+        {cost.embedding_cost_ms, ExchangesMs(cost), static_cast<int>(layout.shards.size())});
   }
   return costs;
 }
 
 TEST(ExplainPlanTest, AlternativesAreLegalPlansWithThatCost) {
-  const ConcaveCostModel model = ModelOfAllTypes();
   RandomRequestShape shape;
   shape.max_tables = 4;
   shape.max_ranks = 4;
@@ -64,6 +77,7 @@ TEST(ExplainPlanTest, AlternativesAreLegalPlansWithThatCost) {
   int legal_plans = 0;
   int possible = 0;
   int best = 0;
+  int opened = 0;
   for (int i = 0; i < 3000 && legal_plans < 40; ++i) {
     PlanRequest request = RandomPlanRequest(random, shape);
     AddRandomConstraints(random, request, 10);
@@ -72,6 +86,10 @@ TEST(ExplainPlanTest, AlternativesAreLegalPlansWithThatCost) {
     const Plan plan = RandomPlan(random, request);
     if (!CheckPlan(request, plan).empty()) continue;
     ++legal_plans;
+    const bool prices_exchanges = legal_plans % 2 == 0 && plan.world_size > 1;
+    const ConcaveCostModel model = ModelOfAllTypes(prices_exchanges);
+    const double exchanges_ms =
+        ExchangesMs(PricePlan(request, plan, BoundTo(request, model)).value());
     NS_ASSERT_OK_AND_ASSIGN(const auto explanations,
                             ExplainPlan(request, plan, BoundTo(request, model)));
     ASSERT_EQ(explanations.size(), plan.tables.size());
@@ -101,15 +119,21 @@ TEST(ExplainPlanTest, AlternativesAreLegalPlansWithThatCost) {
         EXPECT_GE(*alternative.embedding_cost_ms, *before);
         before = alternative.embedding_cost_ms;
         const double cost_ms = *alternative.embedding_cost_ms;
-        EXPECT_TRUE(std::any_of(costs.begin(), costs.end(), [&](const auto& cost) {
-          return std::abs(cost.first - cost_ms) < 1e-4 && cost.second == alternative.num_shards;
+        EXPECT_EQ(alternative.more_exchanges_ms.has_value(), prices_exchanges);
+        const double more_ms = alternative.more_exchanges_ms.value_or(0);
+        EXPECT_TRUE(std::any_of(costs.begin(), costs.end(), [&](const CostOfLayout& of) {
+          return std::abs(of.embedding_cost_ms - cost_ms) < 1e-4 &&
+                 std::abs(of.exchanges_ms - exchanges_ms - more_ms) < 1e-4 &&
+                 of.num_shards == alternative.num_shards;
         })) << ToText(alternative.sharding_type);
-        const auto cheapest = std::min_element(costs.begin(), costs.end());
-        best += cheapest != costs.end() && cost_ms < cheapest->first + 1e-4 ? 1 : 0;
+        opened += more_ms > 0 ? 1 : 0;
+        const auto cheapest = std::ranges::min_element(costs, {}, &CostOfLayout::embedding_cost_ms);
+        best += cheapest != costs.end() && cost_ms < cheapest->embedding_cost_ms + 1e-4 ? 1 : 0;
       }
     }
   }
   EXPECT_GT(possible, 200);
+  EXPECT_GT(opened, 20);
   EXPECT_GT(best, possible * 6 / 10);
 }
 
