@@ -21,6 +21,9 @@ enum class AbsentWord { kDefault, kFault };
 
 template <typename T, typename Message>
 void PutFields(const T& value, Message& message);
+template <typename T, typename Message>
+T TakeFields(const Message& message, const FieldCheck& check,
+             AbsentWord absent = AbsentWord::kDefault, T defaults = {});
 
 namespace message_fields {
 
@@ -124,8 +127,14 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
     if (may_be_default || from.HasField(message, field)) value = Get<V>(message, field, -1);
   } else if constexpr (requires { value.clear(); }) {
     value.clear();
+    using Entry = typename V::value_type;
     for (int i = 0; i < from.FieldSize(message, field); ++i) {
-      value.push_back(Get<typename V::value_type>(message, field, i));
+      if constexpr (kHasFields<Entry>) {
+        value.push_back(TakeFields<Entry>(from.GetRepeatedMessage(message, field, i),
+                                          check.In(field->name(), i), absent));
+      } else {
+        value.push_back(Get<Entry>(message, field, i));
+      }
     }
   }
 }
@@ -164,8 +173,7 @@ Message MessageOf(const T& value) {
 // What is absent stays as it is in `defaults`. Words that are none are told `check`; ranges are for
 // the caller to look at, and so are arrays, which are left as they are.
 template <typename T, typename Message>
-T TakeFields(const Message& message, const FieldCheck& check,
-             AbsentWord absent = AbsentWord::kDefault, T defaults = {}) {
+T TakeFields(const Message& message, const FieldCheck& check, AbsentWord absent, T defaults) {
   auto descriptor = message_fields::DescriptorsOf<T>(message).begin();
   ForEachField(defaults, [&](const char*, auto& member) {
     message_fields::Take(message, *descriptor++, check, absent, member);
