@@ -32,10 +32,14 @@ EVERY = (None, 1, BLOCK)  # None: no recorder
 CLOCKS = (time.perf_counter, time.process_time)
 
 
-def forget_recorder(model):
+def forget_recorder(recorder, model):
+    for handle in recorder._handles if recorder is not None else ():
+        handle.remove()
     for module in model.modules():
-        for name in ("input_dist", "compute_and_output_dist"):
+        for name in ("input_dist", "compute_and_output_dist", "_create_input_dist"):
             module.__dict__.pop(name, None)
+        for exchange in [*getattr(module, "_input_dists", ()), *getattr(module, "_output_dists", ())]:
+            exchange.__dict__.pop("forward", None)
         if isinstance(module, _LOOKUPS):
             module._forward_pre_hooks.clear()
             module._forward_hooks.clear()
@@ -55,7 +59,7 @@ def run_rank(rank, ranks, port, request, plan_file, plan, pairs, results):
             if recorder is not None:
                 recorder.step()
         took = [clock() - at for clock, at in zip(CLOCKS, begin)]
-        forget_recorder(model)
+        forget_recorder(recorder, model)
         return took
 
     block_seconds(None)

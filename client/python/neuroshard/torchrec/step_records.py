@@ -5,6 +5,10 @@
 writes a new version of a model with the rates that its own forecasts of the records lack; the planner serves the old one. Rates that the model has already are
 replaced: a planner of this package's own then forecasts without them. Of a model with rates, without --out, records that are newer than the rates are compared
 with the planner's forecasts, and drift.yaml beside model.yaml says how far the model has drifted.
+
+    python -m neuroshard.torchrec.step_records RECORDS.jsonl --groups [--planner HOST:PORT [--model ROOT/NAME/VERSION]]
+
+shows which group of the last record takes which part of a step, beside forecasts by the model that the record's request names, or that one.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import re
 import statistics
@@ -28,6 +33,7 @@ from neuroshard.checkpoints import model_directory
 from neuroshard.torchrec.non_negative_fit import fit_non_negative
 from neuroshard.torchrec.plan_request import MILLISECONDS
 from neuroshard.torchrec.step_drift import LEARNED_AT, RATES, StepDrift, reason_against, utc_text, write_drift
+from neuroshard.torchrec.step_groups import Price, group_table, lines_by_type, ratios_of_groups
 from neuroshard.torchrec.step_record import KINDS, StepRecord, read_records
 from neuroshard_programs import NotStarted
 from neuroshard_programs.embedded import EmbeddedPlanner
@@ -183,11 +189,12 @@ def measured_by_forecast(record: StepRecord, client: PlannerClient, cost_model: 
     return record.embedding_ms / _price(record.request, record.plan, client, cost_model).embedding_cost_ms
 
 
-def _price(request: v1.ShardPlanRequest, plan: v1.Plan, client: PlannerClient, cost_model: Mapping[str, Any]) -> v1.PlanCost:
-    """ValueError where the plan has no price, such as one of other tables than the request's."""
+def _price(request: v1.ShardPlanRequest, plan: v1.Plan, client: PlannerClient, cost_model: Optional[Mapping[str, Any]]) -> v1.PlanCost:
+    """By the request's own model where there is no other. ValueError where the plan has no price, such as one of other tables than the request's."""
     of_model = v1.ShardPlanRequest()
     of_model.CopyFrom(request)
-    of_model.cost_model.CopyFrom(v1.CostModelRef(**cost_model))
+    if cost_model is not None:
+        of_model.cost_model.CopyFrom(v1.CostModelRef(**cost_model))
     answer = client.evaluate(of_model, plan)
     if not answer.HasField("cost"):
         raise ValueError("; ".join(f"{violation.field}: {violation.description}" for violation in answer.violations))
@@ -238,8 +245,13 @@ def planner_without_rates(model: pathlib.Path, name: str, version: int) -> Itera
             yield client
 
 
-def measure_drift(path: pathlib.Path, records: Mapping[int, StepRecord], model: pathlib.Path, of: Callable[[StepRecord], float]) -> str:
-    """Writes the stage of steps into drift.yaml of the model, and says what it is. `of`: measured / predicted of a record."""
+def lines_of_groups(path: pathlib.Path, records: Mapping[int, StepRecord], price: Price) -> List[str]:
+    """How far forecasts of the records' groups are off, by sharding type; none where no record has groups."""
+    return lines_by_type([group for found in evaluate_all(path, records, lambda record: ratios_of_groups(record, price)) for group in found])
+
+
+def measure_drift(path: pathlib.Path, records: Mapping[int, StepRecord], model: pathlib.Path, of: Callable[[StepRecord], float], price: Price) -> str:
+    """Writes the stage of steps into drift.yaml of the model, and says what it is, and which groups have drifted. `of`: measured / predicted of a record."""
     manifest = (model / "model.yaml").read_text(encoding="utf-8")
     reasons = {number: reason_against(record, manifest) for number, record in records.items()}
     left_out = collections.Counter(reason for reason in reasons.values() if reason)
@@ -249,31 +261,43 @@ def measure_drift(path: pathlib.Path, records: Mapping[int, StepRecord], model: 
         raise ValueError(f"{path}: no record tells whether {model} has drifted; {told or 'there is none'}")
     drift = StepDrift.of(evaluate_all(path, newer, of), [record.recorded_at_unix_ms for record in newer.values()])
     write_drift(model, drift)
-    return "\n".join(filter(None, [str(drift), told, f"written: {model / 'drift.yaml'}, by which planners judge"]))
+    return "\n".join(filter(None, [str(drift), *lines_of_groups(path, newer, price), told, f"written: {model / 'drift.yaml'}, by which planners judge"]))
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m neuroshard.torchrec.step_records", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=pathlib.Path, help="a file of records, one a line (StepRecorder.record)")
     parser.add_argument("--planner", metavar="HOST:PORT", help="serves the model; not asked where rates of steps are replaced")
-    parser.add_argument("--model", type=pathlib.Path, required=True, metavar="ROOT/NAME/VERSION")
-    parser.add_argument("--out", metavar="ROOT/NAME/VERSION", help="the version to write; none: only how far the model's forecasts are off, or have drifted")
+    parser.add_argument("--model", type=pathlib.Path, metavar="ROOT/NAME/VERSION")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--out", metavar="ROOT/NAME/VERSION", help="the version to write; none: only how far the model's forecasts are off, or have drifted")
+    one.add_argument("--groups", action="store_true", help="which group of the last record takes which part of a step; --planner: beside its forecasts")
     options = parser.parse_args(arguments)
     try:
         records = dict(enumerate(read_records(options.records), 1))
-        _, name, version = model_directory.parse_place(str(options.model))
-        cost_model = {"name": name, "version": version}
+        if options.model is None and not options.groups:
+            raise ValueError("--model is missing: the version to learn from or to compare with")
+        _, name, version = model_directory.parse_place(str(options.model)) if options.model else (None, None, None)
+        cost_model = {"name": name, "version": version} if options.model else None
+        if options.groups:
+            if not records:
+                raise ValueError(f"{options.records}: has no record")
+            with PlannerClient(options.planner) if options.planner else contextlib.nullcontext() as client:
+                print(group_table(records[len(records)], functools.partial(_price, client=client, cost_model=cost_model) if client else None))
+            return 0
         has_rates = RATES.search((options.model / "model.yaml").read_text(encoding="utf-8")) is not None
         if not options.planner and not (has_rates and options.out):
             raise ValueError("--planner is missing: the planner that serves the model")
         if has_rates and not options.out:
             with PlannerClient(options.planner) as client:
-                print(measure_drift(options.records, records, options.model, lambda record: measured_by_forecast(record, client, cost_model)))
+                price = functools.partial(_price, client=client, cost_model=cost_model)
+                print(measure_drift(options.records, records, options.model, lambda record: measured_by_forecast(record, client, cost_model), price))
             return 0
         with planner_without_rates(options.model, name, version) if has_rates else PlannerClient(options.planner) as client:
             forecasts = evaluate_all(options.records, records, lambda record: evaluate(record, client, cost_model))
+            of_groups = lines_of_groups(options.records, records, functools.partial(_price, client=client, cost_model=cost_model))
         rates, errors = learn_rates(list(records.values()), forecasts)
-        print("\n".join(errors))
+        print("\n".join([*errors, *of_groups]))
         if options.out:
             write_model(options.model, options.out, section_of(rates), errors)
             print(f"written: {options.out}")

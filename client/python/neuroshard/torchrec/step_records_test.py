@@ -19,21 +19,23 @@ import unittest.mock
 import torch
 import torch.distributed as dist
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
+from torchrec.distributed.sharding.rw_sharding import RwPooledEmbeddingDist, RwSparseFeaturesDist
 from torchrec.distributed.types import Awaitable
 
 import training
 from planner_process import MODELS, PlannerProcess
 from ranks import run_on_ranks
-from training import Model, ShardedTraining, bags, copies, local_batches
+from training import Model, ShardedTraining, bags, copies, local_batches, sequences
 
 from neuroshard import PlannerClient, v1
 from neuroshard.torchrec import NeuroShardPlanner, StepRecord, StepRecorder
 from neuroshard.torchrec.non_negative_fit import fit_non_negative
 from neuroshard.torchrec.step_drift import RATES
-from neuroshard.torchrec.step_record import STAGES
+from neuroshard.torchrec.step_record import EXCHANGE_STAGES, LOOKUP_STAGES, STAGES
 from neuroshard.torchrec.step_records import StepForecast, errors_left_out, fit_rates, main
 
 ADDRESS = None
+SLEEP_S = 0.1
 KINDS = {"a": "table_wise", "b": "row_wise", "c": "data_parallel", "d": "column_wise"}
 
 
@@ -41,8 +43,8 @@ def two_modules():
     return Model(left=bags(("a", 5000, 16), ("b", 4000, 16)), right=bags(("c", 50, 16), ("d", 6000, 16)))
 
 
-def recorder_of_a_sharded_model(kinds):
-    whole, model = copies(two_modules)
+def recorder_of_a_sharded_model(kinds, build=two_modules):
+    whole, model = copies(build)
     planner = NeuroShardPlanner(ADDRESS, Topology(world_size=dist.get_world_size(), local_world_size=dist.get_world_size(), compute_device="cpu"),
                                 training.LOCAL_BATCH, debug=False, stats=[],
                                 constraints={name: ParameterConstraints(sharding_types=[kind]) for name, kind in kinds.items()})
@@ -67,6 +69,16 @@ def every_stage_is_timed():
     assert len(record.ranks) == dist.get_world_size() and record.exchanges() == [2, 1, 1], (record.exchanges(), record.plan)
     assert StepRecord.from_json(record.to_json()) == record
     assert 0 <= 1e3 * time.time() - record.recorded_at_unix_ms < 60e3, record.recorded_at_unix_ms
+    planned = {(table.module, table.sharding_type) for table in record.plan.tables}
+    for rank, groups in enumerate(record.groups):
+        assert len(groups) == 4 and {(group["module"], group["sharding_type"]) for group in groups} == planned, groups
+        for group in groups:
+            assert group["exchange_backward"] > 0 and (group["input_dist"] > 0 or group["sharding_type"] == "data_parallel"), group
+            assert all(lookup[stage] > 0 for lookup in group["lookups"] for stage in LOOKUP_STAGES), group
+        if response is not None:  # of rank 0, which planned
+            found = sorted((group["module"], group["sharding_type"], tuple(lookup["tables"])) for group in groups for lookup in group["lookups"])
+            expected = sorted((each.module, each.sharding_type, tuple(dict.fromkeys(each.tables))) for each in planner.groups if each.rank == rank)
+            assert found == expected, (found, expected)
     # The plan is rank 0's; without it no rank goes on.
     try:
         recorder.record(None, None)
@@ -102,6 +114,7 @@ def train(sharded, recorder, steps):
         sharded.step(local_batches(two_modules(), step)[dist.get_rank()])
         spans.append(len(recorder._spans))
         recorder.step()
+        assert not recorder._nodes  # which would hold the step's graph
     return spans
 
 
@@ -128,6 +141,58 @@ def a_step_leaves_nothing_to_the_garbage_collector():
         gc.set_debug(0)
         gc.garbage.clear()
     assert not left, left
+
+
+class _Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx, vectors):
+        time.sleep(SLEEP_S)
+        return vectors.view_as(vectors)
+
+    @staticmethod
+    def backward(_ctx, gradients):
+        time.sleep(SLEEP_S)
+        return gradients
+
+
+def what_takes_long_is_in_its_group():
+    _, sharded = recorder_of_a_sharded_model(KINDS)
+    exchange, input_dist = RwPooledEmbeddingDist.forward, RwSparseFeaturesDist.forward
+
+    def slow_input_dist(self, *arguments):
+        time.sleep(SLEEP_S)
+        return input_dist(self, *arguments)
+
+    patches = [unittest.mock.patch.object(RwPooledEmbeddingDist, "forward", lambda self, vectors, *more: exchange(self, _Slow.apply(vectors), *more)),
+               unittest.mock.patch.object(RwSparseFeaturesDist, "forward", slow_input_dist)]
+    for patch in patches:
+        patch.start()
+    try:
+        recorder = StepRecorder(sharded.model, warmup_steps=1, every=1)
+        train(sharded, recorder, 4)
+    finally:
+        for patch in patches:
+            patch.stop()
+    for group in recorder.groups():
+        for stage in EXCHANGE_STAGES:
+            assert (group[stage] >= 1e3 * SLEEP_S) == (group["sharding_type"] == "row_wise"), (stage, group)
+        assert all(lookup[stage] < 1e3 * SLEEP_S for lookup in group["lookups"] for stage in LOOKUP_STAGES), group
+
+
+def unpooled():
+    return Model(ids=sequences(("s", 3000, 16), ("t", 2000, 16)))
+
+
+def groups_of_unpooled_tables_are_timed():
+    _, sharded = recorder_of_a_sharded_model({"s": "table_wise", "t": "row_wise"}, unpooled)
+    recorder = StepRecorder(sharded.model, warmup_steps=1, every=1)
+    for step in range(3):
+        sharded.step(local_batches(unpooled(), step)[dist.get_rank()])
+        recorder.step()
+    groups = recorder.groups()
+    assert sorted((group["module"], group["sharding_type"]) for group in groups) == [("sparse.ids", "row_wise"), ("sparse.ids", "table_wise")], groups
+    assert all(group[stage] > 0 for group in groups for stage in EXCHANGE_STAGES), groups
+    assert sum((lookup["tables"] for group in groups for lookup in group["lookups"] if group["sharding_type"] == "row_wise"), []) == ["t"], groups
 
 
 def nothing_recorded():
@@ -179,6 +244,14 @@ def made_up_records(client, jobs, ranks):
             record.ranks.append({"forward": 1.5 * rank.compute_ms, "backward": exchanges, "lookup_forward": 1.5 * rank.compute_ms, "lookup_backward": 0.0,
                                  "input_dist": 2 * rank.input_dist_ms + 0.5 * whole + 0.75 * cut})
         yield record
+
+
+def group_of(plan, cost):
+    """The plan's tables as one group, whose lookups take 1.5 times what is forecast, exchanges and ids twice."""
+    exchange = {"input_dist": 2 * cost.input_dist_ms, "exchange_forward": 2 * cost.forward_comm_ms, "exchange_backward": 2 * cost.backward_comm_ms}
+    lookup = {"lookup_forward": 1.5 * cost.forward_compute_ms, "lookup_backward": 1.5 * cost.backward_compute_ms}
+    table = plan.tables[0]
+    return {"module": table.module, "sharding_type": table.sharding_type, **exchange, "lookups": [{"tables": [each.name for each in plan.tables], **lookup}]}
 
 
 class FitTest(unittest.TestCase):
@@ -256,6 +329,70 @@ class CommandTest(CommandFixture):
         status, text, _ = self.run_main(path, "--planner", ADDRESS, "--model", self.model)
         self.assertEqual((status, [entry.name for entry in self.folder.iterdir()]), (0, ["records.jsonl"]))
         self.assertIn("4 ranks, 6 records", text)
+
+    def test_groups_are_shown_beside_forecasts(self):
+        path = self.folder / "records.jsonl"
+        with PlannerClient(ADDRESS) as client:
+            records = list(made_up_records(client, range(0, 72, 12), 2))  # of one module and type each, so that a plan is a group
+            for record in records:
+                record.groups = [[group_of(record.plan, rank)] for rank in client.evaluate(record.request, record.plan).cost.ranks]
+            record_of_several = next(made_up_records(client, [2], 2))
+        path.write_text("".join(record.to_json() + "\n" for record in records))
+        status, text, fault = self.run_main(path, "--groups")
+        self.assertEqual(status, 0, fault)
+        self.assertRegex(text, r"^rank [01] of 2, ms; step \d+\.\d{3} ms\ngroup +input dist +lookup forward +exchange forward +exchange backward +lookup backward +of the step\n")
+        for more in ((), ("--model", self.model)):  # the request names that one
+            status, text, fault = self.run_main(path, "--groups", "--planner", ADDRESS, *more)
+            self.assertEqual(status, 0, fault)
+            row = next(line for line in text.splitlines() if line.startswith("m0 table_wise: t0, t1"))
+            pairs = [tuple(map(float, each.split(" / "))) for each in re.findall(r"\d\.\d+ / \d\.\d+", row)]
+            self.assertEqual(len(pairs), 5, row)
+            for (measured, forecast), factor in zip(pairs, (2, 1.5, 2, 2, 1.5)):
+                self.assertAlmostEqual(measured, factor * forecast, delta=0.002)
+        status, text, fault = self.run_main(path, "--planner", ADDRESS, "--model", self.model)
+        self.assertEqual(status, 0, fault)
+        self.assertIn("\ntable_wise: measured / predicted 1.500 of lookups, 2.000 of exchanges, 6 groups\n", text)
+        # Of several, each has the price of its own tables.
+        record = record_of_several
+        pairs = sorted({(table.module, table.sharding_type) for table in record.plan.tables})
+        self.assertGreater(len(pairs), 2)
+        record.groups = [[{"module": module, "sharding_type": kind, **dict.fromkeys(EXCHANGE_STAGES, 0.0), "lookups": []} for module, kind in pairs]] * 2
+        path.write_text(record.to_json())
+        status, text, fault = self.run_main(path, "--groups", "--planner", ADDRESS)
+        self.assertEqual(status, 0, fault)
+        rank = int(text[5])
+        for module, kind in pairs:
+            plan = v1.Plan(world_size=2, tables=[table for table in record.plan.tables if (table.module, table.sharding_type) == (module, kind)])
+            whole = request_of(2, 2)
+            request = {**whole, "constraints": {}, "tables": [table for table in whole["tables"] if table["name"] in {each.name for each in plan.tables}]}
+            with PlannerClient(ADDRESS) as client:
+                cost = client.evaluate(request, plan).cost.ranks[rank]
+            forecasts = [f"0.000 / {ms:.3f}" for ms in (cost.input_dist_ms, cost.forward_compute_ms, cost.forward_comm_ms, cost.backward_comm_ms, cost.backward_compute_ms)]
+            self.assertIn([f"{module} {kind}: no table of this rank", *forecasts, "0%"], [re.split("  +", line) for line in text.splitlines()])
+        old = json.loads(record.to_json())
+        del old["groups"]  # as recorders wrote them once
+        path.write_text(json.dumps(old))
+        status, _, fault = self.run_main(path, "--groups")
+        self.assertEqual((status, fault), (1, "error: the record has no groups; recorders of this version write them\n"))
+        self.assertIn("--model is missing", self.run_main(path, "--planner", ADDRESS)[2])
+
+    def test_groups_that_are_none_are_named(self):
+        with PlannerClient(ADDRESS) as client:
+            record = next(made_up_records(client, [0], 2))
+        good = group_of(record.plan, v1.RankCost())
+        for groups, part in (
+            ({}, "groups: must be none, or those of 2 ranks as in the plan, got {}"), ([[good]], "groups: must be none, or those of 2 ranks as in the plan, got 1"),
+            ([[good], 1], "groups[1]: must be a list, got 1"), ([[1], [good]], "groups[0][0].lookups: must be a list, got None"),
+            ([[good], [{**good, "input_dist": -1}]], "groups[1][0].input_dist: must be ms of 0 and more, got -1"),
+            ([[good], [{**good, "module": None}]], "groups[1][0].module: must be a name, got None"),
+            ([[good], [{**good, "lookups": [{"tables": [], "lookup_forward": 1, "lookup_backward": True}]}]], "groups[1][0].lookups[0].lookup_backward: must be ms"),
+            ([[good], [{**good, "lookups": [{**good["lookups"][0], "tables": []}]}]], "groups[1][0].lookups[0].tables: must be names of tables, got []"),
+            ([[good], [{**good, "sharding_type": "row_wise"}]], "groups[1]: must be rank 0's [('m0', 'table_wise')], got [('m0', 'row_wise')]"),
+        ):
+            record.groups = groups
+            with self.assertRaises(ValueError) as caught:
+                StepRecord.from_json(record.to_json())
+            self.assertIn(part, str(caught.exception))
 
     def test_every_faulty_line_is_named(self):
         path = self.folder / "records.jsonl"
@@ -422,6 +559,7 @@ class RecorderTest(unittest.TestCase):
             "every stage is timed": every_stage_is_timed, "nothing recorded": nothing_recorded,
             "a backward pass ends behind the gradients of replicas": a_backward_pass_ends_behind_the_gradients_of_replicas,
             "steps between": steps_between_recorded_ones_are_left_alone, "no garbage": a_step_leaves_nothing_to_the_garbage_collector,
+            "unpooled": groups_of_unpooled_tables_are_timed, "what takes long is in its group": what_takes_long_is_in_its_group,
         }, 2, 2)
         self.assertEqual({name: found for name, found in faults.items() if found}, {})
 
