@@ -10,9 +10,11 @@
 
 namespace neuroshard {
 
-// Sums stop at 2^60, so that totals of a few of them do not overflow.
-inline void AddBytes(std::int64_t& sum, std::int64_t bytes) {
-  sum = std::min(sum + bytes, std::int64_t{1} << 60);
+// Adds so many bytes `count` times, at least once. Sums stop at 2^60, so that totals of a few of
+// them do not overflow.
+inline void AddBytes(std::int64_t& sum, std::int64_t bytes, std::int64_t count = 1) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 60;
+  sum = bytes > (kMost - sum) / count ? kMost : sum + count * bytes;
 }
 
 // Bytes by kind, and of what may be in several memories by memory. Sums saturate, so the total does

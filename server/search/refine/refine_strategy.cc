@@ -480,11 +480,12 @@ Status SearchByStages(SearchContext& context, bool is_last) {
   const MemoryTier fewest = has_plenty || memories.empty() ? MemoryTier::kDevice : memories[0].tier;
   NS_RETURN_IF_ERROR(SearchInOneType(context, types, fewest));
   if (context.ShouldStop()) return absl::OkStatus();
+  const double work_ns = context.work_ns();
   if (has_plenty) {
     NS_RETURN_IF_ERROR(search_without_slower({MemoryTier::kDevice, is_last}, kTryFew));
     if (context.has_plan() || context.ShouldStop()) return absl::OkStatus();
+    context.StartWithWork(work_ns);
   }
-  const double work_ns = context.work_ns();
   for (const SharedMemory& memory : memories) {
     if (memory.tier == rules.slowest_tier()) break;
     // The time budget would leave no time for the next stage.

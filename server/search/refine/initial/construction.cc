@@ -148,7 +148,9 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
         const TierBytes& bytes = shard_table_.tier_bytes(shard);
         p.price_ms += count * price_ms;
         p.peak_ms = std::max(p.peak_ms, price_ms);
-        for (const auto& [tier, name] : kWords<MemoryTier>) p.bytes[tier] += count * bytes[tier];
+        for (const auto& [tier, name] : kWords<MemoryTier>) {
+          AddBytes(p.bytes[tier], bytes[tier], count);
+        }
         Enlarge(p.peak_bytes, bytes);
       };
       ForEachWidth(table, layout, [&](std::int64_t cols, int blocks) {

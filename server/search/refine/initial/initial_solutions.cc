@@ -246,7 +246,9 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
     if (std::count(found[t].begin(), found[t].end(), residency) == 0) found[t].push_back(residency);
   };
   for (const double fill : fills) {
-    const std::vector<int> chosen = FillMemories(whole_tables_, construction_.room_bytes(), fill);
+    const std::vector<int> chosen =
+        FillMemories(whole_tables_, construction_.room_bytes(), fill,
+                     KnapsackMethod::kDynamicProgramming, [&] { return context_.ShouldStop(); });
     for (std::size_t t = 0; t < found.size(); ++t) {
       if (chosen[t] >= 0) add(t, whole_residencies_[t][static_cast<std::size_t>(chosen[t])]);
     }
@@ -311,9 +313,10 @@ Construction::Choice InitialSolutions::Choose(const PricedLayouts& layouts, cons
   }
   if (!off_device) return choice;
   // The best choice by prices with noise is worth no more than another one.
-  const bool greedily = noise != nullptr;
-  const std::vector<int> chosen =
-      FillMemories(holdings_, construction_.room_bytes(), fill, greedily);
+  const KnapsackMethod method =
+      noise != nullptr ? KnapsackMethod::kGreedy : KnapsackMethod::kDynamicProgramming;
+  const std::vector<int> chosen = FillMemories(holdings_, construction_.room_bytes(), fill, method,
+                                               [&] { return context_.ShouldStop(); });
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (chosen[t] >= 0) choice[t] = layouts[t][static_cast<std::size_t>(chosen[t])];
   }

@@ -33,10 +33,12 @@ struct Promotion {
   }
 };
 
-// Shares of device memory that dynamic programming tells apart, and the holdings of all tables up to
-// which it takes no longer than the constructions that its choice is for.
+// Shares of device memory that dynamic programming tells apart, the most tables, and holdings of all
+// tables, that it is for, and the share of their time that it has to be able to save: of many tables
+// it saves less, and rounds their bytes to more than there is room for.
 constexpr int kShares = 1024;
 constexpr std::size_t kMostHoldings = 2048;
+constexpr double kWorthwhileGain = 2e-3;
 
 // A position a table, what they take together, the prices of bytes that they were found at, and
 // whether the memories below device memory whose prices were looked for have room for them all.
@@ -45,12 +47,15 @@ struct Filling {
   ByTier<double> bytes = {};
   ByTier<double> price = {};
   bool fits = true;
+  // What the linear relaxation saves beyond this at these prices.
+  double relaxed_gain_ms = 0;
 };
 
 class Knapsack {
  public:
-  Knapsack(const std::vector<std::vector<TableHolding>>& tables, const ByTier<double>& room)
-      : tables_(tables), room_(room) {}
+  Knapsack(const std::vector<std::vector<TableHolding>>& tables, const ByTier<double>& room,
+           absl::FunctionRef<bool()> should_stop)
+      : tables_(tables), room_(room), should_stop_(should_stop) {}
 
   // With prices of the bytes of this memory and the faster ones as they have to be, of slower ones
   // as they are.
@@ -73,7 +78,7 @@ class Knapsack {
       }
     }
     double low = 0, high = 0;
-    for (int round = 0; round < SearchOf(tier).rounds; ++round) {
+    for (int round = 0; round < SearchOf(tier).rounds && !should_stop_(); ++round) {
       const double price = high == 0 ? scale : (low + high) / 2;
       Filling filling = fill_at(price);
       if (filling.fits) {
@@ -92,9 +97,9 @@ class Knapsack {
   }
 
   // What takes least time at the prices of `filling`, by dynamic programming over kShares shares of
-  // device memory, to which bytes are rounded, where that is less and there is room for it. The
-  // greedy choice leaves memory free that its next step does not fit into: much, where tables are
-  // few and large.
+  // device memory, to which bytes are rounded, where its time without the prices is less and there
+  // is room for it. The greedy choice leaves memory free that its next step does not fit into: much,
+  // where tables are few and large.
   void Improve(Filling& filling);
 
  private:
@@ -110,8 +115,28 @@ class Knapsack {
   // fewest bytes on.
   void FindHull(const std::vector<TableHolding>& holdings);
 
+  const TableHolding& Holding(std::size_t table, int position) const {
+    return tables_[table][static_cast<std::size_t>(position)];
+  }
+  double TimeOf(const std::vector<int>& chosen) const {
+    double ms = 0;
+    for (std::size_t t = 0; t < chosen.size(); ++t) {
+      if (chosen[t] >= 0) ms += Holding(t, chosen[t]).cost_ms;
+    }
+    return ms;
+  }
+  // At most what a choice may save beyond `filling` within all memories.
+  double MostGain(const Filling& filling) const {
+    double gain_ms = filling.relaxed_gain_ms;
+    for (const auto& [tier, name] : kWords<MemoryTier>) {
+      gain_ms += filling.price[tier] * std::max(0.0, room_[tier] - filling.bytes[tier]);
+    }
+    return gain_ms;
+  }
+
   const std::vector<std::vector<TableHolding>>& tables_;
   const ByTier<double> room_;
+  const absl::FunctionRef<bool()> should_stop_;
   ByTier<double> price_ = {};
   // Scratch of FillDevices, kept for its memory.
   std::vector<std::pair<int, double>> hull_;
@@ -162,16 +187,20 @@ Filling Knapsack::FillDevices() {
   }
   std::stable_sort(promotions_.begin(), promotions_.end());
   std::vector<bool> full(tables_.size());
+  bool is_full = false;  // any of them
   for (const Promotion& step : promotions_) {
     if (full[step.table]) continue;
     const auto more = [&](MemoryTier tier) {
       return static_cast<double>(step.to->bytes[tier] - step.from->bytes[tier]);
     };
-    if (filling.bytes[MemoryTier::kDevice] + more(MemoryTier::kDevice) >
-        room_[MemoryTier::kDevice]) {
-      full[step.table] = true;
+    const double left = room_[MemoryTier::kDevice] - filling.bytes[MemoryTier::kDevice];
+    if (more(MemoryTier::kDevice) > left) {
+      // The first that has no room is the one that the relaxation takes a part of.
+      if (!is_full) filling.relaxed_gain_ms = step.gain_a_byte * std::max(0.0, left);
+      full[step.table] = is_full = true;
       continue;
     }
+    if (is_full) filling.relaxed_gain_ms -= step.gain_a_byte * more(MemoryTier::kDevice);
     for (const auto& [tier, name] : kWords<MemoryTier>) filling.bytes[tier] += more(tier);
     filling.chosen[step.table] = step.position;
   }
@@ -182,12 +211,20 @@ void Knapsack::Improve(Filling& filling) {
   std::size_t count = 0;
   for (const std::vector<TableHolding>& holdings : tables_) count += holdings.size();
   const double room = room_[MemoryTier::kDevice];
-  if (count > kMostHoldings || room <= 0) return;
+  if (std::max(count, tables_.size()) > kMostHoldings || room <= 0 || should_stop_()) return;
+  const double filled_ms = TimeOf(filling.chosen);
+  if (MostGain(filling) <= kWorthwhileGain * filled_ms) return;
   price_ = filling.price;
   constexpr std::size_t kWidth = kShares + 1;
   // By shares: the least time of the tables so far, and of each table the holding that it is with.
   std::vector<double> least(kWidth, 0), next(kWidth);
   std::vector<int> chosen(tables_.size() * kWidth, -1);
+  struct Step {
+    int holding;
+    std::size_t shares;
+    double ms;
+  };
+  std::vector<Step> steps;
   const auto shares_of = [&](const TableHolding& holding) {
     const double bytes = static_cast<double>(holding.bytes[MemoryTier::kDevice]);
     return static_cast<std::size_t>(std::min(kShares + 1.0, std::round(kShares * bytes / room)));
@@ -196,53 +233,54 @@ void Knapsack::Improve(Filling& filling) {
     if (tables_[t].empty()) continue;
     std::fill(next.begin(), next.end(), std::numeric_limits<double>::infinity());
     int* const of_table = chosen.data() + t * kWidth;
-    double cheapest_ms = std::numeric_limits<double>::infinity();
+    // Of holdings of as many shares or more, those that take less time.
+    steps.clear();
     for (std::size_t h = 0; h < tables_[t].size(); ++h) {
-      const double ms = PricedMs(tables_[t][h]);
-      if (ms >= cheapest_ms) continue;  // than with less memory
-      cheapest_ms = ms;
-      const std::size_t shares = shares_of(tables_[t][h]);
+      const Step step = {static_cast<int>(h), shares_of(tables_[t][h]), PricedMs(tables_[t][h])};
+      if (!steps.empty() && step.ms >= steps.back().ms) continue;
+      if (!steps.empty() && step.shares == steps.back().shares) steps.pop_back();
+      steps.push_back(step);
+    }
+    for (const auto& [holding, shares, ms] : steps) {
       for (std::size_t s = shares; s < kWidth; ++s) {
         if (least[s - shares] + ms >= next[s]) continue;
         next[s] = least[s - shares] + ms;
-        of_table[s] = static_cast<int>(h);
+        of_table[s] = holding;
       }
     }
     std::swap(least, next);
   }
   if (!std::isfinite(least.back())) return;
   Filling found{.chosen = std::vector<int>(tables_.size(), -1), .price = price_};
-  double gain_ms = 0;
   std::size_t left = kShares;
   for (std::size_t t = tables_.size(); t-- > 0;) {
     const int h = chosen[t * kWidth + left];
     if (h < 0) continue;
-    const TableHolding& holding = tables_[t][static_cast<std::size_t>(h)];
     found.chosen[t] = h;
-    left -= shares_of(holding);
-    gain_ms +=
-        PricedMs(tables_[t][static_cast<std::size_t>(filling.chosen[t])]) - PricedMs(holding);
+    left -= shares_of(Holding(t, h));
     for (const auto& [tier, name] : kWords<MemoryTier>) {
-      found.bytes[tier] += static_cast<double>(holding.bytes[tier]);
+      found.bytes[tier] += static_cast<double>(Holding(t, h).bytes[tier]);
     }
   }
-  const auto has_room = [&](const auto& word) {
+  // The greedy choice may be beyond its room, where nothing less is.
+  const bool has_room = std::ranges::all_of(kWords<MemoryTier>, [&](const auto& word) {
     return found.bytes[word.value] <= std::max(room_[word.value], filling.bytes[word.value]);
-  };
-  if (gain_ms > 0 && std::all_of(kWords<MemoryTier>.begin(), kWords<MemoryTier>.end(), has_room)) {
-    filling = std::move(found);
-  }
+  });
+  if (!has_room || TimeOf(found.chosen) >= filled_ms) return;
+  filling.chosen = std::move(found.chosen);
+  filling.bytes = found.bytes;
 }
 
 }  // namespace
 
 std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tables,
-                              const ByTier<double>& room, double fill, bool greedily) {
+                              const ByTier<double>& room, double fill, KnapsackMethod method,
+                              absl::FunctionRef<bool()> should_stop) {
   ByTier<double> filled = room;
   filled[MemoryTier::kDevice] *= fill;
-  Knapsack knapsack(tables, filled);
+  Knapsack knapsack(tables, filled, should_stop);
   Filling filling = knapsack.Fill(kWords<MemoryTier>.back().value);
-  if (!greedily) knapsack.Improve(filling);
+  if (method == KnapsackMethod::kDynamicProgramming) knapsack.Improve(filling);
   return filling.chosen;
 }
 

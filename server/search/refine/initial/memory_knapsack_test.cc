@@ -22,6 +22,7 @@ Total TotalOf(const std::vector<std::vector<TableHolding>>& tables,
               const std::vector<int>& chosen) {
   Total total;
   for (std::size_t t = 0; t < tables.size(); ++t) {
+    if (chosen[t] < 0) continue;
     const TableHolding& holding = tables[t][static_cast<std::size_t>(chosen[t])];
     total.cost_ms += holding.cost_ms;
     total.device_bytes += static_cast<double>(holding.bytes[MemoryTier::kDevice]);
@@ -137,6 +138,42 @@ TEST(FillMemoriesTest, KeepsToSsdsAndHostMemoryWherePricesDo) {
   }
   EXPECT_GT(kept, 20);
   EXPECT_GT(both, 5);
+}
+
+TEST(FillMemoriesTest, DynamicProgrammingTakesNoMoreTimeOrMemoryThanTheGreedyChoice) {
+  Random random(4);
+  int cheaper = 0, short_hosts = 0;
+  for (int round = 0; round < 300; ++round) {
+    auto tables = RandomTables(random, 1 + static_cast<int>(random.Below(120)), 5);
+    if (round % 3 == 0) tables.emplace_back();
+    double device_bytes = 0, host_bytes = 0;
+    for (const auto& of_table : tables) {
+      if (of_table.empty()) continue;
+      device_bytes += static_cast<double>(of_table.back().bytes[MemoryTier::kDevice]);
+      host_bytes += static_cast<double>(of_table.front().bytes[MemoryTier::kHost]);
+    }
+    const ByTier<double> room = {device_bytes * random.UniformReal(),
+                                 host_bytes * (0.5 + random.UniformReal())};
+    const Total greedy = TotalOf(tables, FillMemories(tables, room, 1, KnapsackMethod::kGreedy));
+    const Total best = TotalOf(tables, FillMemories(tables, room));
+    EXPECT_LE(best.cost_ms, greedy.cost_ms) << round;
+    EXPECT_LE(best.device_bytes, std::max(room[MemoryTier::kDevice], greedy.device_bytes)) << round;
+    EXPECT_LE(best.host_bytes, std::max(room[MemoryTier::kHost], greedy.host_bytes)) << round;
+    if (best.cost_ms < greedy.cost_ms) ++cheaper;
+    if (host_bytes > room[MemoryTier::kHost]) ++short_hosts;
+  }
+  EXPECT_GT(cheaper, 20);
+  EXPECT_GT(short_hosts, 100);
+}
+
+TEST(FillMemoriesTest, AStopLeavesEveryTableAHolding) {
+  Random random(5);
+  const auto tables = RandomTables(random, 20, 5);
+  int asked = 0;
+  const std::vector<int> chosen = FillMemories(
+      tables, {1000, 100}, 1, KnapsackMethod::kDynamicProgramming, [&] { return ++asked > 2; });
+  EXPECT_EQ(std::count(chosen.begin(), chosen.end(), -1), 0);
+  EXPECT_LT(asked, 10);
 }
 
 TEST(FillMemoriesTest, ATableWithoutHoldingsHasNone) {
