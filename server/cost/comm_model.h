@@ -90,9 +90,9 @@ class CommModel {
   // be negative; costs stay at least 0.
   virtual CommSetup SetupOf(const ShardKinds& /*kinds*/) const { return {}; }
 
-  // Part of SetupOf in both stages: of these exchanges (ShardKinds::exchanges) alone.
+  // Part of SetupOf in both stages that is of these exchanges (ShardKinds::exchanges).
   double ExchangesMs(std::uint64_t exchanges) const {
-    const CommSetup setup = SetupOf({.exchanges = exchanges});
+    const CommSetup setup = SetupOf({.whole_rows = true, .exchanges = exchanges});
     return static_cast<double>(setup.forward_ms) + setup.backward_ms;
   }
 
