@@ -227,7 +227,7 @@ StatusOr<std::vector<std::shared_ptr<const CostModel>>> ModelSnapshot::FindFor(
     found = MeasuredOn(devices, kind, request);
   }
   for (const auto& model : models_) {
-    if (model->info().kind == kAnalyticKind) found.push_back(model);
+    if (model->info().name == kAnalyticKind) found.push_back(model);
   }
   if (!found.empty()) return found;
   return WithReason(

@@ -31,7 +31,7 @@ Status CheckFiles(const ModelManifest& manifest, const std::map<std::string, Ten
   if (manifest.universal) {
     NS_RETURN_IF_ERROR(
         check(manifest.universal->file, UniversalComputeTensors(*manifest.universal)));
-  } else {
+  } else if (!manifest.torchrec) {
     NS_RETURN_IF_ERROR(check(manifest.compute.file, ComputeNetworkTensors(manifest.compute)));
   }
   if (manifest.comm) {

@@ -33,6 +33,9 @@ constexpr IntegerRange kAtLeastTwoRanks{2, kMaxRanks};
 constexpr RealRange kCostMs{1e-12, 1e12};
 constexpr RealRange kFactor{1e-6, 1e6};
 constexpr RealRange kNsPerUnit{0, 1e6};
+constexpr RealRange kCoefficient{0, 1e9};
+constexpr RealRange kBytesPerSecond{1, 1e18};
+constexpr RealRange kFixedMs{0, 1e6};
 constexpr RealRange kMsOfExchange{0, 1e4};
 
 // Names of all collectives, in the order of the letters.
@@ -180,6 +183,56 @@ void Describe(ManifestFields& fields, UniversalComputeManifest& compute) {
   if (!fields.reads()) return;
   CheckWidth(fields, "table_layers", 0, compute.table_layers, compute.features.size(),
              "the number of features, ");
+}
+
+void Describe(ManifestFields& fields, SizeCoefficients& of) {
+  fields.Number("ids", &of.ids, kCoefficient);
+  fields.Number("lookup", &of.lookup, kCoefficient);
+  fields.Number("output", &of.output, kCoefficient);
+  fields.Number("rows", &of.rows, kCoefficient);
+}
+
+template <typename E>
+void DescribeWord(ManifestFields& fields, std::string_view key, E* word) {
+  std::string text(ToText(*word));
+  if (fields.reads()) fields.reader().Require({key});
+  fields.WordText<E>(key, &text);
+  *word = FromText<E>(text).value_or(*word);
+}
+
+void Describe(ManifestFields& fields, KernelCoefficients& entry) {
+  DescribeWord(fields, "sharding_type", &entry.type);
+  DescribeWord(fields, "compute_kernel", &entry.kernel);
+  fields.Number("bytes_per_s", &entry.bytes_per_s, kBytesPerSecond);
+  fields.Number("cached_bytes_per_s", &entry.cached_bytes_per_s, kBytesPerSecond);
+  PerfCoefficients& of = entry.of;
+  if (fields.reads()) fields.reader().Require({"forward", "backward"});
+  fields.FlowSection("forward", [&](ManifestFields& pass) { Describe(pass, of.forward); });
+  fields.FlowSection("backward", [&](ManifestFields& pass) { Describe(pass, of.backward); });
+  fields.Number("forward_fixed_ms", &of.forward_fixed_ms, kFixedMs, Presence::kOptional);
+  fields.Number("backward_fixed_ms", &of.backward_fixed_ms, kFixedMs, Presence::kOptional);
+  fields.Number("backward_of_forward", &of.backward_of_forward, kCoefficient);
+  fields.Number("weighted_backward", &of.weighted_backward, kCoefficient);
+  fields.Number("weighted_gradient", &of.weighted_gradient, kCoefficient);
+  fields.Number("min_lookup_cols", &of.min_lookup_cols, {0, 65536});
+  fields.Flag("block_penalty", &of.block_penalty);
+}
+
+void Describe(ManifestFields& fields, TorchRecComputeManifest& compute) {
+  fields.Constant("kind", kTorchRecComputeKind);
+  if (fields.reads()) fields.reader().Require({"coefficients"});
+  std::set<std::pair<ShardingType, ComputeKernel>> seen;
+  fields.Sections<KernelCoefficients>(
+      "coefficients", &compute.coefficients, [&](ManifestFields& section, KernelCoefficients& of) {
+        Describe(section, of);
+        if (!section.reads() || seen.insert({of.type, of.kernel}).second) return;
+        section.reader().AddViolation(
+            "compute_kernel",
+            fmt::format("{} of {} is given twice", ToText(of.kernel), ToText(of.type)));
+      });
+  if (fields.reads() && compute.coefficients.empty()) {
+    fields.reader().AddViolation("coefficients", "must have at least one entry");
+  }
 }
 
 void Describe(ManifestFields& fields, UniversalCommManifest& comm) {
@@ -370,11 +423,14 @@ void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
     });
   };
   const auto describe_compute = [&](ManifestFields& fields) {
-    if (!fields.IsKind(kUniversalComputeKind, manifest.universal.has_value())) {
-      Describe(fields, manifest.compute);
-    } else {
+    if (fields.IsKind(kUniversalComputeKind, manifest.universal.has_value())) {
       if (fields.reads()) manifest.universal.emplace();
       Describe(fields, *manifest.universal);
+    } else if (fields.IsKind(kTorchRecComputeKind, manifest.torchrec.has_value())) {
+      if (fields.reads()) manifest.torchrec.emplace();
+      Describe(fields, *manifest.torchrec);
+    } else {
+      Describe(fields, manifest.compute);
     }
   };
   const auto compute = [&] { root.Section("compute", Presence::kRequired, describe_compute); };
@@ -388,7 +444,9 @@ void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
     root.Section("comm", &manifest.comm, Describe);
   } else {
     root.Section("comm", [&](ManifestFields& fields) {
-      if (fields.IsKind(kFabricKind, false)) {
+      if (manifest.torchrec) {
+        refuse("comm", fmt::format("does not go with compute.kind {}", kTorchRecComputeKind));
+      } else if (fields.IsKind(kFabricKind, false)) {
         DescribeFabric(fields, manifest.fabric.emplace());
       } else if (manifest.universal) {
         Describe(fields, manifest.comm.emplace());
@@ -409,6 +467,8 @@ void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
     if (manifest.universal) {
       refuse(key, fmt::format("does not go with compute.kind {}; such a model has comm",
                               kUniversalComputeKind));
+    } else if (manifest.torchrec) {
+      refuse(key, fmt::format("does not go with compute.kind {}", kTorchRecComputeKind));
     } else if (manifest.fabric) {
       refuse(key, fmt::format("does not go with comm.kind {}", kFabricKind));
     }

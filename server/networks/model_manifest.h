@@ -13,6 +13,7 @@
 
 #include "common/base/status.h"
 #include "common/domain/topology.h"
+#include "server/cost/analytic/shard_perf.h"
 #include "server/cost/cost_model.h"
 #include "server/cost/interval_rule.h"
 #include "server/cost/measured_casts.h"
@@ -92,6 +93,14 @@ struct UniversalCommManifest {
   bool operator==(const UniversalCommManifest&) const = default;
 };
 
+// Kind torchrec: TorchRec's formulas for compute and communication, with these coefficients.
+inline constexpr std::string_view kTorchRecComputeKind = "torchrec";
+struct TorchRecComputeManifest {
+  std::vector<KernelCoefficients> coefficients;  // at least one; a type and kernel once
+
+  bool operator==(const TorchRecComputeManifest&) const = default;
+};
+
 // Section input_dist.
 struct InputDistManifest {
   MeasuredInputDist measured;
@@ -127,6 +136,8 @@ struct ModelManifest {
   // Kind universal_table_sum, with its communication and what both were trained on; then `compute`
   // and the lists above are empty.
   std::optional<UniversalComputeManifest> universal;
+  // Kind torchrec; then `compute` and all other networks are empty.
+  std::optional<TorchRecComputeManifest> torchrec;
   std::optional<UniversalCommManifest> comm;
   std::optional<TrainedOnManifest> trained_on;
   std::optional<MeasuredSteps> steps;           // with `universal`; none: not recorded

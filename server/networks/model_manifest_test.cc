@@ -495,5 +495,54 @@ TEST(UniversalManifestTest, ItsSectionsGoWithItsKindAlone) {
                     HasSubstr("steps: goes with")));
 }
 
+TEST(TorchRecManifestTest, IsReadAsItIsWritten) {
+  ModelManifest manifest;
+  manifest.name = "mine";
+  manifest.version = 1;
+  KernelCoefficients entry = {ShardingType::kRowWise, ComputeKernel::kFusedUvm, 1e9, 1.0 / 3 + 1e9};
+  entry.of.backward = {1, 2.5, 0, 1e-5};
+  entry.of.backward_fixed_ms = 0.25;
+  entry.of.block_penalty = true;
+  manifest.torchrec = TorchRecComputeManifest{{{}, entry}};
+  manifest.torchrec->coefficients[0].bytes_per_s = 1;
+  manifest.torchrec->coefficients[0].cached_bytes_per_s = 1e18;
+  const auto text = FormatModelManifest(manifest);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const auto read = ParseModelManifest(*text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, manifest);
+}
+
+TEST(TorchRecManifestTest, EveryFaultHasItsPath) {
+  const std::string head = "format: neuroshard-cost-model/1\nname: m\nversion: 1\ncompute:\n";
+  const std::string numbers =
+      "bytes_per_s: 1, cached_bytes_per_s: 1, forward: {ids: 1, lookup: 1, output: 1, rows: 0}, "
+      "backward: {ids: 0, lookup: 0, output: 0, rows: 0}, backward_of_forward: 2, "
+      "weighted_backward: 1, weighted_gradient: 1, min_lookup_cols: 0, block_penalty: false}\n";
+  const std::string entry = "    - {sharding_type: table_wise, compute_kernel: fused, " + numbers;
+  const auto fields = [&](const std::string& rest) {
+    return FaultyFields(ParseModelManifest(head + "  kind: torchrec\n" + rest).status());
+  };
+  EXPECT_THAT(fields("  coefficients:\n" + entry), ElementsAre());
+  EXPECT_THAT(fields(""), Contains("compute.coefficients"));
+  EXPECT_THAT(fields("  coefficients: []\n"), ElementsAre("compute.coefficients"));
+  EXPECT_THAT(fields("  coefficients:\n" + entry + entry),
+              ElementsAre("compute.coefficients[1].compute_kernel"));
+  EXPECT_THAT(
+      fields(
+          "  file: x\n  coefficients:\n"
+          "    - {sharding_type: tables, compute_kernel: fused, forward: {ids: -1, lookup: .nan, "
+          "output: 1}, forward_fixed_ms: -1, more: 1}\n"),
+      ::testing::IsSupersetOf(
+          {"compute.file", "compute.coefficients[0].sharding_type",
+           "compute.coefficients[0].bytes_per_s", "compute.coefficients[0].forward.ids",
+           "compute.coefficients[0].forward.lookup", "compute.coefficients[0].forward.rows",
+           "compute.coefficients[0].backward", "compute.coefficients[0].forward_fixed_ms",
+           "compute.coefficients[0].block_penalty", "compute.coefficients[0].more"}));
+  EXPECT_THAT(fields("  coefficients:\n" + entry +
+                     "comm: {}\nforward_comm: []\ntrained_on: {}\nsteps: {}\n"),
+              UnorderedElementsAre("comm", "forward_comm", "trained_on", "steps"));
+}
+
 }  // namespace
 }  // namespace neuroshard

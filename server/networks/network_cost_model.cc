@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/cost/analytic/analytic_cost_model.h"
 #include "server/cost/fabric/fabric_cost_model.h"
 #include "server/cost/feature_columns.h"
 #include "server/cost/unmeasured_compute.h"
@@ -307,6 +308,9 @@ StatusOr<std::shared_ptr<const CostModel>> LoadNeural(const ModelManifest& manif
 
 StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& manifest,
                                                          const std::filesystem::path& directory) {
+  if (manifest.torchrec) {
+    return MakeAnalyticCostModel(InfoOfManifest(manifest), manifest.torchrec->coefficients);
+  }
   NS_ASSIGN_OR_RETURN(
       std::shared_ptr<const CostModel> model,
       manifest.universal ? LoadUniversal(manifest, directory) : LoadNeural(manifest, directory));

@@ -20,8 +20,8 @@ namespace neuroshard {
 // UniversalComm prices the communication of a universal model, for 1 to 16,384 ranks (for 1 alone
 // without a comm section). NeuralComm prices that of NeuroShard's networks: Bind accepts the rank
 // counts with both directions, which ModelCoverage::num_devices lists, and 1, whose communication
-// costs 0. MakeFabricCostModel prices it where the manifest has a fabric. Every cost is at least 0
-// and finite.
+// costs 0. MakeFabricCostModel prices it where the manifest has a fabric, MakeAnalyticCostModel all
+// of kind torchrec. Every cost is at least 0 and finite.
 //
 // The same inputs give the same bits in any thread and in any batch, and on every CPU whose C
 // library computes log1p and exp alike (DenseLayer).

@@ -62,6 +62,7 @@ PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool
   PriceBasis basis;
   if (model.kind == kAnalyticKind) {
     basis.text = "prices rest on " + formulas;
+    if (model.name != kAnalyticKind) basis.text += "; coefficients are those of " + model.name;
     return basis;
   }
   basis.measured_until = MeasuredUntil(model);

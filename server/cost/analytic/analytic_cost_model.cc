@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/domain/expected_lookups.h"
-#include "server/cost/analytic/shard_perf.h"
 #include "server/cost/host_traffic.h"
 
 namespace neuroshard {
@@ -14,19 +13,11 @@ namespace {
 
 constexpr std::size_t kWidth = 2;  // forward and backward compute
 
-CostModelInfo MakeInfo() {
-  CostModelInfo info;
-  info.name = kAnalyticModelName;
-  info.version = 1;
+using Coefficients = std::shared_ptr<const std::vector<KernelCoefficients>>;  // not null
+
+// Kind, types and properties of TorchRec's own coefficients.
+CostModelInfo OfFormulas(CostModelInfo info) {
   info.kind = kAnalyticKind;
-  info.details = {
-      {"provenance.formulas", "performance estimates of the planner of TorchRec 1.9.2"},
-      {"provenance.bandwidths",
-       "the request's; absent ones are TorchRec's defaults, published figures of a V100-class "
-       "host"},
-      {"provenance.measurements",
-       "none: costs compare plans as TorchRec does and do not forecast times"},
-  };
   // All that TorchRec's runtime has. Its planner tries grid_shard only where it is listed.
   info.coverage.sharding_types = {ShardingType::kTableWise,       ShardingType::kColumnWise,
                                   ShardingType::kRowWise,         ShardingType::kTableRowWise,
@@ -41,11 +32,38 @@ CostModelInfo MakeInfo() {
   return info;
 }
 
+CostModelInfo MakeInfo() {
+  CostModelInfo info;
+  info.name = kAnalyticModelName;
+  info.version = 1;
+  info.details = {
+      {"provenance.formulas", "performance estimates of the planner of TorchRec 1.9.2"},
+      {"provenance.bandwidths",
+       "the request's; absent ones are TorchRec's defaults, published figures of a V100-class "
+       "host"},
+      {"provenance.measurements",
+       "none: costs compare plans as TorchRec does and do not forecast times"},
+  };
+  return OfFormulas(std::move(info));
+}
+
+// Types without coefficients are not tried unasked, and a few shards of a table no longer bound all
+// ways of cutting it.
+CostModelInfo WithCoefficients(CostModelInfo info, std::span<const KernelCoefficients> own) {
+  info = OfFormulas(std::move(info));
+  std::erase_if(info.coverage.sharding_types, [own](ShardingType type) {
+    return std::none_of(own.begin(), own.end(), [type](const auto& of) { return of.type == type; });
+  });
+  info.properties.monotone_shard_costs = false;
+  return info;
+}
+
 // The formulas with the request's numbers.
 class Formulas {
  public:
-  explicit Formulas(const PricingConditions& conditions)
-      : topology_{static_cast<double>(conditions.num_ranks),
+  Formulas(const PricingConditions& conditions, Coefficients own)
+      : own_(std::move(own)),
+        topology_{static_cast<double>(conditions.num_ranks),
                   static_cast<double>(conditions.ranks_per_host),
                   conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
                   conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond,
@@ -62,21 +80,23 @@ class Formulas {
   ShardPerf Price(const ShardFeatures& shard) const {
     const CommElementBytes wire = CommElementBytesOf(comms_, shard.weight_dtype, shard.unpooled);
     const ShardWork work = WorkOf(shard);
-    const double bytes_per_ms =
-        KernelBandwidth(shard.layout.kernel, memory_, shard.layout.cache_load_factor, prefetched_);
+    const double bytes_per_ms = BytesPerMs(shard.layout);
+    const KernelCoefficients* const own = Own(shard.layout.type, shard.layout.kernel);
+    const PerfCoefficients cut = own != nullptr ? own->of : PerfCoefficients();
     switch (shard.layout.type) {
       case ShardingType::kTableWise:
       case ShardingType::kColumnWise:
       case ShardingType::kTableColumnWise:
-        return TableWisePerf(work, wire, topology_, bytes_per_ms);
+        return TableWisePerf(work, wire, topology_, bytes_per_ms,
+                             own != nullptr ? own->of : kWholeRowCoefficients);
       case ShardingType::kRowWise:
       case ShardingType::kRowWiseSubset:
-        return RowWisePerf(work, HoldersOf(shard), wire, topology_, bytes_per_ms);
+        return RowWisePerf(work, HoldersOf(shard), wire, topology_, bytes_per_ms, cut);
       case ShardingType::kTableRowWise:
       case ShardingType::kGridShard:
-        return TableRowWisePerf(work, shard.layout.row_shards, wire, topology_, bytes_per_ms);
+        return TableRowWisePerf(work, shard.layout.row_shards, wire, topology_, bytes_per_ms, cut);
       case ShardingType::kDataParallel:
-        return DataParallelPerf(work, topology_, bytes_per_ms);
+        return DataParallelPerf(work, topology_, bytes_per_ms, cut);
     }
     return {};
   }
@@ -92,6 +112,24 @@ class Formulas {
   }
 
  private:
+  // Null: TorchRec's.
+  const KernelCoefficients* Own(ShardingType type, ComputeKernel kernel) const {
+    if (type == ShardingType::kRowWiseSubset) type = ShardingType::kRowWise;
+    const auto found = std::find_if(own_->begin(), own_->end(), [&](const auto& of) {
+      return of.type == type && of.kernel == kernel;
+    });
+    return found == own_->end() ? nullptr : &*found;
+  }
+
+  double BytesPerMs(const ShardLayout& layout) const {
+    const double share = layout.cache_load_factor;
+    // Prefetched rows are read where kFused has them.
+    const bool fetched = prefetched_ && layout.kernel == ComputeKernel::kFusedUvmCaching;
+    const auto* const own = Own(layout.type, fetched ? ComputeKernel::kFused : layout.kernel);
+    if (own == nullptr) return KernelBandwidth(layout.kernel, memory_, share, prefetched_);
+    return (share * own->cached_bytes_per_s + (1 - share) * own->bytes_per_s) / kMsPerSecond;
+  }
+
   ShardWork WorkOf(const ShardFeatures& shard) const {
     const double ranks = topology_.num_ranks;
     return {.ids = shard.pooling_factor * samples_,
@@ -107,6 +145,7 @@ class Formulas {
     return EqualBlocks(shard.layout, shard.rows, shard.table_rows);
   }
 
+  Coefficients own_;
   CommTopology topology_;
   double batch_;    // of all ranks
   double samples_;  // of one rank
@@ -118,12 +157,14 @@ class Formulas {
 // phi: forward and backward compute, in ms.
 class AnalyticCompute final : public ComputeModel {
  public:
+  explicit AnalyticCompute(Coefficients own) : own_(std::move(own)) {}
+
   int representation_width() const override { return kWidth; }
 
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
                  std::span<float> phi) const override {
     assert(phi.size() == shards.size() * kWidth);
-    const Formulas formulas(conditions);
+    const Formulas formulas(conditions, own_);
     for (std::size_t i = 0; i < shards.size(); ++i) {
       if (shards[i].layout.kernel == ComputeKernel::kOffload) {
         const HostTraffic host = HostTrafficOf(conditions, shards[i]);
@@ -146,12 +187,16 @@ class AnalyticCompute final : public ComputeModel {
       out[i] = {forward_ms + backward_ms, forward_ms, backward_ms};
     }
   }
+
+ private:
+  const Coefficients own_;
 };
 
 // Loads are in ms already.
 class AnalyticComm final : public CommModel {
  public:
-  explicit AnalyticComm(const PricingConditions& conditions) : formulas_(conditions) {}
+  AnalyticComm(const PricingConditions& conditions, Coefficients own)
+      : formulas_(conditions, std::move(own)) {}
 
   CommLoad Load(const ShardFeatures& shard) const override {
     const ShardPerf perf = formulas_.Price(shard);
@@ -174,23 +219,33 @@ class AnalyticComm final : public CommModel {
 
 class AnalyticCostModel final : public CostModel {
  public:
-  AnalyticCostModel() : CostModel(MakeInfo()) {}
+  AnalyticCostModel(CostModelInfo info, std::vector<KernelCoefficients> own)
+      : CostModel(std::move(info)),
+        own_(std::make_shared<const std::vector<KernelCoefficients>>(std::move(own))),
+        compute_(std::make_shared<const AnalyticCompute>(own_)) {}
 
   StatusOr<BoundCostModel> Bind(const PricingConditions& conditions) const override {
     std::shared_ptr<const CommModel> comm = CommOfOneRank();
-    if (conditions.num_ranks > 1) comm = std::make_shared<const AnalyticComm>(conditions);
+    if (conditions.num_ranks > 1) comm = std::make_shared<const AnalyticComm>(conditions, own_);
     return BoundCostModel(conditions, info().properties, info().coverage.sharding_types, compute_,
                           std::move(comm));
   }
 
  private:
-  const std::shared_ptr<const ComputeModel> compute_ = std::make_shared<const AnalyticCompute>();
+  const Coefficients own_;
+  const std::shared_ptr<const ComputeModel> compute_;
 };
 
 }  // namespace
 
 std::shared_ptr<const CostModel> MakeAnalyticCostModel() {
-  return std::make_shared<const AnalyticCostModel>();
+  return std::make_shared<const AnalyticCostModel>(MakeInfo(), std::vector<KernelCoefficients>());
+}
+
+std::shared_ptr<const CostModel> MakeAnalyticCostModel(
+    CostModelInfo info, std::vector<KernelCoefficients> coefficients) {
+  info = WithCoefficients(std::move(info), coefficients);
+  return std::make_shared<const AnalyticCostModel>(std::move(info), std::move(coefficients));
 }
 
 }  // namespace neuroshard

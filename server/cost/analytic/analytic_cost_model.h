@@ -1,9 +1,12 @@
-// The built-in cost model: TorchRec 1.9.2's formulas over the request's bandwidths.
+// TorchRec 1.9.2's formulas over the request's bandwidths: the built-in cost model, and models of a
+// HardwarePerfConfig's coefficients.
 #pragma once
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
+#include "server/cost/analytic/shard_perf.h"
 #include "server/cost/cost_model.h"
 
 namespace neuroshard {
@@ -27,5 +30,11 @@ inline constexpr std::string_view kAnalyticModelName = "analytic";
 // - row_wise_subset is row_wise with ids divided by its holders;
 // - a single rank pays nothing for communication, as under every model here.
 std::shared_ptr<const CostModel> MakeAnalyticCostModel();
+
+// Returns the formulas with these coefficients, as the model `info`, of which kind, sharding types
+// and properties are filled in. Rows in blocks over some ranks have those of row_wise; types and
+// kernels that are not listed, and all exchanges, are as above.
+std::shared_ptr<const CostModel> MakeAnalyticCostModel(
+    CostModelInfo info, std::vector<KernelCoefficients> coefficients);
 
 }  // namespace neuroshard

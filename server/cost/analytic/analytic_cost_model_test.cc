@@ -326,5 +326,54 @@ TEST(AnalyticCostModelTest, RowsInProportionCostByTheirShare) {
   }
 }
 
+// TorchRec's estimators are asked in perf_config_model_test.py.
+TEST(AnalyticCostModelTest, OwnCoefficientsReplaceTorchRecsByTypeAndKernel) {
+  PricingConditions conditions;
+  conditions.num_ranks = 4;
+  const double speed = conditions.bandwidths.device_memory_bytes_per_s;
+  KernelCoefficients same = {ShardingType::kTableWise, ComputeKernel::kFused, speed, speed,
+                             kWholeRowCoefficients};
+  KernelCoefficients cached = {ShardingType::kRowWise, ComputeKernel::kFusedUvmCaching, speed / 4,
+                               speed};
+  cached.of.forward_fixed_ms = 3;
+  cached.of.backward_of_forward = 0;
+  cached.of.backward = {0, 0, 0, 2};
+  const auto model = MakeAnalyticCostModel(CostModelInfo(), {same, cached});
+  EXPECT_EQ(model->info().kind, kAnalyticKind);
+  EXPECT_THAT(model->info().coverage.sharding_types,
+              ::testing::ElementsAre(ShardingType::kTableWise, ShardingType::kRowWise));
+  EXPECT_FALSE(model->info().properties.monotone_shard_costs);
+
+  Table table;
+  table.num_embeddings = kRows;
+  table.embedding_dim = 64;
+  table.reuse_histogram = DefaultReuseHistogram();
+  std::vector<ShardFeatures> shards = {FeaturesOf(table, {}, kRows, 64)};
+  ShardLayout layout{.type = ShardingType::kRowWise, .row_shards = 4};
+  shards.push_back(FeaturesOf(table, layout, kRows / 4, 64));
+  layout.kernel = ComputeKernel::kFusedUvmCaching;
+  layout.cache_load_factor = 1;
+  shards.push_back(FeaturesOf(table, layout, kRows / 4, 64));
+  layout.type = ShardingType::kRowWiseSubset;
+  layout.cache_load_factor = 1.0 / 3;
+  shards.push_back(FeaturesOf(table, layout, kRows / 4, 64));
+  const auto costs = [&](const CostModel& of) {
+    std::vector<float> phi(2 * shards.size());
+    std::vector<CommLoad> loads(shards.size());
+    of.Bind(conditions)->Represent(shards, phi, loads);
+    return phi;
+  };
+  const std::vector<float> found = costs(*model);
+  const std::vector<float> torchrecs = costs(*MakeAnalyticCostModel());
+  EXPECT_EQ(found[0], torchrecs[0]);
+  EXPECT_EQ(found[1], torchrecs[1]);
+  EXPECT_EQ(found[2], torchrecs[2]);  // a kernel without coefficients
+  const double rows_ms = 2.0 * kRows / 4 / speed * kMsPerSecond;
+  EXPECT_NEAR(found[4], 3 + torchrecs[2], 1e-6);
+  EXPECT_NEAR(found[5], rows_ms, 1e-6 * rows_ms);
+  EXPECT_NEAR(found[6], 3 + 2 * torchrecs[2], 1e-6);  // at half of the speed
+  EXPECT_NEAR(found[7], 2 * rows_ms, 1e-6 * rows_ms);
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -9,13 +9,9 @@ namespace {
 
 // planner/constants.py.
 constexpr double kIdBytes = 8;
-constexpr double kMinLookupCols = 32;  // a kernel reads at least that much of a row
 constexpr double kFullBlockCols = 128;
 constexpr double kHalfBlockPenalty = 1.15;
 constexpr double kQuarterBlockPenalty = 1.75;
-constexpr double kBackwardComputeMultiplier = 2;
-constexpr double kWeightedBackwardMultiplier = 1;
-constexpr double kWeightedKernelMultiplier = 1.1;
 constexpr double kBatchedCopyFactor = 2.455;
 constexpr double kDataParallelElementwiseFactor = 9.22;
 
@@ -47,10 +43,27 @@ double DynamicBandwidth(const MemoryBandwidths& memory, double share, double bas
          10;
 }
 
-double BackwardComputeMs(double forward_compute_ms, bool weighted) {
-  const double ms = forward_compute_ms * kBackwardComputeMultiplier;
-  if (!weighted) return ms;
-  return ms * kWeightedBackwardMultiplier + forward_compute_ms * kWeightedKernelMultiplier;
+// Sets the compute of `perf`: `ids` are looked up on the rank.
+void SetCompute(const PerfCoefficients& coefficients, const ShardWork& work, double ids,
+                double forward_bytes, double backward_bytes, double kernel_bytes_per_ms,
+                ShardPerf& perf) {
+  const auto ms = [&](const SizeCoefficients& of, double cols, double output_bytes,
+                      double penalty) {
+    return (of.ids * IdBytes(ids, work.weighted) + of.lookup * (ids * cols * work.element_bytes) +
+            of.output * output_bytes + of.rows * work.rows) *
+           penalty / kernel_bytes_per_ms;
+  };
+  const double forward_ms =
+      ms(coefficients.forward, std::max(work.cols, coefficients.min_lookup_cols), forward_bytes,
+         coefficients.block_penalty ? BlockPenalty(work.cols) : 1);
+  double backward_ms = ms(coefficients.backward, work.cols, backward_bytes, 1) +
+                       forward_ms * coefficients.backward_of_forward;
+  if (work.weighted) {
+    backward_ms =
+        backward_ms * coefficients.weighted_backward + forward_ms * coefficients.weighted_gradient;
+  }
+  perf.forward_compute_ms = coefficients.forward_fixed_ms + forward_ms;
+  perf.backward_compute_ms = coefficients.backward_fixed_ms + backward_ms;
 }
 
 }  // namespace
@@ -93,30 +106,26 @@ CommElementBytes CommElementBytesOf(const QuantizedComms& comms, DataType weight
 }
 
 ShardPerf TableWisePerf(const ShardWork& work, const CommElementBytes& wire,
-                        const CommTopology& topology, double kernel_bytes_per_ms) {
+                        const CommTopology& topology, double kernel_bytes_per_ms,
+                        const PerfCoefficients& coefficients) {
   const double ranks = topology.num_ranks;
-  const double lookup_bytes =
-      work.ids * ranks * std::max(work.cols, kMinLookupCols) * work.element_bytes;
   const double values = work.vectors * ranks * work.cols;
   const double forward_bytes = values * wire.forward_all_to_all;
   const double backward_bytes = values * wire.backward_all_to_all;
   const double bandwidth =
       CommBandwidth(topology, Collective::kAllToAll, ranks, topology.ranks_per_host);
   ShardPerf perf;
-  perf.forward_compute_ms =
-      (IdBytes(work.ids * ranks, work.weighted) + lookup_bytes + forward_bytes) *
-      BlockPenalty(work.cols) / kernel_bytes_per_ms;
+  SetCompute(coefficients, work, work.ids * ranks, forward_bytes, backward_bytes,
+             kernel_bytes_per_ms, perf);
   perf.forward_comm_ms = forward_bytes / bandwidth;
-  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
   perf.backward_comm_ms = backward_bytes / bandwidth;
   return perf;
 }
 
 ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
-                      const CommTopology& topology, double kernel_bytes_per_ms) {
+                      const CommTopology& topology, double kernel_bytes_per_ms,
+                      const PerfCoefficients& coefficients) {
   const double ranks = topology.num_ranks;
-  const double ids = work.ids / holders;
-  const double lookup_bytes = ids * ranks * work.cols * work.element_bytes;
   const double values = RowWiseValues(work, holders, ranks);
   // Unpooled vectors are exchanged, pooled ones summed up on the way.
   const double forward_bytes =
@@ -125,11 +134,10 @@ ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBy
       values * (work.unpooled ? wire.backward_all_to_all : wire.backward_reduce_scatter);
   const double per_host = topology.ranks_per_host;
   ShardPerf perf;
-  perf.forward_compute_ms =
-      (IdBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
+  SetCompute(coefficients, work, work.ids / holders * ranks, forward_bytes, backward_bytes,
+             kernel_bytes_per_ms, perf);
   perf.forward_comm_ms =
       forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, ranks, per_host);
-  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
   perf.backward_comm_ms =
       backward_bytes / CommBandwidth(topology, Collective::kAllGather, ranks, per_host) +
       backward_bytes * kBatchedCopyFactor / kernel_bytes_per_ms;
@@ -137,18 +145,17 @@ ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBy
 }
 
 ShardPerf TableRowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
-                           const CommTopology& topology, double kernel_bytes_per_ms) {
+                           const CommTopology& topology, double kernel_bytes_per_ms,
+                           const PerfCoefficients& coefficients) {
   const double ranks = topology.num_ranks;
   const double group = topology.ranks_per_host * topology.hosts_per_group;
   const double local = std::min(group, topology.ranks_per_host);
-  const double ids = work.ids / holders;
-  const double lookup_bytes = ids * ranks * work.cols * work.element_bytes;
   const double values = RowWiseValues(work, holders, ranks);
   const double forward_bytes = values * wire.forward_reduce_scatter;
   const double backward_bytes = values * wire.backward_reduce_scatter;
   ShardPerf perf;
-  perf.forward_compute_ms =
-      (IdBytes(ids * ranks, work.weighted) + lookup_bytes + forward_bytes) / kernel_bytes_per_ms;
+  SetCompute(coefficients, work, work.ids / holders * ranks, forward_bytes, backward_bytes,
+             kernel_bytes_per_ms, perf);
   perf.forward_comm_ms =
       forward_bytes / CommBandwidth(topology, Collective::kReduceScatter, group, local);
   perf.backward_comm_ms =
@@ -162,7 +169,6 @@ ShardPerf TableRowWisePerf(const ShardWork& work, double holders, const CommElem
     perf.backward_comm_ms += group_values * wire.backward_all_to_all / bandwidth;
   }
   perf.backward_comm_ms += backward_bytes * kBatchedCopyFactor / kernel_bytes_per_ms;
-  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
   return perf;
 }
 
@@ -172,16 +178,13 @@ double PrefetchMs(const ShardWork& work, double fetched_rows, double holders,
 }
 
 ShardPerf DataParallelPerf(const ShardWork& work, const CommTopology& topology,
-                           double kernel_bytes_per_ms) {
+                           double kernel_bytes_per_ms, const PerfCoefficients& coefficients) {
   const double ranks = topology.num_ranks;
   const double per_host = topology.ranks_per_host;
-  const double lookup_bytes = work.ids * work.cols * work.element_bytes;
   const double output_bytes = work.vectors * work.cols * work.element_bytes;
   const double table_bytes = work.rows * work.cols * work.element_bytes;
   ShardPerf perf;
-  perf.forward_compute_ms =
-      (IdBytes(work.ids, work.weighted) + lookup_bytes + output_bytes) / kernel_bytes_per_ms;
-  perf.backward_compute_ms = BackwardComputeMs(perf.forward_compute_ms, work.weighted);
+  SetCompute(coefficients, work, work.ids, output_bytes, output_bytes, kernel_bytes_per_ms, perf);
   // The gradient of the whole table in a ring over hosts, twice where there are more than two.
   const double nodes = std::min(ranks / per_host, 2.0);
   double all_reduce_ms = table_bytes * (2 * nodes - 1) / nodes /

@@ -1,5 +1,5 @@
 // TorchRec 1.9.2's time estimates of one shard in training, by sharding type, and the bandwidths of
-// kernels that they rest on (planner/estimator with its default coefficients).
+// kernels that they rest on (planner/estimator), with its default coefficients or others.
 #pragma once
 
 #include "common/domain/plan_request.h"
@@ -23,11 +23,52 @@ struct MemoryBandwidths {
 double KernelBandwidth(ComputeKernel kernel, const MemoryBandwidths& memory, double cached_share,
                        bool prefetched);
 
+// Multipliers of what a lookup reads and writes (TorchRec's PerfCoefficient).
+struct SizeCoefficients {
+  double ids = 1;     // of bytes of ids
+  double lookup = 1;  // of bytes of rows read
+  double output = 1;  // of bytes of vectors
+  double rows = 0;    // of the shard's rows
+
+  bool operator==(const SizeCoefficients&) const = default;
+};
+
+// How compute follows from sizes; as they are, TorchRec's for rows that are cut.
+struct PerfCoefficients {
+  SizeCoefficients forward = {};
+  // Beside `backward_of_forward` of the forward pass.
+  SizeCoefficients backward = {0, 0, 0, 0};
+  double forward_fixed_ms = 0;  // of a lookup, in addition; the backward pass has no share of it
+  double backward_fixed_ms = 0;
+  double backward_of_forward = 2;
+  double weighted_backward = 1;    // factor of the backward pass of ids with weights
+  double weighted_gradient = 1.1;  // what their weights' gradient takes of the forward pass
+  double min_lookup_cols = 0;      // forward, a kernel reads at least that much of a row
+  bool block_penalty = false;      // forward, narrow shards leave threads idle
+
+  bool operator==(const PerfCoefficients&) const = default;
+};
+
+// TorchRec's for table_wise, column_wise and table_column_wise.
+inline constexpr PerfCoefficients kWholeRowCoefficients = {.min_lookup_cols = 32,
+                                                           .block_penalty = true};
+
+// Coefficients of a HardwarePerfConfig for one sharding type and kernel, and the kernel's speed.
+struct KernelCoefficients {
+  ShardingType type = ShardingType::kTableWise;
+  ComputeKernel kernel = ComputeKernel::kFused;
+  double bytes_per_s = 0;         // where no row is cached
+  double cached_bytes_per_s = 0;  // where all are; between the two in proportion
+  PerfCoefficients of = {};
+
+  bool operator==(const KernelCoefficients&) const = default;
+};
+
 // Work of a shard. All shards of a table have the table's values, except `rows` and `cols`.
 struct ShardWork {
   double ids = 0;            // of one rank's samples, summed over features
   double vectors = 0;        // given by one rank's samples: pooled, or one per id
-  double rows = 0;           // of the shard; only DataParallelPerf reads it
+  double rows = 0;           // of the shard
   double cols = 0;           // of the shard
   double element_bytes = 4;  // of the table
   bool weighted = false;     // every id carries a weight
@@ -65,17 +106,20 @@ struct ShardPerf {
 // Prices table_wise, column_wise and table_column_wise. `kernel_bytes_per_ms`, here and below, is
 // the KernelBandwidth of the shard's kernel.
 ShardPerf TableWisePerf(const ShardWork& work, const CommElementBytes& wire,
-                        const CommTopology& topology, double kernel_bytes_per_ms);
+                        const CommTopology& topology, double kernel_bytes_per_ms,
+                        const PerfCoefficients& coefficients = kWholeRowCoefficients);
 
 // Prices row_wise, where `holders` = W, and row_wise_subset: each holder gets its share of the ids
 // and has a partial sum for every sample of every rank. For rows in proportion `holders` is
 // EqualBlocks, infinite for a shard without rows; TorchRec 1.9.2 divides by W there, too.
 ShardPerf RowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
-                      const CommTopology& topology, double kernel_bytes_per_ms);
+                      const CommTopology& topology, double kernel_bytes_per_ms,
+                      const PerfCoefficients& coefficients = {});
 
 // Prices table_row_wise and grid_shard: rows over the `holders` ranks of a group of hosts.
 ShardPerf TableRowWisePerf(const ShardWork& work, double holders, const CommElementBytes& wire,
-                           const CommTopology& topology, double kernel_bytes_per_ms);
+                           const CommTopology& topology, double kernel_bytes_per_ms,
+                           const PerfCoefficients& coefficients = {});
 
 // Returns the time of fetching rows that missed their cache before the lookup: `fetched_rows` of
 // the table for all ranks' samples, of which each of the `holders` (1 where rows are not cut)
@@ -85,6 +129,6 @@ double PrefetchMs(const ShardWork& work, double fetched_rows, double holders,
 
 // Prices data_parallel: a replica on each rank for that rank's samples.
 ShardPerf DataParallelPerf(const ShardWork& work, const CommTopology& topology,
-                           double kernel_bytes_per_ms);
+                           double kernel_bytes_per_ms, const PerfCoefficients& coefficients = {});
 
 }  // namespace neuroshard

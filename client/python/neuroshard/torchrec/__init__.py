@@ -10,6 +10,7 @@
 from neuroshard.torchrec.feature_statistics import FeatureStatistics, statistics
 from neuroshard.torchrec.hardware_perf_config import FittedPerfConfig, MeasuredPerfConfig, MeasuredPerfEstimator
 from neuroshard.torchrec.measured_reservation import MeasuredReservation, reserve_from
+from neuroshard.torchrec.perf_config_model import write_cost_model
 from neuroshard.torchrec.plan_file import load_plan, save_plan
 from neuroshard.torchrec.planner import NeuroShardPlanner
 from neuroshard.torchrec.resharding import reshard_delta
@@ -34,4 +35,5 @@ __all__ = [
     "reshard_delta",
     "save_plan",
     "statistics",
+    "write_cost_model",
 ]

@@ -364,4 +364,6 @@ def _unsaid(config: HardwarePerfConfig) -> List[str]:
         config.get_coefficients_for_sharding(each, kernel) != default.get_coefficients_for_sharding(each, kernel) for each in types for kernel in (FUSED, DENSE)
     )
     found += [f"{method.__name__}()" for method in sorted(methods - {None}, key=lambda method: method.__name__)]
-    return [f"HardwarePerfConfig {config.name!r}: not priced, since cost models have their own: {', '.join(found)}"] * bool(found)
+    return [
+        f"HardwarePerfConfig {config.name!r}: not priced, since cost models have their own, but by one that write_cost_model wrote of it: {', '.join(found)}"
+    ] * bool(found)

@@ -266,7 +266,8 @@ class DeviceFiguresTest(Case):
         self.assertNotIn("HardwarePerfConfig", warnings)
         bandwidths, warnings = self.asked(Tuned())
         self.assertEqual(bandwidths.device_memory_bytes_per_s, 6e12)
-        self.assertIn("HardwarePerfConfig 'tuned': not priced, since cost models have their own: bandwidth of fused_uvm, coefficients, by_rows()", warnings)
+        self.assertIn("HardwarePerfConfig 'tuned': not priced, since cost models have their own, but by one that write_cost_model wrote of it: "
+            "bandwidth of fused_uvm, coefficients, by_rows()", warnings)
         bandwidths, warnings = self.asked(EmbeddingPerfEstimatorConfig())
         self.assertEqual(bandwidths.device_memory_bytes_per_s, gpus().hbm_mem_bw * 1000)
         self.assertNotIn("HardwarePerfConfig", warnings)

@@ -129,7 +129,12 @@ def topology_message(
         ("uneven_sharding_perf_multiplier", topology.uneven_sharding_perf_multiplier, 1.0),
     )
     within, between, warnings = _links(topology)
-    warnings += figures.unsaid + [f"{name} is {value}, and priced as {default}, TorchRec's default: cost models have their own" for name, value, default in own if value != default]
+    warnings += figures.unsaid + [
+        f"{name} is {value}, and priced as {default}, TorchRec's default: cost models have their own"
+        + ", but for one that write_cost_model wrote of it" * name.endswith("compute_multiplier")
+        for name, value, default in own
+        if value != default
+    ]
     warnings += _caps_told(reserved, ["ddr"] * host_memory + ["ssd"] * ssd)
     if topology.compute_device not in COMPUTE_DEVICES:
         warnings.append(f"compute_device {topology.compute_device!r} is priced as 'cuda' with the topology's figures")
