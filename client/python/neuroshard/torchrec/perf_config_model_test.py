@@ -36,11 +36,12 @@ from torchrec.distributed.planner.estimator.types import PrefetchCoefficients
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import ShardingType
+from torchrec.distributed.types import CacheParams, ShardingType
 
 import neuroshard
 from neuroshard.checkpoints.model_directory import ModelDirectoryError
 from neuroshard.torchrec import MeasuredPerfEstimator, write_cost_model
+from neuroshard.torchrec.module_tables import CACHED_KERNELS
 
 BATCH, RANKS, LOCAL, TABLES = 256, 8, 4, 6
 TOPOLOGY = gpus(RANKS, LOCAL, bwd_compute_multiplier=2.5)
@@ -100,7 +101,13 @@ def tables(draw, **kind):
     widths = [256] if kind.get("unpooled") else [8, 32, 64, 100, 128, 256]  # TorchRec has one width in an EmbeddingCollection
     named = {f"t{index}": (int(10 ** draw.uniform(2, 6)), draw.choice(widths)) for index in range(TABLES)}
     constraints = {
-        name: ParameterConstraints(sharding_types=KINDS, compute_kernels=KERNELS, pooling_factors=[10 ** draw.uniform(-0.5, 1.5)], min_partition=32)
+        name: ParameterConstraints(
+            sharding_types=KINDS,
+            compute_kernels=KERNELS,
+            pooling_factors=[10 ** draw.uniform(-0.5, 1.5)],
+            min_partition=32,
+            cache_params=CacheParams(load_factor=draw.uniform(0.05, 0.95)),
+        )
         for name in named
     }
     meta = torch.device("meta")
@@ -143,14 +150,16 @@ class PerfConfigModelTest(Case):
             shards.append({"row_offset": shard.offset[0], "rows": shard.size[0], "col_offset": shard.offset[1], "cols": shard.size[1], "rank": rank})
             for at, time in enumerate((shard.perf.fwd_compute, shard.perf.bwd_compute)):
                 expected[rank][at] += time
-        plan = {"tables": [{"name": option.name, "sharding_type": option.sharding_type, "compute_kernel": option.compute_kernel, "shards": shards}]}
+        plan = {"name": option.name, "sharding_type": option.sharding_type, "compute_kernel": option.compute_kernel, "shards": shards}
+        if option.compute_kernel in CACHED_KERNELS:
+            plan["cache_load_factor"] = option.cache_load_factor
         request = {
             "tables": [table],
             "topology": {"hosts": [HOST], "bandwidths": BANDWIDTHS},
             "global_batch_size": BATCH * RANKS,
             "cost_model": {"name": name},
         }
-        ranks = client.evaluate(request, plan).cost.ranks
+        ranks = client.evaluate(request, {"tables": [plan]}).cost.ranks
         worst = 0.0
         for rank, times in expected.items():
             for found, time in zip((ranks[rank].forward_compute_ms, ranks[rank].backward_compute_ms), times):
