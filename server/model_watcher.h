@@ -22,8 +22,7 @@ class ModelWatcher {
                const Logger& logger, PlannerMetrics& metrics);
   ~ModelWatcher();
 
-  ModelWatcher(const ModelWatcher&) = delete;
-  ModelWatcher& operator=(const ModelWatcher&) = delete;
+  ModelWatcher(ModelWatcher&&) = delete;
 
   // Returns at once; any thread.
   void ReloadNow();

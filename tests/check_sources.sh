@@ -37,6 +37,12 @@ while IFS= read -r line; do fault "a view that clang 14 does not compile: $line"
   < <(sources common kernels worker server client tests bench |
     xargs -r grep -nHE 'std::(views|ranges::(views|subrange|(stable_)?partition|remove(_if)?|unique|rotate|search|find_end|equal_range))\b')
 
+# What a header includes, the file of its name has from it.
+while IFS= read -r line; do fault "an include that the file's own header has: $line"; done \
+  < <(sources common kernels worker server client | grep '\.cc$' | while IFS= read -r file; do
+    [ -f "${file%.cc}.h" ] && grep -Fxf <(grep '^#include' "${file%.cc}.h") <(grep '^#include' "$file") | sed "s|^|$file: |"
+  done)
+
 # clang-format leaves comments as they are.
 while IFS= read -r line; do fault "a comment beyond 100 columns: $line"; done \
   < <(sources common kernels worker server client tests | xargs -r grep -nHE '^ *// .{101}' | grep -vE 'https?://')

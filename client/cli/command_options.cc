@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "client/stub/planner_client.h"
 #include "common/base/number_text.h"
 #include "common/base/text_lines.h"
 #include "common/cli/option_values.h"

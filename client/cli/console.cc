@@ -1,7 +1,5 @@
 #include "client/cli/console.h"
 
-#include <cstddef>
-#include <ostream>
 #include <vector>
 
 #include "common/base/violations.h"

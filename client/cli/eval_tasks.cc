@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <ostream>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,7 +51,7 @@ void Summarize(v1::TasksAnswer& answer) {
     }
     result.set_solved(static_cast<int>(search_ms.size()));
     if (search_ms.empty()) continue;
-    std::sort(search_ms.begin(), search_ms.end());
+    std::ranges::sort(search_ms);
     result.set_mean_cost_ms(cost_ms / result.solved());
     result.set_mean_search_ms(sum_ms / result.solved());
     result.set_p50_search_ms(search_ms[(search_ms.size() - 1) / 2]);

@@ -10,7 +10,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "client/cli/command_options.h"
@@ -115,10 +114,9 @@ std::string InLowerCase(std::string text) {
 
 // A scalar that YAML and JSON both read back.
 std::string Scalar(const TextValue& value) {
-  const bool plain =
-      !value.text.empty() && std::all_of(value.text.begin(), value.text.end(), [](unsigned char c) {
-        return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-' || c == '+';
-      });
+  const bool plain = !value.text.empty() && std::ranges::all_of(value.text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-' || c == '+';
+  });
   if (plain && value.text.front() != '-') return value.text;
   if (value.kind == TextValue::Kind::kNumber) return value.text;
   return nlohmann::json(value.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

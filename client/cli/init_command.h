@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "common/base/bytes.h"
 #include "common/base/status.h"
 
 namespace neuroshard {

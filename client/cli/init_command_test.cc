@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/testing/command_line_fixture.h"
+#include "common/base/bytes.h"
 #include "common/codec/message_text.h"
 #include "common/codec/request_codec.h"
 #include "tests/support/status_matchers.h"

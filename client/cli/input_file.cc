@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,11 +12,9 @@
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
 #include "common/codec/field_limits.h"
-#include "common/codec/message_text.h"
 #include "common/codec/prediction_codec.h"
 #include "common/codec/request_codec.h"
 #include "common/codec/text_file.h"
-#include "common/domain/plan_request.h"
 #include "common/text/text_value.h"
 
 namespace neuroshard {
@@ -200,9 +196,8 @@ Status FaultsOfTextAndValues(const Status& text_faults, const Status& value_faul
   Violations all;
   for (const Violation& violation : unread) all.Add(violation.field, violation.description);
   for (const Violation& violation : Violations::FromStatus(value_faults)) {
-    const bool obscured = std::any_of(unread.begin(), unread.end(), [&](const Violation& fault) {
-      return Obscures(fault.field, violation.field);
-    });
+    const bool obscured = std::ranges::any_of(
+        unread, [&](const Violation& fault) { return Obscures(fault.field, violation.field); });
     if (!obscured) all.Add(violation.field, violation.description);
   }
   return all.ToStatus();

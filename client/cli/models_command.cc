@@ -6,8 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
@@ -48,7 +46,7 @@ std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const Text
           [](const Model& of) {
             return of.share() > 0 ? fmt::format("{:g}%", 100 * of.share()) : "";
           },
-          std::any_of(models.begin(), models.end(), IsStaged))
+          std::ranges::any_of(models, IsStaged))
       .Left("kind", &Model::kind)
       .Left("backend", &Model::backend, style.wide())
       .Left("ranks", RankCounts)

@@ -108,8 +108,8 @@ Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology>
                   v1::WhatIfAnswer& answer) {
   v1::OnePlan& one = *answer.mutable_one_plan();
   auto& rows = *answer.mutable_rows();
-  const auto failed = std::find_if(rows.begin(), rows.end(),
-                                   [](const v1::WhatIfRow& row) { return !row.failure().empty(); });
+  const auto failed =
+      std::ranges::find_if(rows, [](const v1::WhatIfRow& row) { return !row.failure().empty(); });
   if (failed != rows.end()) {
     one.set_failure(fmt::format("{} has no plan", failed->name()));
     return absl::OkStatus();

@@ -75,8 +75,7 @@ StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
     }
     listed.push_back(name);
     Part part{open.size(), name, {table.shards().begin(), table.shards().end()}};
-    std::stable_sort(part.shards.begin(), part.shards.end(),
-                     [](const v1::Shard& a, const v1::Shard& b) { return a.cols() > b.cols(); });
+    std::ranges::stable_sort(part.shards, std::greater{}, &v1::Shard::cols);
     open.push_back(std::move(part));
   }
   std::vector<int> assignment(open.size(), 0);

@@ -23,7 +23,6 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/codec/plan_codec.h"
-#include "common/codec/text_file.h"
 #include "common/domain/backend_names.h"
 #include "common/domain/vocabulary.h"
 
@@ -113,7 +112,7 @@ std::string DeviceType(const v1::ShardPlanRequest& request, const v1::ShardPlanR
     return stated;
   }
   const auto& hosts = request.topology().hosts();
-  if (std::any_of(hosts.begin(), hosts.end(), [](const auto& h) { return !h.device().empty(); })) {
+  if (std::ranges::any_of(hosts, [](const auto& h) { return !h.device().empty(); })) {
     return "cuda";  // all devices that have a name are
   }
   if (BackendNameToday(response.cost().measured_with().backend()) != kNeuroshardCpu) return "cuda";
@@ -147,8 +146,8 @@ StatusOr<int> RunWhatIf(const PlanOptions& options, const v1::ShardPlanRequest& 
   const PlannerClient planner = options.planner.Client(console.err);
   NS_ASSIGN_OR_RETURN(const auto answer, AskWhatIf(planner, request, what_if));
   const int written = WriteAnswer(console, options.output, answer, WhatIfAsTable, options.out_file);
-  const bool planned = std::any_of(answer.rows().begin(), answer.rows().end(),
-                                   [](const v1::WhatIfRow& row) { return row.failure().empty(); });
+  const bool planned = std::ranges::any_of(
+      answer.rows(), [](const v1::WhatIfRow& row) { return row.failure().empty(); });
   return planned ? written : kExitFailure;
 }
 

@@ -5,10 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "client/cli/command_options.h"
 #include "client/cli/text_table.h"
@@ -25,7 +23,7 @@ namespace {
 constexpr double kToldApart = 1.1;
 
 std::string CheckStrategy(const std::string& name) {
-  if (std::find(kStrategyNames.begin(), kStrategyNames.end(), name) != kStrategyNames.end()) {
+  if (std::ranges::find(kStrategyNames, name) != kStrategyNames.end()) {
     return "";
   }
   return fmt::format("{} is no strategy{}; there are {}", Quoted(name),
@@ -154,8 +152,8 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
       .Right("cost_ms", known([](const Compared& of) { return Cell(of.embedding_cost_ms()); }))
       .Right("mean_of_max_ms",
              known(IfGiven(&Compared::has_mean_of_max_ms, &Compared::mean_of_max_ms)),
-             std::any_of(response.comparison().begin(), response.comparison().end(),
-                         [](const Compared& of) { return of.has_mean_of_max_ms(); }))
+             std::ranges::any_of(response.comparison(),
+                                 [](const Compared& of) { return of.has_mean_of_max_ms(); }))
       .Right("ratio", known(IfGiven(&Compared::has_cost_ratio, &Compared::cost_ratio)))
       .Right("search_ms",
              known([](const Compared& of) { return fmt::format("{:.1f}", of.search_ms()); }))

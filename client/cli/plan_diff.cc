@@ -125,10 +125,9 @@ std::string CostTableText(const v1::DiffAnswer& diff) {
   const auto ms = [](double (S::*stage)() const) {
     return Stages([stage](const S& of) { return Cell((of.*stage)()); });
   };
-  const bool input_dist =
-      std::any_of(diff.ranks().begin(), diff.ranks().end(), [](const v1::DiffRank& of) {
-        return of.before().has_input_dist_ms() || of.after().has_input_dist_ms();
-      });
+  const bool input_dist = std::ranges::any_of(diff.ranks(), [](const v1::DiffRank& of) {
+    return of.before().has_input_dist_ms() || of.after().has_input_dist_ms();
+  });
   return TableOf<v1::DiffRank>()
       .Right("rank", &v1::DiffRank::rank)
       .Right("input_dist", Stages(IfGiven(&S::has_input_dist_ms, &S::input_dist_ms)), input_dist)
@@ -168,7 +167,7 @@ StatusOr<v1::DiffAnswer> DiffPlans(const Plan& before, const Plan& after,
     if (now_of[t] < 0) {
       diff.add_only_before(FullName(before.tables[t].module, before.tables[t].name));
     } else {
-      earlier[static_cast<std::size_t>(now_of[t])] = &before.tables[t];
+      At(earlier, now_of[t]) = &before.tables[t];
     }
   }
   double weight_bytes = 0;
@@ -176,9 +175,7 @@ StatusOr<v1::DiffAnswer> DiffPlans(const Plan& before, const Plan& after,
   for (std::size_t t = 0; t < now.size(); ++t) {
     const TablePlan& plan = after.tables[t];
     const double element_bytes =
-        described[t] < 0
-            ? 4
-            : ElementBytes(tables[static_cast<std::size_t>(described[t])].weight_dtype);
+        described[t] < 0 ? 4 : ElementBytes(At(tables, described[t]).weight_dtype);
     for (const Shard& shard : plan.shards) {
       weight_bytes += static_cast<double>(BytesOf(Cells(shard), element_bytes));
     }
@@ -216,7 +213,7 @@ StatusOr<v1::DiffAnswer> DiffPlans(const Plan& before, const Plan& after,
 void AddCost(const PlanCost& cost, bool after, v1::DiffAnswer& diff) {
   (after ? diff.mutable_after() : diff.mutable_before())->set_cost_ms(cost.embedding_cost_ms);
   for (int r = 0; r < static_cast<int>(cost.ranks.size()); ++r) {
-    const RankCost& of = cost.ranks[static_cast<std::size_t>(r)];
+    const RankCost& of = At(cost.ranks, r);
     v1::DiffRank& rank = r < diff.ranks_size() ? *diff.mutable_ranks(r) : *diff.add_ranks();
     rank.set_rank(r);
     v1::DiffStages& stages = *(after ? rank.mutable_after() : rank.mutable_before());
@@ -242,9 +239,7 @@ std::string DiffAsText(const v1::DiffAnswer& diff, const TextStyle&) {
   constexpr std::size_t kMaxTables = 20;
   std::string text = diff.price_basis().empty() ? "" : diff.price_basis() + '\n';
   std::vector<v1::DiffTable> shown(diff.tables().begin(), diff.tables().end());
-  std::stable_sort(shown.begin(), shown.end(), [](const v1::DiffTable& a, const v1::DiffTable& b) {
-    return a.moved_bytes() > b.moved_bytes();
-  });
+  std::ranges::stable_sort(shown, std::greater{}, &v1::DiffTable::moved_bytes);
   const std::size_t changes = shown.size();
   shown.resize(std::min(kMaxTables, changes));
   TableOf<v1::DiffTable> table;
@@ -255,8 +250,7 @@ std::string DiffAsText(const v1::DiffAnswer& diff, const TextStyle&) {
              })
       .Left("type", Both(PlacesText))
       .Left("ranks", Both(RanksText))
-      .Left("kernel", Both(KernelText),
-            std::any_of(diff.tables().begin(), diff.tables().end(), KernelsMatter));
+      .Left("kernel", Both(KernelText), std::ranges::any_of(diff.tables(), KernelsMatter));
   if (changes > 0) text += table.ToString(shown);
   if (changes > kMaxTables) {
     text += fmt::format("... and {} more tables (--format json has all)\n", changes - kMaxTables);

@@ -213,7 +213,7 @@ void CompleteFromRequest(const v1::ShardPlanRequest& request, v1::Plan& plan) {
     ranks += std::int64_t{group.has_count() ? group.count() : 1} * group.num_devices();
     alike = alike && group.num_devices() == request.topology().hosts(0).num_devices();
   }
-  const bool may_grow = std::none_of(plan.tables().begin(), plan.tables().end(), IsOnEveryRank) &&
+  const bool may_grow = std::ranges::none_of(plan.tables(), IsOnEveryRank) &&
                         ranks > plan.world_size() && ranks <= std::numeric_limits<int>::max();
   if (may_grow) plan.set_world_size(static_cast<int>(ranks));
   if (ranks > 0 && alike && ranks == plan.world_size()) {

@@ -31,8 +31,8 @@ bool IsLiveType(ShardingType type) {
 
 bool RepeatsARank(const TablePlan& plan) {
   std::set<int> ranks;
-  return std::any_of(plan.shards.begin(), plan.shards.end(),
-                     [&](const Shard& shard) { return !ranks.insert(shard.rank).second; });
+  return std::ranges::any_of(plan.shards,
+                             [&](const Shard& shard) { return !ranks.insert(shard.rank).second; });
 }
 
 bool CutsAlike(const TablePlan& a, const TablePlan& b) {
@@ -41,13 +41,13 @@ bool CutsAlike(const TablePlan& a, const TablePlan& b) {
 }
 
 bool HasUnevenColumns(const TablePlan& plan) {
-  return std::any_of(plan.shards.begin(), plan.shards.end(),
-                     [&](const Shard& shard) { return shard.cols != plan.shards.front().cols; });
+  return std::ranges::any_of(
+      plan.shards, [&](const Shard& shard) { return shard.cols != plan.shards.front().cols; });
 }
 
 bool PartStaysOnItsRank(const TablePlan& before, const TablePlan& after) {
-  return std::any_of(after.shards.begin(), after.shards.end(), [&](const Shard& made) {
-    return std::any_of(before.shards.begin(), before.shards.end(), [&](const Shard& held) {
+  return std::ranges::any_of(after.shards, [&](const Shard& made) {
+    return std::ranges::any_of(before.shards, [&](const Shard& held) {
       return held.rank == made.rank && Overlap(made, held).has_value();
     });
   });
@@ -96,9 +96,8 @@ std::string TorchRecFault(const PlanRequest& request, const Table& table, const 
 }
 
 const TablePlan* Find(const Plan& plan, const std::vector<int>& table_of, int table) {
-  const auto found = std::find(table_of.begin(), table_of.end(), table);
-  return found == table_of.end() ? nullptr
-                                 : &plan.tables[static_cast<std::size_t>(found - table_of.begin())];
+  const auto found = std::ranges::find(table_of, table);
+  return found == table_of.end() ? nullptr : &At(plan.tables, found - table_of.begin());
 }
 
 // Tables of which a shard is made only after others went to the buffer, since it did not fit before.
@@ -120,9 +119,8 @@ std::string FaultsText(const std::vector<TableMove>& tables, const TableNames& n
   std::vector<std::pair<std::string_view, std::vector<std::string_view>>> by_fault;
   for (const TableMove& table : tables) {
     if (table.torchrec_fault.empty()) continue;
-    auto same = std::find_if(by_fault.begin(), by_fault.end(), [&](const auto& fault) {
-      return fault.first == table.torchrec_fault;
-    });
+    auto same = std::ranges::find_if(
+        by_fault, [&](const auto& fault) { return fault.first == table.torchrec_fault; });
     if (same == by_fault.end()) same = by_fault.insert(same, {table.torchrec_fault, {}});
     same->second.push_back(names.ReferenceTo(table.table));
   }
@@ -175,7 +173,7 @@ std::string CycleText(const TableNames& names, const std::vector<Waiting>& cycle
 }
 
 std::int64_t BytesOf(const Resharding& resharding, PartLink link) {
-  return resharding.bytes_by_link[static_cast<std::size_t>(link)];
+  return At(resharding.bytes_by_link, link);
 }
 
 }  // namespace
@@ -192,7 +190,7 @@ StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan) {
   const std::vector<int> after = TablesOf(plan, request.tables);
   const std::set<int> waiting = TablesBehindABuffer(moves.resharding);
   for (const int table : moved) {
-    TableMove move{table, TorchRecFault(request, request.tables[static_cast<std::size_t>(table)],
+    TableMove move{table, TorchRecFault(request, At(request.tables, table),
                                         *Find(previous, before, table), *Find(plan, after, table))};
     if (move.torchrec_fault.empty() && waiting.contains(table)) {
       move.torchrec_fault = "its ranks have no room without a buffer, and TorchRec has none";
@@ -231,7 +229,7 @@ v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
     PutFields(peak, *answer.add_shared_memory());
   }
   for (const TableMove& move : moves.tables) {
-    const Table& of = request.tables[static_cast<std::size_t>(move.table)];
+    const Table& of = At(request.tables, move.table);
     v1::MovesTable& table = *answer.add_tables();
     table.set_table(names.ReferenceTo(move.table));
     table.set_module(of.module);
@@ -262,8 +260,8 @@ std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves) {
       links.empty() ? "nothing between ranks" : fmt::format("{}", fmt::join(links, ", ")),
       Counted(moves.tables.size(), "table"), Counted(resharding.steps.size(), "step"));
   const TableNames names(request.tables);
-  const auto alive = std::count_if(moves.tables.begin(), moves.tables.end(),
-                                   [](const TableMove& t) { return t.torchrec_fault.empty(); });
+  const auto alive = std::ranges::count_if(
+      moves.tables, [](const TableMove& t) { return t.torchrec_fault.empty(); });
   text += fmt::format("TorchRec's reshard can move {} of them in a running job", alive);
   text += FaultsText(moves.tables, names) + '\n';
   if (resharding.order == OrderKind::kFits) return text;

@@ -225,9 +225,7 @@ std::string MigrationLine(const v1::MigrationReport& report) {
   if (report.moved_bytes() == 0) return "migration: nothing moves\n";
   std::vector<const v1::MovedTable*> tables;
   for (const v1::MovedTable& table : report.tables()) tables.push_back(&table);
-  std::stable_sort(
-      tables.begin(), tables.end(),
-      [](const v1::MovedTable* a, const v1::MovedTable* b) { return a->bytes() > b->bytes(); });
+  std::ranges::stable_sort(tables, std::greater{}, &v1::MovedTable::bytes);
   std::string line = fmt::format("migration: {} in {} move", FormatBytes(report.moved_bytes()),
                                  Counted(tables.size(), "table"));
   for (std::size_t i = 0; i < std::min(kNamed, tables.size()); ++i) {
@@ -307,7 +305,7 @@ std::string ExplanationTable(
 // Whether the distribution of ids is priced somewhere, and no part of the total.
 bool HasHiddenInputDist(const v1::PlanCost& cost) {
   const std::vector<RankCost> ranks = DecodePlanCost(cost).ranks;
-  return std::any_of(ranks.begin(), ranks.end(), [](const RankCost& rank) {
+  return std::ranges::any_of(ranks, [](const RankCost& rank) {
     return rank.input_dist_ms.value_or(0) > 0 && rank.input_dist_hidden;
   });
 }
@@ -319,13 +317,11 @@ bool HasHiddenInputDist(const v1::PlanCost& cost) {
 std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
   using Rank = v1::RankCost;
   const auto& ranks = cost.ranks();
-  const auto any = [&](const auto& is) { return std::any_of(ranks.begin(), ranks.end(), is); };
+  const auto any = [&](const auto& is) { return std::ranges::any_of(ranks, is); };
   const auto is_over = [](const Rank& rank) { return UsedShare(rank.memory()) > 1; };
   const Rank* costliest = nullptr;
   if (ranks.size() > 1) {
-    costliest = &*std::max_element(ranks.begin(), ranks.end(), [](const Rank& a, const Rank& b) {
-      return a.total_ms() < b.total_ms();
-    });
+    costliest = &*std::ranges::max_element(ranks, {}, &Rank::total_ms);
   }
   const char* const input_dist = style.wide() ? "input_dist_ms" : "ids_ms";
   TableOf<Rank> table;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "client/cli/command_options.h"
@@ -62,9 +61,7 @@ std::string CadenceWord(const EnvironmentUse& use) {
 std::string EnvironmentsAsTable(const std::vector<EnvironmentUse>& environments,
                                 const TextStyle& style) {
   using Use = EnvironmentUse;
-  const auto shows = [&](const auto& says) {
-    return std::any_of(environments.begin(), environments.end(), says);
-  };
+  const auto shows = [&](const auto& says) { return std::ranges::any_of(environments, says); };
   return TableOf<Use>()
       .Right("compute", &Use::compute_records)
       .Right("ranks", &Use::comm_records)

@@ -207,8 +207,8 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
   const CostModelRef asked = *ParseModelReference(options.model);
   NS_ASSIGN_OR_RETURN(const auto before, SweepsInStore(plan.info, asked.name, store));
   const auto chosen_by = [&](const CostModelRef& model) {
-    return std::find_if(before.begin(), before.end(),
-                        [&](const ChosenSweep& sweep) { return sweep.model == model; });
+    return std::ranges::find_if(before,
+                                [&](const ChosenSweep& sweep) { return sweep.model == model; });
   };
   auto found = chosen_by(asked);
   CostModelRef model = asked;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
-#include <utility>
 
 namespace neuroshard {
 namespace {

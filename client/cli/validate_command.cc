@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,8 +92,8 @@ bool LeaveOutInputDist(PlanCost& cost) {
 }
 
 bool HasInputDist(const PlanCost& cost) {
-  return std::any_of(cost.ranks.begin(), cost.ranks.end(),
-                     [](const RankCost& rank) { return rank.input_dist_ms.has_value(); });
+  return std::ranges::any_of(cost.ranks,
+                             [](const RankCost& rank) { return rank.input_dist_ms.has_value(); });
 }
 
 StatusOr<ValidationReport> Measure(const ValidateOptions& options,

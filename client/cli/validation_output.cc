@@ -1,10 +1,8 @@
 #include "client/cli/validation_output.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "client/cli/plan_report.h"
@@ -94,9 +92,7 @@ std::vector<RankStage> RankStages(const v1::ValidationAnswer& answer) {
 
 // How many of the measured stages were where the model said; empty where it does not say.
 std::string CoverageLine(const std::vector<RankStage>& stages, double coverage) {
-  const auto count = [&](const auto& is) {
-    return std::count_if(stages.begin(), stages.end(), is);
-  };
+  const auto count = [&](const auto& is) { return std::ranges::count_if(stages, is); };
   const auto known = count([](const RankStage& of) { return of.comparison.has_inside(); });
   if (known == 0) return "";
   return fmt::format("measured inside the model's {:.0f}% interval: {} of {}\n", 100 * coverage,

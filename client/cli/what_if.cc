@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -80,7 +79,7 @@ StatusOr<std::vector<Groups>> GroupsOf(const v1::TwoDimensional& asked, const To
     groups.push_back({size, ranks, std::move(of_one).value_or(Topology()), fault});
   }
   const auto is_possible = [](const Groups& each) { return each.fault.ok(); };
-  if (std::none_of(groups.begin(), groups.end(), is_possible)) return groups.back().fault;
+  if (std::ranges::none_of(groups, is_possible)) return groups.back().fault;
   // Where the size was not asked for, groups that are not possible are left out.
   if (asked.sharding_group_sizes().empty()) {
     std::erase_if(groups, [](const Groups& each) { return !each.fault.ok(); });
@@ -224,9 +223,8 @@ v1::ShardPlanRequest RequestFor(const AskedRow& asked, v1::ShardPlanRequest requ
   // Models of devices that other topologies have. What is no device is for the planner to refuse.
   const auto has = [&](const PublishedDevice* device) {
     const auto& hosts = request.topology().hosts();
-    return std::any_of(hosts.begin(), hosts.end(), [&](const v1::HostGroup& host) {
-      return FindDevice(host.device()) == device;
-    });
+    return std::ranges::any_of(
+        hosts, [&](const v1::HostGroup& host) { return FindDevice(host.device()) == device; });
   };
   auto& models = *request.mutable_device_cost_models();
   models.erase(std::remove_if(models.begin(), models.end(),
@@ -269,7 +267,7 @@ void AddTorchRecWarnings(const PlanRequest& request, const Plan& plan, v1::WhatI
         "with {} it fails when it is made",
         ToText(optimizer)));
   }
-  if (std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+  if (std::ranges::any_of(plan.tables, [](const TablePlan& table) {
         return table.sharding_type == ShardingType::kDataParallel;
       })) {
     row.add_warnings(
@@ -322,9 +320,9 @@ void TakeAnswer(v1::ShardPlanResponse answer, const v1::WhatIfTopology& topology
     row.set_samples_per_second(1e3 * static_cast<double>(row.global_batch_size()) / cost_ms);
   }
   const auto& ranks = answer.cost().ranks();
-  const auto fullest = std::max_element(
-      ranks.begin(), ranks.end(),
-      [](const auto& a, const auto& b) { return UsedShare(a.memory()) < UsedShare(b.memory()); });
+  const auto fullest = std::ranges::max_element(ranks, [](const auto& a, const auto& b) {
+    return UsedShare(a.memory()) < UsedShare(b.memory());
+  });
   if (fullest != ranks.end()) {
     row.set_fullest_rank(fullest->rank());
     *row.mutable_fullest_memory() = fullest->memory();
@@ -451,7 +449,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
   for (const Status& failure : failures) {
     if (absl::IsUnavailable(failure)) return failure;
   }
-  const bool alike = std::all_of(failures.begin(), failures.end(), [&](const Status& failure) {
+  const bool alike = std::ranges::all_of(failures, [&](const Status& failure) {
     return !failure.ok() && Message(failure) == Message(failures.front());
   });
   if (alike) return failures.front();
@@ -466,10 +464,9 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
 void MarkPareto(v1::WhatIfAnswer& answer) {
   for (v1::WhatIfRow& row : *answer.mutable_rows()) {
     if (!row.has_price_per_million_samples()) continue;
-    row.set_pareto(
-        std::none_of(answer.rows().begin(), answer.rows().end(), [&](const v1::WhatIfRow& other) {
-          return other.has_price_per_million_samples() && Beats(other, row);
-        }));
+    row.set_pareto(std::ranges::none_of(answer.rows(), [&](const v1::WhatIfRow& other) {
+      return other.has_price_per_million_samples() && Beats(other, row);
+    }));
   }
 }
 
@@ -477,7 +474,7 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   using Row = v1::WhatIfRow;
   const auto& rows = answer.rows();
   const auto any = [&](bool (Row::*has)() const) {
-    return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return (row.*has)(); });
+    return std::ranges::any_of(rows, [&](const Row& row) { return (row.*has)(); });
   };
   const bool prices = any(&Row::has_price_per_million_samples);
   const bool groups = any(&Row::has_two_dimensional);

@@ -1,6 +1,5 @@
 #include "client/stub/call_policy.h"
 
-#include <chrono>
 #include <random>
 #include <thread>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "client/stub/channel.h"
 
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 #include "common/base/text_lines.h"

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/stub/call_policy.h"
 #include "client/stub/channel.h"
 #include "common/base/mutex.h"
 #include "common/base/number_text.h"
@@ -133,9 +132,8 @@ Replicas::Turn Replicas::Next() {
   const steady_clock::time_point give_up = steady_clock::now() + policy_.deadline;
   for (;;) {
     const std::vector<grpc_connectivity_state> states = States();
-    const auto connecting = std::find_if(states.begin(), states.end(), Connects);
-    const bool any_ready =
-        std::find(states.begin(), states.end(), GRPC_CHANNEL_READY) != states.end();
+    const auto connecting = std::ranges::find_if(states, Connects);
+    const bool any_ready = std::ranges::find(states, GRPC_CHANNEL_READY) != states.end();
     const auto now = steady_clock::now();
     if (connecting == states.end() || (any_ready && now - made_ >= kMaxFirstWait) ||
         now >= give_up) {

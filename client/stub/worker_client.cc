@@ -7,7 +7,6 @@
 #include <list>
 #include <utility>
 
-#include "client/stub/call_policy.h"
 #include "client/stub/channel.h"
 #include "common/base/mutex.h"
 #include "common/codec/measurement_codec.h"
@@ -213,9 +212,8 @@ class WorkerClient::Impl {
 
 bool Measures(const v1::WorkerDevice& device, ComputeKernel kernel) {
   const auto& kernels = device.compute_kernels();
-  return kernels.empty()
-             ? kernel == ComputeKernel::kFused
-             : std::find(kernels.begin(), kernels.end(), ToText(kernel)) != kernels.end();
+  return kernels.empty() ? kernel == ComputeKernel::kFused
+                         : std::ranges::find(kernels, ToText(kernel)) != kernels.end();
 }
 
 WorkerClient::WorkerClient(std::string address, CallPolicy policy)

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
-#include "client/stub/planner_client.h"
 #include "common/base/positions.h"
 #include "common/codec/measurement_codec.h"
 
@@ -88,7 +86,7 @@ std::vector<std::size_t> WidestIntervals(const std::vector<double>& widths, std:
   std::vector<std::size_t> positions =
       PositionsDescending(widths.size(), [&](std::size_t i) { return widths[i]; });
   positions.resize(std::min(count, positions.size()));
-  std::sort(positions.begin(), positions.end());
+  std::ranges::sort(positions);
   return positions;
 }
 

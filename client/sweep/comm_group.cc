@@ -41,8 +41,7 @@ CommGroup::CommGroup(std::vector<const WorkerClient*> workers, std::vector<RankP
       placement_(std::move(placement)),
       group_id_(std::move(group_id)) {
   for (const RankPlacement& rank : placement_) {
-    if (std::find(members_.begin(), members_.end(), rank.worker) == members_.end())
-      members_.push_back(rank.worker);
+    if (std::ranges::find(members_, rank.worker) == members_.end()) members_.push_back(rank.worker);
   }
 }
 
@@ -71,17 +70,15 @@ Status CommGroup::Connect(std::chrono::milliseconds timeout) {
       local.set_rank(static_cast<int>(rank));
       local.set_device(placement_[rank].device);
     }
-    NS_ASSIGN_OR_RETURN(OpenedCommGroup opened,
-                        workers_[static_cast<std::size_t>(worker)]->OpenCommGroup(request));
+    NS_ASSIGN_OR_RETURN(OpenedCommGroup opened, At(workers_, worker)->OpenCommGroup(request));
     const MutexLock lock(mutex_);
     for (const v1::LocalRank& of : request.local_ranks())
-      addresses[static_cast<std::size_t>(of.rank())] = opened.addresses.at(of.rank());
+      At(addresses, of.rank()) = opened.addresses.at(of.rank());
     opened_[worker] = std::move(opened);
     return absl::OkStatus();
   }));
   return OnEveryWorker([&](int worker) {
-    return workers_[static_cast<std::size_t>(worker)]->ConnectCommGroup(OpenedOn(worker),
-                                                                        addresses);
+    return At(workers_, worker)->ConnectCommGroup(OpenedOn(worker), addresses);
   });
 }
 
@@ -91,13 +88,14 @@ StatusOr<std::vector<CommMeasurement>> CommGroup::Profile(const MeasurementSetti
   Mutex mutex;
   std::vector<CommMeasurement> all;
   NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
-    NS_ASSIGN_OR_RETURN(auto local, workers_[static_cast<std::size_t>(worker)]->ProfileComm(
-                                        OpenedOn(worker), settings, sample, deadline));
+    NS_ASSIGN_OR_RETURN(
+        auto local,
+        At(workers_, worker)->ProfileComm(OpenedOn(worker), settings, sample, deadline));
     const MutexLock lock(mutex);
     std::move(local.begin(), local.end(), std::back_inserter(all));
     return absl::OkStatus();
   }));
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  std::ranges::sort(all, {}, &CommMeasurement::rank);
   bool complete = all.size() == placement_.size();
   for (std::size_t rank = 0; complete && rank < all.size(); ++rank)
     complete = all[rank].rank == static_cast<int>(rank);
@@ -152,8 +150,7 @@ void CommGroup::Close() {
     threads.emplace_back([this, &entry] {
       // A worker that is gone cannot close; one that is not closes by itself after its idle
       // timeout.
-      Status ignored =
-          workers_[static_cast<std::size_t>(entry.first)]->CloseCommGroup(entry.second);
+      Status ignored = At(workers_, entry.first)->CloseCommGroup(entry.second);
     });
   }
   for (std::thread& thread : threads) thread.join();

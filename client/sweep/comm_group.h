@@ -41,8 +41,7 @@ class CommGroup {
                                                    std::chrono::milliseconds timeout);
   // Closes the group on every worker.
   ~CommGroup();
-  CommGroup(const CommGroup&) = delete;
-  CommGroup& operator=(const CommGroup&) = delete;
+  CommGroup(CommGroup&&) = delete;
 
   int world_size() const { return static_cast<int>(placement_.size()); }
 

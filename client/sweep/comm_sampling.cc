@@ -18,7 +18,7 @@ std::vector<Weight> DrawTables(const CommSweepConfig& config, const std::vector<
   for (std::int64_t left = random.Between(config.min_tables, config.max_tables); left > 0; --left) {
     tables.push_back(weights[random.Below(weights.size())]);
   }
-  std::sort(tables.begin(), tables.end(), std::greater<>());
+  std::ranges::sort(tables, std::greater<>());
   return tables;
 }
 
@@ -31,7 +31,7 @@ double DrawRandomPlacement(const CommSweepConfig& config, Random& random) {
 template <typename Load>
 std::size_t DrawRank(const std::vector<Load>& loads, double random_placement, Random& random) {
   if (random.UniformReal() < random_placement) return random.Below(loads.size());
-  return static_cast<std::size_t>(std::min_element(loads.begin(), loads.end()) - loads.begin());
+  return static_cast<std::size_t>(std::ranges::min_element(loads) - loads.begin());
 }
 
 std::vector<std::int64_t> DrawDimSums(const CommSweepConfig& config, int num_ranks,
@@ -79,7 +79,7 @@ std::vector<double> DrawStartOffsets(const CommSweepConfig& config, int num_rank
   const std::int64_t bound = random.Between(1, config.max_start_offset - 1);
   std::vector<std::int64_t> steps;
   for (int rank = 0; rank < num_ranks; ++rank) steps.push_back(random.Between(0, bound - 1));
-  const std::int64_t first = *std::min_element(steps.begin(), steps.end());
+  const std::int64_t first = *std::ranges::min_element(steps);
   std::vector<double> offsets_ms;
   for (const std::int64_t step : steps) {
     offsets_ms.push_back(static_cast<double>(step - first) * config.start_offset_unit_ms);
@@ -162,8 +162,7 @@ std::vector<CommSample> MakeCommSamples(const CommSweepConfig& config) {
           sample.wire_dtype = wire_dtype;
           sample.element_bytes = ElementBits(wire_dtype) / 8;
         }
-        if (std::find(config.collectives.begin(), config.collectives.end(), sample.collective) ==
-            config.collectives.end()) {
+        if (std::ranges::find(config.collectives, sample.collective) == config.collectives.end()) {
           continue;
         }
         sample.sample_id = fmt::format("m{:06}{}", index, Letter(sample));

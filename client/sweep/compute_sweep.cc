@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <set>

@@ -1,9 +1,6 @@
 #include "client/sweep/sweep_config.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
 
 #include "common/text/config_reader.h"
 
@@ -102,7 +99,7 @@ void ReadKernels(ConfigReader& reader, std::vector<ComputeKernel>* kernels) {
 void ReadLoadFactors(ConfigReader& reader, const std::vector<ComputeKernel>& kernels,
                      std::vector<double>* load_factors) {
   if (reader.Has("cache_load_factors") &&
-      std::find(kernels.begin(), kernels.end(), ComputeKernel::kFusedUvmCaching) == kernels.end()) {
+      std::ranges::find(kernels, ComputeKernel::kFusedUvmCaching) == kernels.end()) {
     reader.AddViolation("cache_load_factors",
                         "is for compute_kernels with fused_uvm_caching alone");
   }
@@ -148,8 +145,8 @@ void ReadWeighted(ConfigReader& reader, double* weighted_share) {
     reader.AddViolation("weighted", "must not be empty");
     return;
   }
-  *weighted_share = static_cast<double>(std::count(choices.begin(), choices.end(), true)) /
-                    static_cast<double>(choices.size());
+  *weighted_share =
+      static_cast<double>(std::ranges::count(choices, true)) / static_cast<double>(choices.size());
 }
 
 void ReadConditions(ConfigReader& reader, ComputeConditions* conditions) {
@@ -234,8 +231,7 @@ void ReadInputDist(ConfigReader& reader, int max_tables,
   section.Read("pooling_factors", &config.pooling_factors, {0, kMaxDistributedIds});
   if (config.pooling_factors.empty()) {
     section.AddViolation("pooling_factors", "is required: mean ids a sample, one or more");
-  } else if (const double most =
-                 *std::max_element(config.pooling_factors.begin(), config.pooling_factors.end());
+  } else if (const double most = *std::ranges::max_element(config.pooling_factors);
              most * max_tables > kMaxDistributedIds) {
     section.AddViolation("pooling_factors",
                          fmt::format("{} tables of {} ids a sample are more than {}", max_tables,
@@ -259,7 +255,7 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
       reader.AddViolation("num_ranks", fmt::format("batch_size {} is not a multiple of {} ranks",
                                                    batch_size, count));
     }
-    if (std::count(num_ranks.begin(), num_ranks.end(), count) > 1) {
+    if (std::ranges::count(num_ranks, count) > 1) {
       reader.AddViolation("num_ranks", fmt::format("lists {} more than once", count));
     }
     config.num_ranks.push_back(static_cast<int>(count));

@@ -1,6 +1,5 @@
 #include "client/sweep/sweep_threads.h"
 
-#include <cstddef>
 #include <thread>
 
 namespace neuroshard {

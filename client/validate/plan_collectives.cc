@@ -91,10 +91,8 @@ std::optional<CommSample> InputDistribution(const std::vector<RankShards>& ranks
 // A sample must be within what workers distribute at most.
 Status CheckLimits(const InputDistSample& input) {
   const std::int64_t features =
-      std::max(input.cut_features,
-               *std::max_element(input.whole_features.begin(), input.whole_features.end()));
-  const double ids =
-      std::max(input.cut_ids, *std::max_element(input.whole_ids.begin(), input.whole_ids.end()));
+      std::max(input.cut_features, *std::ranges::max_element(input.whole_features));
+  const double ids = std::max(input.cut_ids, *std::ranges::max_element(input.whole_ids));
   if (features <= kMaxDistributedFeatures && ids <= kMaxDistributedIds) return absl::OkStatus();
   return FailedPrecondition(
       "a rank, or all cut tables, have {} features and {:.4g} ids a sample, workers distribute {} "
@@ -121,7 +119,7 @@ std::vector<CommSample> CollectivesOf(const std::vector<RankShards>& ranks, Comm
                                       const QuantizedComms& quantized_comms) {
   const bool forward = direction == CommDirection::kForward;
   std::vector<CommSample> collectives;
-  if (std::any_of(ranks.begin(), ranks.end(), [](const RankShards& r) { return r.dim_sum > 0; })) {
+  if (std::ranges::any_of(ranks, [](const RankShards& r) { return r.dim_sum > 0; })) {
     collectives.push_back(
         AllToAll(ranks, direction, batch_size,
                  forward ? quantized_comms.forward_dtype : quantized_comms.backward_dtype));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -111,12 +110,12 @@ MeasuredShard MeasuredShardOf(const Table& table, std::int64_t rows, std::int64_
 
 std::vector<std::string> LeftOutOf(const std::vector<Table>& tables) {
   std::vector<std::string> lines;
-  if (std::any_of(tables.begin(), tables.end(), [](const Table& table) {
+  if (std::ranges::any_of(tables, [](const Table& table) {
         return table.output_dtype.value_or(DataType::kFp32) != DataType::kFp32;
       })) {
     lines.push_back("output_dtype is left out: lookups give vectors of fp32");
   }
-  if (std::any_of(tables.begin(), tables.end(), [](const Table& table) {
+  if (std::ranges::any_of(tables, [](const Table& table) {
         return !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
       })) {
     lines.push_back(
@@ -138,8 +137,8 @@ std::vector<std::string> NotMeasuredOf(const PlanRequest& request, const Plan& p
   for (std::string& line : LeftOutOf(request.tables)) lines.push_back(std::move(line));
   const Topology& topology = request.topology;
   if (topology.num_ranks() > 1) AddExchangesInFp32(request, plan, lines);
-  if (std::any_of(topology.devices.begin(), topology.devices.end(),
-                  [](const Device& device) { return device.compute_speed != 1; })) {
+  if (std::ranges::any_of(topology.devices,
+                          [](const Device& device) { return device.compute_speed != 1; })) {
     lines.push_back("compute_speed is left out: lookups took what the workers' devices take");
   }
   if (!request.device_cost_models.empty()) {

@@ -6,7 +6,6 @@
 #include <memory>
 #include <random>
 #include <set>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -333,8 +332,7 @@ class Validation {
                         group.Profile(options_.settings, sample, options_.sample_deadline));
     report_.comm.push_back({sample, measurements});
     if (const std::string different = DifferentNetworks(measurements);
-        !different.empty() &&
-        std::find(report_.notes.begin(), report_.notes.end(), different) == report_.notes.end()) {
+        !different.empty() && std::ranges::find(report_.notes, different) == report_.notes.end()) {
       report_.notes.push_back(different);
     }
     for (const CommMeasurement& measurement : measurements) {

@@ -115,8 +115,8 @@ std::string IpNetwork::ToText() const {
 }
 
 bool AnyContains(const std::vector<IpNetwork>& networks, const sockaddr& address) {
-  return std::any_of(networks.begin(), networks.end(),
-                     [&](const IpNetwork& network) { return network.Contains(address); });
+  return std::ranges::any_of(networks,
+                             [&](const IpNetwork& network) { return network.Contains(address); });
 }
 
 std::string ToText(const std::vector<IpNetwork>& networks) {

@@ -35,8 +35,7 @@ namespace neuroshard {
 class NS_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   Mutex() = default;
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
+  Mutex(Mutex&&) = delete;
 
  private:
   friend class MutexLock;
@@ -49,8 +48,7 @@ class NS_THREAD_ANNOTATION(scoped_lockable) MutexLock {
   explicit MutexLock(Mutex& mutex) NS_THREAD_ANNOTATION(acquire_capability(mutex))
       : lock_(mutex.mutex_) {}
   ~MutexLock() NS_THREAD_ANNOTATION(release_capability()) {}
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
+  MutexLock(MutexLock&&) = delete;
 
   void Unlock() NS_THREAD_ANNOTATION(release_capability()) { lock_.unlock(); }
   void Lock() NS_THREAD_ANNOTATION(acquire_capability()) { lock_.lock(); }

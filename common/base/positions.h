@@ -1,4 +1,4 @@
-// Positions of a sequence in the order of a key, and lists without repeats.
+// Positions of a sequence: its element at one, their order by a key, and lists without repeats.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,12 @@
 #include <vector>
 
 namespace neuroshard {
+
+// values[position], where the position is of any integer type or an enumeration.
+template <typename Values, typename Position>
+constexpr decltype(auto) At(Values&& values, Position position) {
+  return values[static_cast<std::size_t>(position)];
+}
 
 // 0 .. count - 1.
 template <typename Index = std::size_t>
@@ -21,15 +27,14 @@ std::vector<Index> Positions(std::size_t count) {
 template <typename Index = std::size_t, typename Key>
 std::vector<Index> PositionsDescending(std::size_t count, const Key& key) {
   std::vector<Index> positions = Positions<Index>(count);
-  std::stable_sort(positions.begin(), positions.end(),
-                   [&](Index a, Index b) { return key(a) > key(b); });
+  std::ranges::stable_sort(positions, [&](Index a, Index b) { return key(a) > key(b); });
   return positions;
 }
 
 // Ascending, each value once.
 template <typename T>
 void SortUnique(std::vector<T>& values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 

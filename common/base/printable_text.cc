@@ -77,7 +77,7 @@ std::string Quoted(std::string_view text) {
 
 std::size_t ColumnsOf(std::string_view text) {
   return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string Wrapped(std::string_view text, std::size_t columns, std::size_t indent,

@@ -115,8 +115,7 @@ Meaning MeaningOf(std::string_view text, std::span<const std::string_view> words
     if (!plain.empty() && Plain(word) == plain) return {word, {}};
   }
   for (const Synonym& synonym : kSynonyms) {
-    if (Plain(synonym.written) == plain &&
-        std::find(words.begin(), words.end(), synonym.meant) != words.end()) {
+    if (Plain(synonym.written) == plain && std::ranges::find(words, synonym.meant) != words.end()) {
       return {synonym.meant, synonym.difference};
     }
   }

@@ -1,6 +1,5 @@
 #include "common/base/violations.h"
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/cord.h"

@@ -9,9 +9,7 @@
 #include <memory>
 #include <ostream>
 #include <set>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/base/build_info.h"
 #include "common/base/printable_text.h"
@@ -148,7 +146,7 @@ ChosenCommand Choose(const CLI::App& app, int argc, const char* const* argv) {
   ChosenCommand chosen{&app, 1};
   while (chosen.next < argc) {
     const auto commands = CommandsOf(*chosen.app);
-    const auto found = std::find_if(commands.begin(), commands.end(), [&](const CLI::App* command) {
+    const auto found = std::ranges::find_if(commands, [&](const CLI::App* command) {
       return command->get_name() == argv[chosen.next];
     });
     if (found == commands.end()) break;

@@ -51,8 +51,7 @@ CLI::Validator OneOf(std::vector<std::string> words) {
   const std::string all = fmt::format("{{{}}}", fmt::join(words, ","));
   const auto check = [words = std::move(words)](std::string& text) {
     const std::vector<std::string_view> views(words.begin(), words.end());
-    return std::find(views.begin(), views.end(), text) != views.end() ? std::string()
-                                                                      : NotOneOf(text, views);
+    return std::ranges::find(views, text) != views.end() ? std::string() : NotOneOf(text, views);
   };
   return {check, all};
 }

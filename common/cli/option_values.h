@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 

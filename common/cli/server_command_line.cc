@@ -12,7 +12,6 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/observe/listen_address.h"
-#include "common/observe/logger.h"
 #include "common/text/config_reader.h"
 
 namespace neuroshard {

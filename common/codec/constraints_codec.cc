@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <string>
 #include <string_view>
 
 #include "common/codec/field_check.h"
@@ -61,7 +60,7 @@ std::vector<E> DecodeWords(const FieldCheck& check, std::string_view field, cons
       values.push_back(*value);
     }
   }
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return values;
 }
 
@@ -144,7 +143,7 @@ class ConstraintsDecoder {
     check.InRange("row_multiple", multiple, 0, std::numeric_limits<std::int64_t>::max());
     if (multiple <= 0) return 0;
     for (const int table : tables) {
-      const std::int64_t rows = tables_[static_cast<std::size_t>(table)].num_embeddings;
+      const std::int64_t rows = At(tables_, table).num_embeddings;
       if (rows % multiple == 0) continue;
       check.Fail("row_multiple", fmt::format("must divide the {} rows of '{}', got {}", rows,
                                              names_.ReferenceTo(table), multiple));
@@ -158,7 +157,7 @@ class ConstraintsDecoder {
                     const TableRule& rule) const {
     const auto& kernels = message.compute_kernels();
     for (const KernelTraits& of : kKernelTraits) {
-      const auto listed = std::find(kernels.begin(), kernels.end(), ToText(of.kernel));
+      const auto listed = std::ranges::find(kernels, ToText(of.kernel));
       if (listed == kernels.end() || !IsOnlyWhereListed(of.tier)) continue;
       const SharedMemory& memory = SharedMemoryOf(of.tier);
       const std::string field = fmt::format("compute_kernels[{}]", listed - kernels.begin());
@@ -174,7 +173,7 @@ class ConstraintsDecoder {
   }
 
   void CheckOnSsd(const FieldCheck& check, const std::string& field, int t) const {
-    const Table& table = tables_[static_cast<std::size_t>(t)];
+    const Table& table = At(tables_, t);
     if (!CanBeOnSsd(table.weight_dtype)) {
       check.Fail(field, fmt::format("is key_value, which FBGEMM has for fp32 and fp16; '{}' is {}",
                                     names_.ReferenceTo(t), ToText(table.weight_dtype)));
@@ -190,13 +189,12 @@ class ConstraintsDecoder {
   bool Leaves(const SharedMemory& memory, const TableRule& rule) const {
     const std::vector<std::int64_t>& of_hosts = topology_.*memory.of_hosts;
     const auto allows = [](const std::vector<int>& only, const std::vector<int>& never, int value) {
-      return (only.empty() || std::binary_search(only.begin(), only.end(), value)) &&
-             !std::binary_search(never.begin(), never.end(), value);
+      return (only.empty() || std::ranges::binary_search(only, value)) &&
+             !std::ranges::binary_search(never, value);
     };
     for (int rank = 0; rank < num_ranks_ && !of_hosts.empty(); ++rank) {
-      const int host = topology_.devices[static_cast<std::size_t>(rank)].host;
-      if (of_hosts[static_cast<std::size_t>(host)] > 0 &&
-          allows(rule.ranks, rule.forbidden_ranks, rank) &&
+      const int host = At(topology_.devices, rank).host;
+      if (At(of_hosts, host) > 0 && allows(rule.ranks, rule.forbidden_ranks, rank) &&
           allows(rule.hosts, rule.forbidden_hosts, host)) {
         return true;
       }
@@ -243,7 +241,7 @@ class ConstraintsDecoder {
         tables.push_back(table);
       }
     }
-    std::sort(tables.begin(), tables.end());
+    std::ranges::sort(tables);
     return tables;
   }
 
@@ -263,7 +261,7 @@ class ConstraintsDecoder {
         values.push_back(value);
       }
     }
-    std::sort(values.begin(), values.end());
+    std::ranges::sort(values);
     return values;
   }
 
@@ -290,7 +288,7 @@ v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
 // Why a rule's cache_load_factor changes nothing; empty: it may.
 std::string_view WhyNoCache(const TableRule& rule, const Topology& topology) {
   const auto& kernels = rule.compute_kernels;
-  if (!kernels.empty() && std::none_of(kernels.begin(), kernels.end(), HasCache)) {
+  if (!kernels.empty() && std::ranges::none_of(kernels, HasCache)) {
     return "changes nothing: compute_kernels lists no kernel with a cache";
   }
   return topology.host_memory_bytes.empty() ? "changes nothing: no host has host_memory_bytes" : "";
@@ -299,11 +297,11 @@ std::string_view WhyNoCache(const TableRule& rule, const Topology& topology) {
 // Why a rule's row_proportion leaves rows as even as they are without it; empty: it may not.
 std::string_view WhyEvenRows(const TableRule& rule, const Topology& topology) {
   const auto& types = rule.sharding_types;
-  if (!types.empty() && std::none_of(types.begin(), types.end(), CutsRows)) {
+  if (!types.empty() && std::ranges::none_of(types, CutsRows)) {
     return "changes nothing: sharding_types lists none that cuts rows";
   }
   const auto all_have = [&](auto Device::*field) {
-    return std::all_of(topology.devices.begin(), topology.devices.end(), [&](const Device& device) {
+    return std::ranges::all_of(topology.devices, [&](const Device& device) {
       return device.*field == topology.devices.front().*field;
     });
   };
@@ -351,15 +349,14 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
   for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
     const TableRule& rule = request.constraints.tables[i];
     const auto lists = [&](ComputeKernel kernel) {
-      return std::find(rule.compute_kernels.begin(), rule.compute_kernels.end(), kernel) !=
-             rule.compute_kernels.end();
+      return std::ranges::find(rule.compute_kernels, kernel) != rule.compute_kernels.end();
     };
     const bool key_value = lists(ComputeKernel::kKeyValue);
     std::set<Optimizer> others;
     for (const int table : rule.tables) {
       if (!key_value) break;
-      on_ssd[static_cast<std::size_t>(table)] = true;
-      others.insert(request.optimizer_of(request.tables[static_cast<std::size_t>(table)]));
+      At(on_ssd, table) = true;
+      others.insert(request.optimizer_of(At(request.tables, table)));
     }
     for (const Optimizer trained : kOnSsd) others.erase(trained);
     others.erase(Optimizer::kNone);

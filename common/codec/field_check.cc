@@ -62,7 +62,7 @@ bool FieldCheck::IsText(std::string_view field, std::string_view text,
 
 bool FieldCheck::IsOneOf(std::string_view field, std::string_view text,
                          std::span<const std::string_view> words) const {
-  if (std::find(words.begin(), words.end(), text) != words.end()) return true;
+  if (std::ranges::find(words, text) != words.end()) return true;
   Fail(field, NotOneOf(text, words));
   return false;
 }

@@ -7,9 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
-#include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -94,7 +91,7 @@ template <typename Named>
 std::vector<const Named*> InOrder(const std::vector<Named>& tables) {
   std::vector<const Named*> order;
   for (const Named& table : tables) order.push_back(&table);
-  std::sort(order.begin(), order.end(), [](const Named* a, const Named* b) {
+  std::ranges::sort(order, [](const Named* a, const Named* b) {
     return std::tie(a->name, a->module) < std::tie(b->name, b->module);
   });
   return order;
@@ -150,7 +147,7 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   out.IfGiven("dense_bytes", request.memory.dense_bytes);
   out.IfGiven("pod_size", topology.pod_size, 1);
   // The compute device decides how wide a shard may be, and nothing else of a plan.
-  const bool cuda_is_limited = std::any_of(tables.begin(), tables.end(), [](const Table* table) {
+  const bool cuda_is_limited = std::ranges::any_of(tables, [](const Table* table) {
     return table->embedding_dim > kernel_limits::kFbgemmCuda.max_columns;
   });
   if (cuda_is_limited) out.IfGiven("compute_device", topology.compute_device);
@@ -199,7 +196,7 @@ void AppendDeviceModels(const PlanRequest& request, std::span<const DeviceCostMo
 // By the texts that refer to them, in their order: positions depend on the order of the request.
 std::vector<std::string_view> Sorted(const std::vector<int>& tables, const TableNames& names) {
   std::vector<std::string_view> texts = names.ReferencesTo(tables);
-  std::sort(texts.begin(), texts.end());
+  std::ranges::sort(texts);
   return texts;
 }
 

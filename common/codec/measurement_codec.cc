@@ -7,12 +7,10 @@
 #include <utility>
 
 #include "common/base/violations.h"
-#include "common/codec/field_check.h"
 #include "common/codec/field_limits.h"
 #include "common/codec/message_fields.h"
 #include "common/codec/table_codec.h"
 #include "common/domain/backend_names.h"
-#include "common/domain/measurement.h"
 
 namespace neuroshard {
 namespace {
@@ -265,8 +263,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
       check.InRange(fmt::format("dim_sums[{}]", i), message.dim_sums(i), 0, std::int64_t{1} << 32);
     }
     if (!all_to_all && !distributes &&
-        std::count(sample.dim_sums.begin(), sample.dim_sums.end(), sample.dim_sums.front()) !=
-            ranks) {
+        std::ranges::count(sample.dim_sums, sample.dim_sums.front()) != ranks) {
       check.Fail("dim_sums",
                  fmt::format("must be the same on every rank for {}, got {}",
                              ToText(sample.collective), fmt::join(sample.dim_sums, ", ")));

@@ -9,7 +9,6 @@
 // can say which field it is about.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 

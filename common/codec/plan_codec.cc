@@ -219,12 +219,11 @@ void CheckTilings(const std::string& path, const v1::Plan& message, const Plan& 
   const auto is_extent = [](std::int64_t value) { return value >= 0 && value <= kMaxExtent; };
   for (int i = 0; i < message.tables_size(); ++i) {
     const v1::TablePlan& table = message.tables(i);
-    const bool decoded =
-        FromText<ShardingType>(table.sharding_type()).has_value() &&
-        std::all_of(table.shards().begin(), table.shards().end(), [&](const v1::Shard& shard) {
-          return is_extent(shard.row_offset()) && is_extent(shard.rows()) &&
-                 is_extent(shard.col_offset()) && is_extent(shard.cols());
-        });
+    const bool decoded = FromText<ShardingType>(table.sharding_type()).has_value() &&
+                         std::ranges::all_of(table.shards(), [&](const v1::Shard& shard) {
+                           return is_extent(shard.row_offset()) && is_extent(shard.rows()) &&
+                                  is_extent(shard.col_offset()) && is_extent(shard.cols());
+                         });
     if (!decoded) continue;
     CheckTiling(plan.tables[static_cast<std::size_t>(i)], message.world_size(),
                 fmt::format("{}.tables[{}]", path, i), violations);
@@ -280,7 +279,7 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
   for (int i = 0; i < message.only_types_size(); ++i) {
     const std::string field = fmt::format("only_types[{}]", i);
     const std::optional<ShardingType> type = FromText<ShardingType>(message.only_types(i));
-    const auto first = std::find(migration.only_types.begin(), migration.only_types.end(), type);
+    const auto first = std::ranges::find(migration.only_types, type);
     if (!type) {
       check.Fail(field, NotAWord<ShardingType>(message.only_types(i)));
     } else if (first != migration.only_types.end()) {
@@ -289,7 +288,7 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
       migration.only_types.push_back(*type);
     }
   }
-  std::sort(migration.only_types.begin(), migration.only_types.end());
+  std::ranges::sort(migration.only_types);
   return migration;
 }
 

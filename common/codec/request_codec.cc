@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "common/base/bytes.h"
@@ -127,9 +126,7 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
 void CheckReserves(const PlanRequest& request, Violations& violations) {
   const std::vector<Device>& devices = request.topology.devices;
   if (devices.empty()) return;
-  const auto largest = std::max_element(
-      devices.begin(), devices.end(),
-      [](const Device& a, const Device& b) { return a.memory_bytes < b.memory_bytes; });
+  const auto largest = std::ranges::max_element(devices, {}, &Device::memory_bytes);
   const std::int64_t reserve = ReserveBytes(request.memory, largest->memory_bytes);
   if (reserve <= largest->memory_bytes) {
     const std::int64_t left = largest->memory_bytes - reserve;
@@ -177,8 +174,7 @@ std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& 
       check.Fail("device", DescribeUnknownDevice(entry.device()));
     } else if (!seen.insert(device->name).second) {
       check.Fail("device", fmt::format("{} has a cost model already", device->name));
-    } else if (topology_ok &&
-               std::find(on_hosts.begin(), on_hosts.end(), device->name) == on_hosts.end()) {
+    } else if (topology_ok && std::ranges::find(on_hosts, device->name) == on_hosts.end()) {
       check.Fail("device",
                  fmt::format("must be a device of topology.hosts, which {}, got {}",
                              on_hosts.empty() ? std::string("name none")
@@ -235,7 +231,7 @@ void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const
       of_goal.Fail("measure", i == 0 ? "the first must be cost" : "cost can only be the first");
     }
     const auto is_same = [&](const PlanGoal& other) { return other.measure == goal.measure; };
-    if (i > 0 && std::any_of(options.goals.begin(), options.goals.end(), is_same)) {
+    if (i > 0 && std::ranges::any_of(options.goals, is_same)) {
       of_goal.Fail("measure", fmt::format("'{}' is a goal already", ToText(goal.measure)));
     }
     options.goals.push_back(goal);

@@ -1,7 +1,6 @@
 #include "common/codec/request_faults.h"
 
 #include <cstddef>
-#include <string_view>
 
 #include "common/base/failure_reason.h"
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
-#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "common/codec/field_limits.h"

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "common/codec/field_check.h"
 #include "common/codec/message_fields.h"
@@ -200,8 +198,7 @@ v1::HostGroup EncodeHost(const HostShape& shape) {
   v1::HostGroup group;
   group.set_count(1);
   group.set_num_devices(static_cast<std::int32_t>(shape.memory.size()));
-  if (std::count(shape.memory.begin(), shape.memory.end(), shape.memory.front()) ==
-      std::ssize(shape.memory)) {
+  if (std::ranges::count(shape.memory, shape.memory.front()) == std::ssize(shape.memory)) {
     group.set_memory_bytes(shape.memory.front());
   } else {
     group.mutable_device_memory_bytes()->Add(shape.memory.begin(), shape.memory.end());
@@ -290,11 +287,11 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
   std::vector<std::string> warnings = BandwidthWarnings(message.bandwidths());
   const std::vector<std::string> names = DeviceNames(topology);
   if (names.empty()) return warnings;
-  const bool some_unnamed = std::any_of(topology.devices.begin(), topology.devices.end(),
-                                        [](const Device& device) { return device.name.empty(); });
+  const bool some_unnamed = std::ranges::any_of(
+      topology.devices, [](const Device& device) { return device.name.empty(); });
   if (names.size() > 1 || some_unnamed) {
-    const bool speeds = std::any_of(topology.devices.begin(), topology.devices.end(),
-                                    [](const Device& device) { return device.compute_speed != 1; });
+    const bool speeds = std::ranges::any_of(
+        topology.devices, [](const Device& device) { return device.compute_speed != 1; });
     warnings.push_back(fmt::format(
         "topology.hosts name {}{}: where prices rest on published figures, all devices have the "
         "slowest memory and links of those named{}",

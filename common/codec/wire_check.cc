@@ -6,7 +6,6 @@
 #include <google/protobuf/wire_format_lite.h>
 
 #include <limits>
-#include <string>
 
 #include "common/codec/request_faults.h"
 

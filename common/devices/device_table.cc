@@ -29,9 +29,8 @@ namespace {
 constexpr std::string_view kDevicesFormat = "neuroshard-devices/1";
 
 bool ContainsAny(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::any_of(words.begin(), words.end(), [text](std::string_view word) {
-    return text.find(word) != std::string_view::npos;
-  });
+  return std::ranges::any_of(
+      words, [text](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
 void RequireFormat(ConfigReader& reader, std::string_view expected) {
@@ -150,8 +149,8 @@ const std::vector<PublishedDevice>& PublishedDevices() {
 
 const PublishedDevice* FindDevice(std::string_view name) {
   for (const PublishedDevice& device : PublishedDevices()) {
-    if (device.name == name || std::find(device.reported_as.begin(), device.reported_as.end(),
-                                         name) != device.reported_as.end()) {
+    if (device.name == name ||
+        std::ranges::find(device.reported_as, name) != device.reported_as.end()) {
       return &device;
     }
   }
@@ -160,9 +159,9 @@ const PublishedDevice* FindDevice(std::string_view name) {
 
 bool IsEachOf(std::string_view reported, std::span<const std::string> names) {
   const PublishedDevice* device = FindDevice(reported);
-  return device != nullptr &&
-         std::all_of(names.begin(), names.end(),
-                     [device](const std::string& name) { return name == device->name; });
+  return device != nullptr && std::ranges::all_of(names, [device](const std::string& name) {
+           return name == device->name;
+         });
 }
 
 std::optional<ComputeDevice> ComputeDeviceOf(const MeasuredWith& with) {
@@ -194,7 +193,7 @@ std::vector<std::string> DeviceNames(const Topology& topology) {
   std::vector<std::string> names;
   for (const Device& device : topology.devices) {
     if (device.name.empty() || (!names.empty() && names.back() == device.name)) continue;
-    if (std::find(names.begin(), names.end(), device.name) == names.end()) {
+    if (std::ranges::find(names, device.name) == names.end()) {
       names.push_back(device.name);
     }
   }

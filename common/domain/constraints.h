@@ -51,9 +51,7 @@ struct TableGroup {
   bool operator==(const TableGroup&) const = default;
 };
 
-template <>
-inline constexpr std::array kWords<GroupLevel> = {Word<GroupLevel>{GroupLevel::kRank, "rank"},
-                                                  Word<GroupLevel>{GroupLevel::kHost, "host"}};
+NS_WORDS(GroupLevel, {kRank, "rank"}, {kHost, "host"});
 
 // All demands of a request. Tables are indices into PlanRequest::tables, ranks and hosts positions
 // in the topology.

@@ -1,12 +1,10 @@
 #include "common/domain/expected_lookups.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 namespace neuroshard {
 namespace {

@@ -89,7 +89,7 @@ double FabricCollectives::HostReduceScatter(double bytes) const {
 void AddWaiting(std::span<const float> start_offsets_ms, std::span<double> cost_ms) {
   assert(start_offsets_ms.size() == cost_ms.size());
   if (cost_ms.empty()) return;
-  const double last = *std::max_element(start_offsets_ms.begin(), start_offsets_ms.end());
+  const double last = *std::ranges::max_element(start_offsets_ms);
   for (std::size_t r = 0; r < cost_ms.size(); ++r) cost_ms[r] += last - start_offsets_ms[r];
 }
 

@@ -71,9 +71,7 @@ inline constexpr std::string_view kInputDistWord = "input_dist";
 // alone, or several in a row, each begun as soon as the rank's previous one has ended.
 enum class Cadence { kBarrier, kBackToBack };
 
-template <>
-inline constexpr std::array kWords<Cadence> = {Word<Cadence>{Cadence::kBarrier, "barrier"},
-                                               Word<Cadence>{Cadence::kBackToBack, "back_to_back"}};
+NS_WORDS(Cadence, {kBarrier, "barrier"}, {kBackToBack, "back_to_back"});
 
 // One exchange of pooled embeddings or of their gradients between n ranks, for a global batch of B.
 // - all_to_all: rank r holds dim_sums[r] columns for the whole batch. Forward: it sends them for
@@ -135,14 +133,9 @@ enum class Outcome { kOk, kOutOfMemory };
 // The part of the stopping rule that ended a series.
 enum class StopReason { kConverged, kMaxIterations, kMaxTime };
 
-template <>
-inline constexpr std::array kWords<Outcome> = {
-    Word<Outcome>{Outcome::kOk, "ok"}, Word<Outcome>{Outcome::kOutOfMemory, "out_of_memory"}};
-template <>
-inline constexpr std::array kWords<StopReason> = {
-    Word<StopReason>{StopReason::kConverged, "converged"},
-    Word<StopReason>{StopReason::kMaxIterations, "max_iterations"},
-    Word<StopReason>{StopReason::kMaxTime, "max_time"}};
+NS_WORDS(Outcome, {kOk, "ok"}, {kOutOfMemory, "out_of_memory"});
+NS_WORDS(StopReason, {kConverged, "converged"}, {kMaxIterations, "max_iterations"},
+         {kMaxTime, "max_time"});
 
 // The timed iterations of one operation, in ms, and their summary.
 struct TimedSeries {
@@ -159,9 +152,7 @@ struct TimedSeries {
 // of them is in the median as well, in the least hardly ever.
 enum class SeriesCost { kMedian, kLeast };
 
-template <>
-inline constexpr std::array kWords<SeriesCost> = {Word<SeriesCost>{SeriesCost::kMedian, "median"},
-                                                  Word<SeriesCost>{SeriesCost::kLeast, "least"}};
+NS_WORDS(SeriesCost, {kMedian, "median"}, {kLeast, "least"});
 
 // Properties of a record of lookups through caches (fused_uvm_caching): distinct rows of its tables
 // with a cache that a batch looked up, and how many of them the caches did not hold, means over the

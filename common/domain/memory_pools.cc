@@ -1,6 +1,5 @@
 #include "common/domain/memory_pools.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "common/domain/memory_use.h"

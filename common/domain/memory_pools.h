@@ -28,20 +28,20 @@ class MemoryPools {
     return bytes[tier] <= 0 || bytes[tier] <= Left(rank, tier);
   }
   bool FitsShared(int rank, const TierBytes& bytes) const {
-    return std::all_of(kSharedMemories.begin(), kSharedMemories.end(),
-                       [&](const auto& memory) { return FitsIn(memory.tier, rank, bytes); });
+    return std::ranges::all_of(
+        kSharedMemories, [&](const auto& memory) { return FitsIn(memory.tier, rank, bytes); });
   }
   // The most that may be added for the rank; below 0 where more was added, or the reserve is more
   // than its device has.
   std::int64_t Left(int rank, MemoryTier tier) const {
     const Pool& pool = pools_[tier];
     if (pool.left_of_rank.empty()) return 0;
-    const std::int64_t left = pool.left_of_rank[static_cast<std::size_t>(rank)];
+    const std::int64_t left = At(pool.left_of_rank, rank);
     if (pool.left_of_host.empty()) return left;
-    return std::min(left, pool.left_of_host[static_cast<std::size_t>(host_of(rank))]);
+    return std::min(left, At(pool.left_of_host, host_of(rank)));
   }
   std::int64_t LeftOnDevice(int rank) const {
-    return pools_[MemoryTier::kDevice].left_of_rank[static_cast<std::size_t>(rank)];
+    return At(pools_[MemoryTier::kDevice].left_of_rank, rank);
   }
   TierBytes Left(int rank) const {
     TierBytes left = {};
@@ -50,24 +50,23 @@ class MemoryPools {
   }
   // Whether more was added for the rank than there is of a memory that it shares.
   bool SharesTooMuch(int rank) const {
-    return has_shared_ &&
-           std::any_of(kSharedMemories.begin(), kSharedMemories.end(),
-                       [&](const auto& memory) { return Left(rank, memory.tier) < 0; });
+    return has_shared_ && std::ranges::any_of(kSharedMemories, [&](const auto& memory) {
+             return Left(rank, memory.tier) < 0;
+           });
   }
   // sign: 1 or -1.
   void Add(int rank, const TierBytes& bytes, int sign = 1) {
-    pools_[MemoryTier::kDevice].left_of_rank[static_cast<std::size_t>(rank)] -=
-        sign * bytes[MemoryTier::kDevice];
+    At(pools_[MemoryTier::kDevice].left_of_rank, rank) -= sign * bytes[MemoryTier::kDevice];
     if (!has_shared_) return;
     for (const SharedMemory& memory : kSharedMemories) {
       Pool& pool = pools_[memory.tier];
       if (bytes[memory.tier] == 0 || pool.left_of_rank.empty()) continue;
-      pool.left_of_rank[static_cast<std::size_t>(rank)] -= sign * bytes[memory.tier];
-      pool.left_of_host[static_cast<std::size_t>(host_of(rank))] -= sign * bytes[memory.tier];
+      At(pool.left_of_rank, rank) -= sign * bytes[memory.tier];
+      At(pool.left_of_host, host_of(rank)) -= sign * bytes[memory.tier];
     }
   }
 
-  int host_of(int rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
+  int host_of(int rank) const { return At(host_of_rank_, rank); }
 
  private:
   // Both are empty where no host has any.

@@ -1,6 +1,5 @@
 #include "common/domain/memory_use.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace neuroshard {

@@ -15,21 +15,13 @@ namespace neuroshard {
 // `differences` name.
 enum class BasisKind { kMeasured, kPublished, kMixed };
 
-template <>
-inline constexpr std::array kWords<BasisKind> = {
-    Word<BasisKind>{BasisKind::kMeasured, "measured"},
-    Word<BasisKind>{BasisKind::kPublished, "published"},
-    Word<BasisKind>{BasisKind::kMixed, "mixed"}};
+NS_WORDS(BasisKind, {kMeasured, "measured"}, {kPublished, "published"}, {kMixed, "mixed"});
 
 // Stages of a rank's cost, each with fields of its own in RankCost.
 enum class CostStage { kCompute, kForwardComm, kBackwardComm, kInputDist };
 
-template <>
-inline constexpr std::array kWords<CostStage> = {
-    Word<CostStage>{CostStage::kCompute, "compute"},
-    Word<CostStage>{CostStage::kForwardComm, "forward_comm"},
-    Word<CostStage>{CostStage::kBackwardComm, "backward_comm"},
-    Word<CostStage>{CostStage::kInputDist, "input_dist"}};
+NS_WORDS(CostStage, {kCompute, "compute"}, {kForwardComm, "forward_comm"},
+         {kBackwardComm, "backward_comm"}, {kInputDist, "input_dist"});
 
 // What one stage's costs rest on, of all ranks.
 struct StagePriceBasis {
@@ -72,10 +64,7 @@ struct PriceBasis {
 // kReference: what a perfectly even spread would cost; plans below it may exist.
 enum class BoundKind { kCertified, kReference };
 
-template <>
-inline constexpr std::array kWords<BoundKind> = {
-    Word<BoundKind>{BoundKind::kCertified, "certified"},
-    Word<BoundKind>{BoundKind::kReference, "reference"}};
+NS_WORDS(BoundKind, {kCertified, "certified"}, {kReference, "reference"});
 
 // A demand of a request: where it is, and what it demands.
 struct CostLimitRule {

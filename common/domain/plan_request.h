@@ -85,28 +85,15 @@ struct HugeCtrOptions {
 // the mean over sampled batches of the costliest rank in each (PlanCost::mean_of_max_ms).
 enum class PlanObjective { kMaxOfMeans, kMeanOfMax };
 
-template <>
-inline constexpr std::array kWords<PlanObjective> = {
-    Word<PlanObjective>{PlanObjective::kMaxOfMeans, "max_of_means"},
-    Word<PlanObjective>{PlanObjective::kMeanOfMax, "mean_of_max"}};
+NS_WORDS(PlanObjective, {kMaxOfMeans, "max_of_means"}, {kMeanOfMax, "mean_of_max"});
 // How much work `refine` does (SearchContext): a first amount, more as long as it pays, or much.
 enum class SearchEffort { kDefault, kQuick, kThorough };
-template <>
-inline constexpr std::array kWords<SearchEffort> = {
-    Word<SearchEffort>{SearchEffort::kDefault, "default"},
-    Word<SearchEffort>{SearchEffort::kQuick, "quick"},
-    Word<SearchEffort>{SearchEffort::kThorough, "thorough"}};
+NS_WORDS(SearchEffort, {kDefault, "default"}, {kQuick, "quick"}, {kThorough, "thorough"});
 
 // What of a plan can be made small (PlanGoal in search.proto says what each counts).
 enum class PlanMeasure { kCost, kMaxMemory, kMovedBytes, kCutTables, kExchanges, kMaxStash };
-template <>
-inline constexpr std::array kWords<PlanMeasure> = {
-    Word<PlanMeasure>{PlanMeasure::kCost, "cost"},
-    Word<PlanMeasure>{PlanMeasure::kMaxMemory, "max_memory"},
-    Word<PlanMeasure>{PlanMeasure::kMovedBytes, "moved_bytes"},
-    Word<PlanMeasure>{PlanMeasure::kCutTables, "cut_tables"},
-    Word<PlanMeasure>{PlanMeasure::kExchanges, "exchanges"},
-    Word<PlanMeasure>{PlanMeasure::kMaxStash, "max_stash"}};
+NS_WORDS(PlanMeasure, {kCost, "cost"}, {kMaxMemory, "max_memory"}, {kMovedBytes, "moved_bytes"},
+         {kCutTables, "cut_tables"}, {kExchanges, "exchanges"}, {kMaxStash, "max_stash"});
 
 struct PlanGoal {
   PlanMeasure measure = PlanMeasure::kCost;

@@ -329,9 +329,8 @@ class StepMaker {
 
   void Make(std::size_t index) {
     const ShardToMake& job = problem_.jobs[index];
-    const bool needs_buffer = std::any_of(job.holders.begin(), job.holders.end(), [&](int holder) {
-      return buffered_[Index(holder)] == Buffered::kInThisStep;
-    });
+    const bool needs_buffer = std::ranges::any_of(
+        job.holders, [&](int holder) { return buffered_[Index(holder)] == Buffered::kInThisStep; });
     if (needs_buffer || !FitsBeside(job)) EndStep();
     for (const int p : problem_.PoolsOf(job.made)) {
       const std::size_t pool = Index(p);
@@ -374,7 +373,7 @@ class StepMaker {
     }
     going_.clear();
     for (std::size_t pool = 0; pool < free_.size(); ++pool) free_[pool] -= used_[pool];
-    std::fill(used_.begin(), used_.end(), 0);
+    std::ranges::fill(used_, 0);
     if (step_ != ReshardingStep()) result_.steps.push_back(std::move(step_));
     step_ = {};
   }

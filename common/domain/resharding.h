@@ -13,7 +13,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "common/base/status.h"
@@ -26,12 +25,8 @@ namespace neuroshard {
 // kOutside: from a rank that the topology does not have any more, or from a checkpoint.
 enum class PartLink { kSameRank, kIntraHost, kInterHost, kBuffer, kOutside };
 
-template <>
-inline constexpr std::array kWords<PartLink> = {Word<PartLink>{PartLink::kSameRank, "same_rank"},
-                                                Word<PartLink>{PartLink::kIntraHost, "intra_host"},
-                                                Word<PartLink>{PartLink::kInterHost, "inter_host"},
-                                                Word<PartLink>{PartLink::kBuffer, "buffer"},
-                                                Word<PartLink>{PartLink::kOutside, "outside"}};
+NS_WORDS(PartLink, {kSameRank, "same_rank"}, {kIntraHost, "intra_host"}, {kInterHost, "inter_host"},
+         {kBuffer, "buffer"}, {kOutside, "outside"});
 
 // A rectangle of a new shard and where it comes from. Its `rank` is the one that gets it.
 struct MovedPart {
@@ -78,11 +73,7 @@ struct ReshardingStep {
 // was found.
 enum class OrderKind { kFits, kNeedsBuffer, kNoneFound };
 
-template <>
-inline constexpr std::array kWords<OrderKind> = {
-    Word<OrderKind>{OrderKind::kFits, "fits"},
-    Word<OrderKind>{OrderKind::kNeedsBuffer, "needs_buffer"},
-    Word<OrderKind>{OrderKind::kNoneFound, "none_found"}};
+NS_WORDS(OrderKind, {kFits, "fits"}, {kNeedsBuffer, "needs_buffer"}, {kNoneFound, "none_found"});
 
 // Why a rank waits: the new shard does not fit into `memory` while `holds` is there, which goes only
 // when a shard on `next_rank` is made. `holds` may be on another rank of the same host where they

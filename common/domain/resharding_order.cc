@@ -1,11 +1,9 @@
 #include "common/domain/resharding_order.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <deque>
 #include <functional>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -64,7 +62,7 @@ class Progress {
       const HeldShard& held = problem_->Held(holder);
       const std::vector<int>& pools = problem_->PoolsOf(held.held);
       if (users_[At(holder)] == 1 && !buffered_[At(holder)] &&
-          std::binary_search(pools.begin(), pools.end(), pool)) {
+          std::ranges::binary_search(pools, pool)) {
         bytes += problem_->BytesIn(pool, held.bytes);
       }
     }
@@ -249,7 +247,7 @@ class OrderSearch {
       for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
         if (progress.IsMade(job) || !progress.Fits(job)) continue;
         const std::vector<int>& pools = problem_.PoolsOf(problem_.Job(job).made);
-        const bool harmless = std::all_of(pools.begin(), pools.end(), [&](int pool) {
+        const bool harmless = std::ranges::all_of(pools, [&](int pool) {
           return all_fit[At(pool)] ||
                  progress.FreedIn(pool, job) >= problem_.BytesIn(pool, problem_.Job(job).bytes);
         });
@@ -331,9 +329,8 @@ class OrderSearch {
     // Who makes something of it; another rank, if there is one.
     for (const ShardToMake& job : problem_.jobs) {
       const std::size_t index = static_cast<std::size_t>(&job - problem_.jobs.data());
-      const bool uses = std::any_of(job.holders.begin(), job.holders.end(), [&](int holder) {
-        return problem_.Held(holder).held == waiting.holds;
-      });
+      const bool uses = std::ranges::any_of(
+          job.holders, [&](int holder) { return problem_.Held(holder).held == waiting.holds; });
       if (!progress.made()[index] && uses && waiting.next_rank == waiting.rank) {
         waiting.next_rank = job.made.shard.rank;
       }
@@ -370,7 +367,7 @@ class OrderSearch {
       std::int64_t short_bytes = progress.Shortage(job, pool);
       std::vector<int> blocking;
       for (const int holder : held_in_[At(pool)]) {
-        if (std::find(chosen.begin(), chosen.end(), holder) != chosen.end()) {
+        if (std::ranges::find(chosen, holder) != chosen.end()) {
           short_bytes -= bytes_of(holder);
         } else if (progress.Blocks(holder) && bytes_of(holder) > 0) {
           blocking.push_back(holder);

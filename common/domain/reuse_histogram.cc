@@ -1,10 +1,8 @@
 #include "common/domain/reuse_histogram.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <vector>
 
 namespace neuroshard {
 namespace {
@@ -44,7 +42,7 @@ void SumTerms(const Means& mean, Means term, UpToBin& up_to) {
     while (summed + 1 < 1 << bin) add(++summed);
     std::array<bool, kMeans> has_all;
     for (std::size_t m = 0; m < kMeans; ++m) has_all[m] = summed > mean[m] && term[m] < 1e-18;
-    if (std::all_of(has_all.begin(), has_all.end(), [](bool all) { return all; })) return;
+    if (std::ranges::all_of(has_all, [](bool all) { return all; })) return;
     add(++summed);
     for (std::size_t m = 0; m < kMeans; ++m) {
       if (!has_all[m]) up_to[static_cast<std::size_t>(bin)][m] = std::min(sum[m], 1.0);

@@ -89,9 +89,9 @@ std::int64_t TorchRecColumnWidth(std::int64_t dim, std::int64_t min_partition) {
 ShardLayout LayoutOf(ShardingType type, ComputeKernel kernel, std::span<const Shard> shards) {
   if (!CutsRows(type) || shards.empty()) return {type, kernel, 1};
   const std::int64_t first = shards.front().col_offset;
-  return {type, kernel,
-          static_cast<int>(std::count_if(shards.begin(), shards.end(),
-                                         [&](const Shard& s) { return s.col_offset == first; }))};
+  return {type, kernel, static_cast<int>(std::ranges::count_if(shards, [&](const Shard& s) {
+            return s.col_offset == first;
+          }))};
 }
 
 bool AddsPartialSums(const Plan& plan, const std::vector<Table>& tables) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/plan.h"

@@ -45,16 +45,15 @@ std::string TableNames::WhyUnresolved(const std::string& text) const {
   constexpr std::size_t kListed = 5;
   std::string list;
   for (std::size_t i = 0; i < tables.size() && i < kListed; ++i) {
-    list += fmt::format("{}{}", i == 0 ? "" : ", ",
-                        Quoted(full_names_[static_cast<std::size_t>(tables[i])]));
+    list += fmt::format("{}{}", i == 0 ? "" : ", ", Quoted(At(full_names_, tables[i])));
   }
   return fmt::format("names several tables of the request ({}{}), got {}", list,
                      tables.size() > kListed ? ", ..." : "", Quoted(text));
 }
 
 const std::string& TableNames::ReferenceTo(int table) const {
-  const std::string& name = names_[static_cast<std::size_t>(table)];
-  return Resolve(name) == table ? name : full_names_[static_cast<std::size_t>(table)];
+  const std::string& name = At(names_, table);
+  return Resolve(name) == table ? name : At(full_names_, table);
 }
 
 std::vector<int> TablesOf(const Plan& plan, const std::vector<Table>& tables) {

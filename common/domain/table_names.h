@@ -1,7 +1,6 @@
 // How texts refer to tables (table.proto, Table.module).
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 #include <unordered_map>

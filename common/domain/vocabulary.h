@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/positions.h"
 #include "common/base/similar_word.h"
 
 namespace neuroshard {
@@ -103,85 +104,38 @@ struct Word {
 // kWords<E> lists every word of E once.
 template <typename E>
 inline constexpr int kWords = 0;
-template <>
-inline constexpr std::array kWords<DataType> = {
-    Word<DataType>{DataType::kFp32, "fp32"}, Word<DataType>{DataType::kFp16, "fp16"},
-    Word<DataType>{DataType::kBf16, "bf16"}, Word<DataType>{DataType::kFp8, "fp8"},
-    Word<DataType>{DataType::kInt8, "int8"}, Word<DataType>{DataType::kInt4, "int4"},
-    Word<DataType>{DataType::kInt2, "int2"}};
-template <>
-inline constexpr std::array kWords<PoolingMode> = {Word<PoolingMode>{PoolingMode::kSum, "sum"},
-                                                   Word<PoolingMode>{PoolingMode::kMean, "mean"},
-                                                   Word<PoolingMode>{PoolingMode::kNone, "none"}};
-template <>
-inline constexpr std::array kWords<TableKind> = {
-    Word<TableKind>{TableKind::kEmbeddingBag, "embedding_bag"},
-    Word<TableKind>{TableKind::kEmbedding, "embedding"}};
-template <>
-inline constexpr std::array kWords<Optimizer> = {
-    Word<Optimizer>{Optimizer::kSgd, "sgd"},
-    Word<Optimizer>{Optimizer::kAdagrad, "adagrad"},
-    Word<Optimizer>{Optimizer::kRowwiseAdagrad, "rowwise_adagrad"},
-    Word<Optimizer>{Optimizer::kAdam, "adam"},
-    Word<Optimizer>{Optimizer::kPartialRowwiseAdam, "partial_rowwise_adam"},
-    Word<Optimizer>{Optimizer::kLamb, "lamb"},
-    Word<Optimizer>{Optimizer::kLarsSgd, "lars_sgd"},
-    Word<Optimizer>{Optimizer::kNone, "none"}};
-template <>
-inline constexpr std::array kWords<PipelineType> = {
-    Word<PipelineType>{PipelineType::kNone, "none"},
-    Word<PipelineType>{PipelineType::kTrainSparseDist, "train_sparse_dist"},
-    Word<PipelineType>{PipelineType::kTrainPrefetchSparseDist, "train_prefetch_sparse_dist"}};
-template <>
-inline constexpr std::array kWords<MemoryRule> = {
-    Word<MemoryRule>{MemoryRule::kFull, "full"},
-    Word<MemoryRule>{MemoryRule::kWeightsOnly, "weights_only"},
-    Word<MemoryRule>{MemoryRule::kTorchRec, "torchrec"}};
-template <>
-inline constexpr std::array kWords<ShardingType> = {
-    Word<ShardingType>{ShardingType::kTableWise, "table_wise"},
-    Word<ShardingType>{ShardingType::kColumnWise, "column_wise"},
-    Word<ShardingType>{ShardingType::kRowWise, "row_wise"},
-    Word<ShardingType>{ShardingType::kTableRowWise, "table_row_wise"},
-    Word<ShardingType>{ShardingType::kTableColumnWise, "table_column_wise"},
-    Word<ShardingType>{ShardingType::kGridShard, "grid_shard"},
-    Word<ShardingType>{ShardingType::kDataParallel, "data_parallel"},
-    Word<ShardingType>{ShardingType::kRowWiseSubset, "row_wise_subset"}};
-template <>
-inline constexpr std::array kWords<ComputeKernel> = {
-    Word<ComputeKernel>{ComputeKernel::kFused, "fused"},
-    Word<ComputeKernel>{ComputeKernel::kDense, "dense"},
-    Word<ComputeKernel>{ComputeKernel::kFusedUvm, "fused_uvm"},
-    Word<ComputeKernel>{ComputeKernel::kFusedUvmCaching, "fused_uvm_caching"},
-    Word<ComputeKernel>{ComputeKernel::kOffload, "offload"},
-    Word<ComputeKernel>{ComputeKernel::kKeyValue, "key_value"},
-    Word<ComputeKernel>{ComputeKernel::kDynamicHybrid, "dynamic_hybrid"},
-    Word<ComputeKernel>{ComputeKernel::kDynamicCaching, "dynamic_caching"}};
-template <>
-inline constexpr std::array kWords<MemoryTier> = {Word<MemoryTier>{MemoryTier::kDevice, "device"},
-                                                  Word<MemoryTier>{MemoryTier::kHost, "host"},
-                                                  Word<MemoryTier>{MemoryTier::kSsd, "ssd"}};
-template <>
-inline constexpr std::array kWords<ColumnRule> = {
-    Word<ColumnRule>{ColumnRule::kAny, "any"}, Word<ColumnRule>{ColumnRule::kTorchRec, "torchrec"}};
-template <>
-inline constexpr std::array kWords<RowProportion> = {
-    Word<RowProportion>{RowProportion::kMemory, "memory"},
-    Word<RowProportion>{RowProportion::kSpeed, "speed"}};
-template <>
-inline constexpr std::array kWords<ComputeDevice> = {
-    Word<ComputeDevice>{ComputeDevice::kCuda, "cuda"},
-    Word<ComputeDevice>{ComputeDevice::kCpu, "cpu"}};
-template <>
-inline constexpr std::array kWords<CommDirection> = {
-    Word<CommDirection>{CommDirection::kForward, "forward"},
-    Word<CommDirection>{CommDirection::kBackward, "backward"}};
-template <>
-inline constexpr std::array kWords<Collective> = {
-    Word<Collective>{Collective::kAllToAll, "all_to_all"},
-    Word<Collective>{Collective::kReduceScatter, "reduce_scatter"},
-    Word<Collective>{Collective::kAllGather, "all_gather"},
-    Word<Collective>{Collective::kAllReduce, "all_reduce"}};
+// Gives E its words, each as {kValue, "text"}.
+#define NS_WORDS(E, ...)                          \
+  template <>                                     \
+  inline constexpr auto kWords<E> = [] {          \
+    using enum E;                                 \
+    return std::to_array<Word<E>>({__VA_ARGS__}); \
+  }()
+
+NS_WORDS(DataType, {kFp32, "fp32"}, {kFp16, "fp16"}, {kBf16, "bf16"}, {kFp8, "fp8"},
+         {kInt8, "int8"}, {kInt4, "int4"}, {kInt2, "int2"});
+NS_WORDS(PoolingMode, {kSum, "sum"}, {kMean, "mean"}, {kNone, "none"});
+NS_WORDS(TableKind, {kEmbeddingBag, "embedding_bag"}, {kEmbedding, "embedding"});
+NS_WORDS(Optimizer, {kSgd, "sgd"}, {kAdagrad, "adagrad"}, {kRowwiseAdagrad, "rowwise_adagrad"},
+         {kAdam, "adam"}, {kPartialRowwiseAdam, "partial_rowwise_adam"}, {kLamb, "lamb"},
+         {kLarsSgd, "lars_sgd"}, {kNone, "none"});
+NS_WORDS(PipelineType, {kNone, "none"}, {kTrainSparseDist, "train_sparse_dist"},
+         {kTrainPrefetchSparseDist, "train_prefetch_sparse_dist"});
+NS_WORDS(MemoryRule, {kFull, "full"}, {kWeightsOnly, "weights_only"}, {kTorchRec, "torchrec"});
+NS_WORDS(ShardingType, {kTableWise, "table_wise"}, {kColumnWise, "column_wise"},
+         {kRowWise, "row_wise"}, {kTableRowWise, "table_row_wise"},
+         {kTableColumnWise, "table_column_wise"}, {kGridShard, "grid_shard"},
+         {kDataParallel, "data_parallel"}, {kRowWiseSubset, "row_wise_subset"});
+NS_WORDS(ComputeKernel, {kFused, "fused"}, {kDense, "dense"}, {kFusedUvm, "fused_uvm"},
+         {kFusedUvmCaching, "fused_uvm_caching"}, {kOffload, "offload"}, {kKeyValue, "key_value"},
+         {kDynamicHybrid, "dynamic_hybrid"}, {kDynamicCaching, "dynamic_caching"});
+NS_WORDS(MemoryTier, {kDevice, "device"}, {kHost, "host"}, {kSsd, "ssd"});
+NS_WORDS(ColumnRule, {kAny, "any"}, {kTorchRec, "torchrec"});
+NS_WORDS(RowProportion, {kMemory, "memory"}, {kSpeed, "speed"});
+NS_WORDS(ComputeDevice, {kCuda, "cuda"}, {kCpu, "cpu"});
+NS_WORDS(CommDirection, {kForward, "forward"}, {kBackward, "backward"});
+NS_WORDS(Collective, {kAllToAll, "all_to_all"}, {kReduceScatter, "reduce_scatter"},
+         {kAllGather, "all_gather"}, {kAllReduce, "all_reduce"});
 
 template <typename E>
 constexpr std::string_view ToText(E value) {
@@ -251,10 +205,8 @@ template <typename T>
 struct ByTier {
   std::array<T, kWords<MemoryTier>.size()> values;
 
-  constexpr T& operator[](MemoryTier tier) { return values[static_cast<std::size_t>(tier)]; }
-  constexpr const T& operator[](MemoryTier tier) const {
-    return values[static_cast<std::size_t>(tier)];
-  }
+  constexpr T& operator[](MemoryTier tier) { return At(values, tier); }
+  constexpr const T& operator[](MemoryTier tier) const { return At(values, tier); }
   constexpr auto begin() const { return std::begin(values); }
   constexpr auto end() const { return std::end(values); }
   bool operator==(const ByTier&) const = default;
@@ -299,9 +251,7 @@ inline constexpr std::array kKernelTraits = {
                  .only_where_listed = true,
                  .is_dynamic = true}};
 static_assert(kKernelTraits.size() == kWords<ComputeKernel>.size());
-constexpr const KernelTraits& TraitsOf(ComputeKernel kernel) {
-  return kKernelTraits[static_cast<std::size_t>(kernel)];
-}
+constexpr const KernelTraits& TraitsOf(ComputeKernel kernel) { return At(kKernelTraits, kernel); }
 
 constexpr bool IsMeasurable(ComputeKernel kernel) { return TraitsOf(kernel).is_measurable; }
 constexpr MemoryTier TierOf(ComputeKernel kernel) { return TraitsOf(kernel).tier; }

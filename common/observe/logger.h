@@ -21,9 +21,7 @@ namespace neuroshard {
 
 enum class LogFormat { kText, kJson };
 
-template <>
-inline constexpr auto kWords<LogFormat> =
-    std::to_array<Word<LogFormat>>({{LogFormat::kText, "text"}, {LogFormat::kJson, "json"}});
+NS_WORDS(LogFormat, {kText, "text"}, {kJson, "json"});
 
 struct LogOptions {
   // The least severe level that is written: "debug", "info", "warn", "error" or "off".

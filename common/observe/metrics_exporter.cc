@@ -102,8 +102,7 @@ class MetricsExporter::Client {
  public:
   Client(int fd, SteadyTime deadline) : fd_(fd), deadline_(deadline) {}
   ~Client() { close(fd_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
+  Client(Client&&) = delete;
 
   int fd() const { return fd_; }
   SteadyTime deadline() const { return deadline_; }

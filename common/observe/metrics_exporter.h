@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <list>
 #include <memory>
@@ -42,8 +41,7 @@ class MetricsExporter {
       const Logger& logger);
   ~MetricsExporter();
 
-  MetricsExporter(const MetricsExporter&) = delete;
-  MetricsExporter& operator=(const MetricsExporter&) = delete;
+  MetricsExporter(MetricsExporter&&) = delete;
 
   // What /readyz says from now on; not ready at first. Any thread.
   void SetReady(bool ready) { ready_.store(ready); }

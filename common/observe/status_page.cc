@@ -101,7 +101,7 @@ std::string Table(const Json& rows) {
   std::vector<std::string> columns;
   for (const Json& row : rows) {
     for (const auto& [name, value] : row.items()) {
-      const bool known = std::find(columns.begin(), columns.end(), name) != columns.end();
+      const bool known = std::ranges::find(columns, name) != columns.end();
       if (!known && !IsEmpty(value)) columns.push_back(name);
     }
   }

@@ -16,8 +16,8 @@ constexpr std::size_t kMaxRequestIdHeaderBytes = 128;
 constexpr std::size_t kTraceparentBytes = 55;  // 00-<32>-<16>-<2>
 
 bool IsHex(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return std::ranges::all_of(
+      text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 bool IsId(std::string_view text) {
@@ -65,7 +65,7 @@ TraceContext NextStep(const TraceContext& trace) {
 
 bool IsRequestId(std::string_view text) {
   return !text.empty() && text.size() <= kMaxRequestIdHeaderBytes &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
 std::string RequestIdHeader(std::string_view id) {

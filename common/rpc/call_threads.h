@@ -44,8 +44,7 @@ class CallThreads {
   explicit CallThreads(int max_threads, int niceness = 0, const CallTurns& turns = {})
       : max_threads_(max_threads), niceness_(niceness), turns_(turns) {}
   ~CallThreads();
-  CallThreads(const CallThreads&) = delete;
-  CallThreads& operator=(const CallThreads&) = delete;
+  CallThreads(CallThreads&&) = delete;
 
   // `work` waits for its turn when all threads are busy; admission decides before whether it
   // should.

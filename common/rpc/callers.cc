@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <vector>
 

@@ -48,8 +48,7 @@ class ConnectionAcceptor {
                                                              std::function<void(int fd)> take,
                                                              RpcGate& gate, CallCounters counters);
   ~ConnectionAcceptor();
-  ConnectionAcceptor(const ConnectionAcceptor&) = delete;
-  ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
+  ConnectionAcceptor(ConnectionAcceptor&&) = delete;
 
  private:
   ConnectionAcceptor(std::vector<int> listening, const ConnectionLimits& limits,

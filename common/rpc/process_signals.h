@@ -37,8 +37,7 @@ class SignalThread {
   explicit SignalThread(SignalHandlers handlers);
   ~SignalThread();
 
-  SignalThread(const SignalThread&) = delete;
-  SignalThread& operator=(const SignalThread&) = delete;
+  SignalThread(SignalThread&&) = delete;
 
  private:
   void Run();

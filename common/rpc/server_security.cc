@@ -5,10 +5,7 @@
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <optional>
-#include <span>
 #include <utility>
-
-#include "common/base/violations.h"
 
 namespace neuroshard {
 namespace {

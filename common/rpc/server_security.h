@@ -26,12 +26,7 @@ namespace neuroshard {
 // Health is for every caller with a certificate.
 enum class CallerRole { kRead, kPlan, kProfile, kAdmin };
 
-template <>
-inline constexpr auto kWords<CallerRole> =
-    std::to_array<Word<CallerRole>>({{CallerRole::kRead, "read"},
-                                     {CallerRole::kPlan, "plan"},
-                                     {CallerRole::kProfile, "profile"},
-                                     {CallerRole::kAdmin, "admin"}});
+NS_WORDS(CallerRole, {kRead, "read"}, {kPlan, "plan"}, {kProfile, "profile"}, {kAdmin, "admin"});
 
 // A server's certificate and what it asks of its callers. Files are in PEM.
 struct ServerTls {

@@ -18,8 +18,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -181,9 +179,8 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side)
   if (certificate.has_value() && !fault_of_chain.empty()) {
     violations.Add(certificate_field, fmt::format("{} {}", files.certificate, fault_of_chain));
   }
-  const bool one_is_valid =
-      std::any_of(authorities.begin(), authorities.end(),
-                  [&](const Certificate& one) { return TimeFault(*one, now_unix_s).empty(); });
+  const bool one_is_valid = std::ranges::any_of(
+      authorities, [&](const Certificate& one) { return TimeFault(*one, now_unix_s).empty(); });
   if (client_ca.has_value() && !(one_is_valid && unread_authority.empty())) {
     violations.Add(ca_field,
                    fmt::format("{} {}", files.client_ca,

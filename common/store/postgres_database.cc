@@ -38,8 +38,8 @@ std::string OneLine(std::string_view text) {
 }
 
 bool HasClass(std::string_view sqlstate, std::initializer_list<std::string_view> prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](std::string_view prefix) { return sqlstate.starts_with(prefix); });
+  return std::ranges::any_of(prefixes,
+                             [&](std::string_view prefix) { return sqlstate.starts_with(prefix); });
 }
 
 // What the beginnings of codes are (https://www.postgresql.org/docs/15/errcodes-appendix.html).

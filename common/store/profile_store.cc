@@ -124,12 +124,11 @@ Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
       return InvalidArgument("sample {}: got a record of sample {}", sample_id,
                              measurement.sample_id);
     }
-    if (measurement.rank < 0 || measurement.rank >= num_ranks ||
-        seen[static_cast<std::size_t>(measurement.rank)]) {
+    if (measurement.rank < 0 || measurement.rank >= num_ranks || At(seen, measurement.rank)) {
       return InvalidArgument("sample {}: rank {} does not exist or is given twice", sample_id,
                              measurement.rank);
     }
-    seen[static_cast<std::size_t>(measurement.rank)] = true;
+    At(seen, measurement.rank) = true;
   }
   if (measurements.size() == seen.size()) return absl::OkStatus();
   return InvalidArgument("sample {}: got records of {} of {} ranks", sample_id, measurements.size(),

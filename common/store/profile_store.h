@@ -58,9 +58,7 @@ struct MeasuredCommSample {
 // Kind of a sweep's samples.
 enum class SweepKind { kCompute, kComm };
 
-template <>
-inline constexpr auto kWords<SweepKind> =
-    std::to_array<Word<SweepKind>>({{SweepKind::kCompute, "compute"}, {SweepKind::kComm, "comm"}});
+NS_WORDS(SweepKind, {kCompute, "compute"}, {kComm, "comm"});
 
 // A sweep in the listing, with how far it is. samples = ok + out_of_memory + pending.
 struct SweepStatistics {
@@ -97,8 +95,7 @@ class ProfileStore {
   // Whether `name` is an address rather than a file.
   static bool IsRemote(const std::string& name);
   ~ProfileStore();
-  ProfileStore(const ProfileStore&) = delete;
-  ProfileStore& operator=(const ProfileStore&) = delete;
+  ProfileStore(ProfileStore&&) = delete;
 
   // Creates the sweep and its samples, or finds the sweep of the same kind and config_hash again;
   // returns its id. Sample ids must be unique within a sweep. FAILED_PRECONDITION when the sweep

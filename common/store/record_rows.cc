@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
@@ -56,7 +55,7 @@ StatusOr<std::unordered_map<std::int64_t, Sample>> SamplesByRow(SqlDatabase& dat
 StatusOr<double> LeastOf(const std::string& series_text) {
   NS_ASSIGN_OR_RETURN(const TimedSeries series, FromRowText<TimedSeries>(series_text));
   if (series.samples_ms.empty()) return series.median_ms;
-  return *std::min_element(series.samples_ms.begin(), series.samples_ms.end());
+  return *std::ranges::min_element(series.samples_ms);
 }
 
 }  // namespace

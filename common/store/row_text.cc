@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/domain/backend_names.h"
-#include "common/domain/measurement.h"
 
 namespace neuroshard {
 namespace {

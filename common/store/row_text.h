@@ -2,9 +2,7 @@
 // bit.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/measurement.h"

@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string>
 #include <tuple>
-#include <type_traits>
 
 #include "common/base/number_text.h"
 #include "common/store/row_text.h"
@@ -18,8 +17,7 @@ namespace neuroshard {
 namespace {
 
 bool AllFinite(const auto& values) {
-  return std::all_of(values.begin(), values.end(),
-                     [](double value) { return std::isfinite(value); });
+  return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
 }
 
 // What is wrong with one sample, apart from its id; empty when nothing is.
@@ -54,9 +52,9 @@ std::string FaultOf(const CommSample& sample) {
       return "has features for another number of ranks";
     }
     const auto possible = [](double number) { return std::isfinite(number) && number >= 0; };
-    if (!std::all_of(input->whole_ids.begin(), input->whole_ids.end(), possible) ||
-        !std::all_of(input->whole_features.begin(), input->whole_features.end(), possible) ||
-        !possible(input->cut_ids) || input->cut_features < 0) {
+    if (!std::ranges::all_of(input->whole_ids, possible) ||
+        !std::ranges::all_of(input->whole_features, possible) || !possible(input->cut_ids) ||
+        input->cut_features < 0) {
       return "has numbers of features or ids that are negative or not finite";
     }
   }

@@ -7,7 +7,6 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -50,8 +49,7 @@ class SqlDatabase {
  public:
   explicit SqlDatabase(std::string name) : name_(std::move(name)) {}
   virtual ~SqlDatabase() = default;
-  SqlDatabase(const SqlDatabase&) = delete;
-  SqlDatabase& operator=(const SqlDatabase&) = delete;
+  SqlDatabase(SqlDatabase&&) = delete;
 
   Mutex& mutex() NS_THREAD_ANNOTATION(lock_returned(mutex_)) { return mutex_; }
 

@@ -2,9 +2,7 @@
 
 #include <sqlite3.h>
 
-#include <cmath>
 #include <limits>
-#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -54,8 +52,7 @@ class SqliteStatement final : public SqlStatement {
  public:
   SqliteStatement(sqlite3* database, sqlite3_stmt* statement, const std::string& path)
       : database_(database), statement_(statement), path_(path) {}
-  SqliteStatement(const SqliteStatement&) = delete;
-  SqliteStatement& operator=(const SqliteStatement&) = delete;
+  SqliteStatement(SqliteStatement&&) = delete;
   ~SqliteStatement() override { sqlite3_finalize(statement_); }
 
   SqliteStatement& Bind(std::int64_t value) override {

@@ -294,7 +294,7 @@ bool Matches(const MeasurementEnvironment& environment, const std::string& word)
   values["hostname"] = environment.hostname;
   values["device"] = environment.device;
   values["backend"] = environment.backend;
-  return std::any_of(values.begin(), values.end(), [&](const auto& entry) {
+  return std::ranges::any_of(values, [&](const auto& entry) {
     return HasWord(entry.second, word) || entry.first + '=' + entry.second == word;
   });
 }
@@ -404,7 +404,7 @@ StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
                               ? CopySweep<ComputeRecord>(source, sweep, to)
                               : CopySweep<CommRecord>(source, sweep, to));
       ++report.sweeps;
-      const bool is_new = std::none_of(had.begin(), had.end(), [&](const SweepStatistics& other) {
+      const bool is_new = std::ranges::none_of(had, [&](const SweepStatistics& other) {
         return other.kind == sweep.kind && other.config_hash == sweep.config_hash;
       });
       if (sweep.imported && is_new) {  // came with its records

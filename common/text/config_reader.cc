@@ -9,16 +9,15 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <type_traits>
-#include <utility>
 
 #include "common/base/in_file.h"
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
 #include "common/text/quantity.h"
+#include "common/text/text_value.h"
 
 namespace neuroshard {
 namespace {

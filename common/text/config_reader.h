@@ -28,7 +28,6 @@
 
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
-#include "common/text/text_value.h"
 
 namespace neuroshard {
 

@@ -44,7 +44,7 @@ std::optional<double> ParseReal(std::string_view text) {
 }  // namespace
 
 const TextValue* TextValue::Find(std::string_view key) const {
-  const auto found = std::find(keys.begin(), keys.end(), key);
+  const auto found = std::ranges::find(keys, key);
   return found == keys.end() ? nullptr : &items[static_cast<std::size_t>(found - keys.begin())];
 }
 

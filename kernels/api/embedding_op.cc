@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string_view>
 #include <tuple>
@@ -53,7 +52,7 @@ constexpr float kAnyFloat = std::numeric_limits<float>::infinity();
 
 template <typename E>
 Status CheckAmong(const std::vector<E>& all, E one) {
-  if (std::find(all.begin(), all.end(), one) != all.end()) return absl::OkStatus();
+  if (std::ranges::find(all, one) != all.end()) return absl::OkStatus();
   std::vector<std::string_view> texts;
   for (const E each : all) texts.push_back(ToText(each));
   return InvalidArgument("this device has {}, got {}", fmt::join(texts, ", "), ToText(one));
@@ -94,7 +93,7 @@ Status CheckInput(const LookupBatch& batch, const EmbeddingTableSpec& table,
   if (static_cast<std::int64_t>(batch.offsets.size()) != batch_size + 1) {
     return InvalidArgument("has {} offsets for {} samples", batch.offsets.size(), batch_size);
   }
-  if (batch.offsets.front() != 0 || !std::is_sorted(batch.offsets.begin(), batch.offsets.end()) ||
+  if (batch.offsets.front() != 0 || !std::ranges::is_sorted(batch.offsets) ||
       batch.offsets.back() != static_cast<std::int64_t>(batch.ids.size())) {
     return InvalidArgument("offsets must ascend from 0 to the number of ids, {}", batch.ids.size());
   }

@@ -1,15 +1,12 @@
 #include "kernels/api/input_dist_kernels.h"
 
-#include <algorithm>
-#include <cstddef>
 #include <numeric>
-#include <vector>
 
 namespace neuroshard {
 
 void CountInBlocks(std::int64_t block_rows, std::span<const std::int64_t> lengths,
                    std::span<const std::int64_t> ids, std::span<std::int64_t> out) {
-  std::fill(out.begin(), out.end(), 0);
+  std::ranges::fill(out, 0);
   const std::int64_t* id = ids.data();
   for (std::size_t bag = 0; bag < lengths.size(); ++bag) {
     for (const std::int64_t* const end = id + lengths[bag]; id != end; ++id) {

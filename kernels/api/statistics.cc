@@ -5,14 +5,13 @@
 #include <cstddef>
 #include <limits>
 #include <utility>
-#include <vector>
 
 namespace neuroshard {
 namespace {
 
 std::vector<double> Sorted(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   return sorted;
 }
 

@@ -2,7 +2,6 @@
 // through an injected backend.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "kernels/api/embedding_op.h"
 #include "kernels/cpu/op_memory.h"
 #include "kernels/cpu/row_sort.h"
 
@@ -102,7 +101,7 @@ Status CpuEmbeddingOp::MakeTables() {
     NS_RETURN_IF_ERROR(MakeTable(table, seeds.Next()));
   }
   output_ = TakeFloats(spec_.batch_size * output_cols_);
-  std::fill(output_.begin(), output_.end(), 0.0F);
+  std::ranges::fill(output_, 0.0F);
   output_gradient_ = TakeFloats(spec_.batch_size * output_cols_);
   FillRandom(output_gradient_, seeds.Next(), kGradientLimit);
   vectors_seed_ = seeds.Next();
@@ -171,7 +170,7 @@ Status CpuEmbeddingOp::TakeVectors(const std::vector<LookupBatch>& inputs,
     if (table.pooling_mode != PoolingMode::kNone) continue;
     const auto values = static_cast<std::int64_t>(inputs[i].ids.size()) * table.cols;
     table.vectors = TakeFloats(values);
-    std::fill(table.vectors.begin(), table.vectors.end(), 0.0F);
+    std::ranges::fill(table.vectors, 0.0F);
     table.vector_gradients = TakeFloats(values);
     FillRandom(table.vector_gradients, vectors_seed_ + i, kGradientLimit);
   }

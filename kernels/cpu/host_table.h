@@ -28,8 +28,7 @@ class HostRows {
   static StatusOr<std::unique_ptr<HostRows>> Create(std::int64_t near_bytes,
                                                     std::int64_t far_bytes);
   ~HostRows();
-  HostRows(const HostRows&) = delete;
-  HostRows& operator=(const HostRows&) = delete;
+  HostRows(HostRows&&) = delete;
 
   std::byte* far() const { return far_; }
   std::byte* near() const { return far_ - near_bytes_; }

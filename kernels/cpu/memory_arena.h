@@ -19,8 +19,7 @@ class MemoryArena {
   // Reserves address space only. UNAVAILABLE when the system refuses.
   static StatusOr<std::unique_ptr<MemoryArena>> Create(std::int64_t capacity_bytes);
   ~MemoryArena();
-  MemoryArena(const MemoryArena&) = delete;
-  MemoryArena& operator=(const MemoryArena&) = delete;
+  MemoryArena(MemoryArena&&) = delete;
 
   std::int64_t capacity_bytes() const { return capacity_bytes_; }
 

@@ -1,6 +1,5 @@
 #include "kernels/cpu/row_sort.h"
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>

@@ -1,7 +1,6 @@
 // One GPU as an embedding device: lookups by CUDA kernels, collectives through an injected backend.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <string>
 #include <utility>
 
 #include "common/base/bytes.h"

@@ -17,8 +17,7 @@ class DeviceGate {
  public:
   explicit DeviceGate(std::shared_ptr<CudaGpu> gpu) : gpu_(std::move(gpu)) {}
   ~DeviceGate();
-  DeviceGate(const DeviceGate&) = delete;
-  DeviceGate& operator=(const DeviceGate&) = delete;
+  DeviceGate(DeviceGate&&) = delete;
 
   Status Prepare();  // once, before the others
 

@@ -104,8 +104,7 @@ class GpuBuffer {
   explicit GpuBuffer(std::shared_ptr<Gpu> gpu, MemoryOf of = MemoryOf::kDevice)
       : gpu_(std::move(gpu)), of_(of) {}
   ~GpuBuffer() { Release(); }
-  GpuBuffer(const GpuBuffer&) = delete;
-  GpuBuffer& operator=(const GpuBuffer&) = delete;
+  GpuBuffer(GpuBuffer&&) = delete;
 
   // At least `bytes`; the content is lost when it was smaller. RESOURCE_EXHAUSTED leaves it empty.
   Status Reserve(std::int64_t bytes) {

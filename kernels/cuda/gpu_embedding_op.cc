@@ -4,12 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
-#include "kernels/api/embedding_op.h"
 
 namespace neuroshard::cuda {
 namespace {

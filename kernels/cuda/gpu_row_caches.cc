@@ -68,8 +68,8 @@ std::vector<FillTable> GpuRowCaches::Zeros() const {
 }
 
 const GpuRowCaches::Cache* GpuRowCaches::Find(std::size_t table) const {
-  const auto found = std::find_if(caches_.begin(), caches_.end(),
-                                  [table](const Cache& cache) { return cache.table == table; });
+  const auto found =
+      std::ranges::find_if(caches_, [table](const Cache& cache) { return cache.table == table; });
   return found == caches_.end() ? nullptr : &*found;
 }
 

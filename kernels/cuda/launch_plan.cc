@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/cached_rows.h"
 #include "kernels/cuda/generated_values.h"
-#include "kernels/cuda/pooling.h"
 #include "kernels/cuda/row_keys.h"
 
 namespace neuroshard::cuda {

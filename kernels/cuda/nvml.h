@@ -15,8 +15,7 @@ class Nvml {
   // Null when there is no such library, or it does not know the device.
   static std::unique_ptr<Nvml> Open(const std::string& pci_bus_id);
   ~Nvml();
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
+  Nvml(Nvml&&) = delete;
 
   // "nvml_sm_clock_mhz", "nvml_memory_clock_mhz", "nvml_temperature_celsius", "nvml_power_mw",
   // "nvml_throttle_reasons" (hexadecimal bits, or "none"), "nvml_driver": those that it knows.

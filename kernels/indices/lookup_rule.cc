@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <numeric>
 
-#include "kernels/indices/counter_random.h"
-
 namespace neuroshard {
 
 RandomPermutation::RandomPermutation(std::int64_t size, std::uint64_t seed)

@@ -3,12 +3,8 @@
 #include <absl/strings/escaping.h>
 
 #include <cstdlib>
-#include <utility>
-#include <vector>
 
-#include "kernels/machine/machine.h"
 #include "kernels/nccl/nccl_communicator.h"
-#include "kernels/nccl/nccl_rank.h"
 
 namespace neuroshard {
 namespace {

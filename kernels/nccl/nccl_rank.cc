@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <string>
 #include <thread>
 #include <type_traits>
 

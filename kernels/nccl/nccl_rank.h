@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -80,8 +79,7 @@ class NcclLibrary {
   static StatusOr<std::shared_ptr<const NcclLibrary>> Load();
   NcclLibrary() = default;  // without functions: for tests, which put in their own
   ~NcclLibrary();
-  NcclLibrary(const NcclLibrary&) = delete;
-  NcclLibrary& operator=(const NcclLibrary&) = delete;
+  NcclLibrary(NcclLibrary&&) = delete;
 
   std::string Version() const;  // "2.28.9"
 
@@ -112,8 +110,7 @@ class NcclRank {
   NcclRank(std::shared_ptr<const NcclLibrary> library, const CommunicatorSpec& spec)
       : library_(std::move(library)), spec_(spec) {}
   ~NcclRank() { Close(); }
-  NcclRank(const NcclRank&) = delete;
-  NcclRank& operator=(const NcclRank&) = delete;
+  NcclRank(NcclRank&&) = delete;
 
   const NcclLibrary& library() const { return *library_; }
   const CommunicatorSpec& spec() const { return spec_; }

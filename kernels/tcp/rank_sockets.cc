@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <utility>
 
 #include "common/base/random_token.h"
 #include "common/base/sha256.h"

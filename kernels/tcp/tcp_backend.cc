@@ -9,11 +9,8 @@
 #include <cstdint>
 #include <exception>
 #include <new>
-#include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "common/base/bytes.h"
 #include "common/base/mutex.h"

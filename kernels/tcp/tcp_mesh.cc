@@ -1,6 +1,5 @@
 #include "kernels/tcp/tcp_mesh.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <utility>
 
 #include "common/base/violations.h"
 

@@ -53,12 +53,10 @@ Offsets OffsetsOf(std::span<const double> start_offsets_ms) {
 
 }  // namespace
 
-std::string_view CollectiveName(CollectiveKind kind) {
-  return kCollectiveNames[static_cast<std::size_t>(kind)];
-}
+std::string_view CollectiveName(CollectiveKind kind) { return At(kCollectiveNames, kind); }
 
 std::optional<CollectiveKind> CollectiveFromName(std::string_view name) {
-  const auto found = std::find(kCollectiveNames.begin(), kCollectiveNames.end(), name);
+  const auto found = std::ranges::find(kCollectiveNames, name);
   if (found == kCollectiveNames.end()) return std::nullopt;
   return static_cast<CollectiveKind>(found - kCollectiveNames.begin());
 }
@@ -95,7 +93,7 @@ void CommFeaturesOf(const CommLayout& layout, CollectiveKind kind, std::span<con
   const auto sum_on = [&](const HostRanks& host) {
     double of_host = 0;
     for (int r = host.first; r < host.first + host.count; ++r) {
-      of_host += bytes[static_cast<std::size_t>(r)];
+      of_host += At(bytes, r);
     }
     return of_host;
   };

@@ -10,7 +10,7 @@ class OneRank final : public CommModel {
   CommLoad Load(const ShardFeatures& /*shard*/) const override { return {}; }
 
   void BackwardCosts(std::span<const float> /*loads*/, std::span<float> cost_ms) const override {
-    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+    std::ranges::fill(cost_ms, 0.0F);
   }
 
   void ForwardCosts(std::span<const float> loads, std::span<const float> /*start_offsets_ms*/,

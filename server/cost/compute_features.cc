@@ -1,7 +1,6 @@
 #include "server/cost/compute_features.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cmath>
 
@@ -53,7 +52,7 @@ double MissedPages(double missed_rows, double rows, double row_bytes) {
 std::span<const std::string_view> ComputeFeatureNames() { return kComputeNames; }
 
 std::optional<std::size_t> ComputeFeatureIndex(std::string_view name) {
-  const auto found = std::find(kComputeNames.begin(), kComputeNames.end(), name);
+  const auto found = std::ranges::find(kComputeNames, name);
   if (found == kComputeNames.end()) return std::nullopt;
   return static_cast<std::size_t>(found - kComputeNames.begin());
 }

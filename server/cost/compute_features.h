@@ -6,9 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/domain/measurement.h"
 #include "server/cost/cost_model.h"

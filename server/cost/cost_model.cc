@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstddef>
 #include <iterator>
-#include <utility>
 
 #include "server/cost/step_comm.h"
 
@@ -35,8 +33,8 @@ ModelProperties PropertiesOf(const BoundCostModel& comm, std::span<const BoundCo
 std::span<const ShardFeatures> Priced(std::span<const ShardFeatures> given,
                                       std::int64_t global_batch_size,
                                       std::vector<ShardFeatures>& made) {
-  if (std::none_of(given.begin(), given.end(),
-                   [](const ShardFeatures& shard) { return shard.hot_row_blocks; })) {
+  if (std::ranges::none_of(given,
+                           [](const ShardFeatures& shard) { return shard.hot_row_blocks; })) {
     return given;
   }
   for (const ShardFeatures& shard : given) {
@@ -51,10 +49,10 @@ ShardSets OnlyOf(std::span<const ShardFeatures> shards, std::vector<std::vector<
   std::vector<int> number_of(shards.size(), -1);
   for (std::vector<int>& set : sets) {
     for (int& shard : set) {
-      int& number = number_of[static_cast<std::size_t>(shard)];
+      int& number = At(number_of, shard);
       if (number < 0) {
         number = static_cast<int>(only.shards.size());
-        only.shards.push_back(shards[static_cast<std::size_t>(shard)]);
+        only.shards.push_back(At(shards, shard));
       }
       shard = number;
     }
@@ -97,7 +95,7 @@ class ForwardComm final : public CommModel {
   }
 
   void BackwardCosts(std::span<const float> /*loads*/, std::span<float> cost_ms) const override {
-    std::fill(cost_ms.begin(), cost_ms.end(), 0.0F);
+    std::ranges::fill(cost_ms, 0.0F);
   }
 
   void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
@@ -169,9 +167,9 @@ BoundCostModel::BoundCostModel(const BoundCostModel& comm, std::span<const Bound
   if (kinds_.size() == 1) kind_of_rank_.clear();
   std::copy_if(comm.sharding_types_.begin(), comm.sharding_types_.end(),
                std::back_inserter(sharding_types_), [&](ShardingType type) {
-                 return std::all_of(kinds.begin(), kinds.end(), [&](const BoundCostModel& kind) {
+                 return std::ranges::all_of(kinds, [&](const BoundCostModel& kind) {
                    const auto& types = kind.sharding_types_;
-                   return std::find(types.begin(), types.end(), type) != types.end();
+                   return std::ranges::find(types, type) != types.end();
                  });
                });
 }
@@ -217,7 +215,7 @@ void BoundCostModel::ComputeCostsByKind(std::span<const float> sums, std::span<C
   thread_local std::vector<ComputeCost> costs;
   std::size_t begin = 0;
   for (int k = 0; k < num_kinds(); ++k) {
-    const ComputeModel& compute = *kinds_[static_cast<std::size_t>(k)].compute;
+    const ComputeModel& compute = *At(kinds_, k).compute;
     const std::size_t width = static_cast<std::size_t>(compute.representation_width());
     of_kind.clear();
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -256,9 +254,8 @@ std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(ShardSets ranks,
       costs_of_kind.push_back(costs[i]);
     }
     if (ranks_of_kind.empty()) continue;
-    const std::vector<ComputeInterval> found =
-        kinds_[static_cast<std::size_t>(k)].compute->Intervals(
-            conditions_, OnlyOf(ranks.shards, std::move(sets)), costs_of_kind);
+    const std::vector<ComputeInterval> found = At(kinds_, k).compute->Intervals(
+        conditions_, OnlyOf(ranks.shards, std::move(sets)), costs_of_kind);
     if (found.empty()) return {};
     for (std::size_t i = 0; i < ranks_of_kind.size(); ++i) {
       intervals[ranks_of_kind[i]] = found[i];
@@ -289,7 +286,7 @@ std::vector<ShardSetCost> BoundCostModel::CostsOfSets(const ShardSets& sets,
     for (const int shard : sets.sets[s]) {
       const float* const of_shard = phi.data() + static_cast<std::size_t>(shard) * width;
       for (std::size_t w = 0; w < width; ++w) sum[w] += of_shard[w];
-      costs[s].load += loads[static_cast<std::size_t>(shard)];
+      costs[s].load += At(loads, shard);
     }
   }
   std::vector<ComputeCost> compute(filled.size());

@@ -46,7 +46,7 @@ std::vector<std::string> NeuroShardFeatureNames() {
   for (int feature = 0; feature < kNumShardFeatures; ++feature) {
     names.push_back(ShardFeatureName(feature));
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -63,7 +63,7 @@ StatusOr<FeatureColumns> FeatureColumns::Create(
     result.columns_.push_back({*feature, FeatureTransform::kNone});
   }
   for (const auto& [name, transform] : transforms) {
-    const auto listed = std::find(names.begin(), names.end(), name);
+    const auto listed = std::ranges::find(names, name);
     if (listed == names.end()) {
       return InvalidArgument("transform of feature '{}', which is not listed", name);
     }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/cost/cost_model.h"
+#include "server/cost/shard_features.h"
 
 namespace neuroshard {
 

@@ -7,9 +7,8 @@ namespace neuroshard {
 
 std::optional<InputDistRates> MeasuredInputDist::At(int num_ranks, int num_hosts) const {
   if (num_hosts > max_hosts) return std::nullopt;
-  const auto above = std::find_if(rates.begin(), rates.end(), [&](const InputDistRates& rate) {
-    return rate.num_ranks >= num_ranks;
-  });
+  const auto above = std::ranges::find_if(
+      rates, [&](const InputDistRates& rate) { return rate.num_ranks >= num_ranks; });
   if (above == rates.end()) return std::nullopt;
   if (above->num_ranks == num_ranks) return *above;
   if (above == rates.begin()) return std::nullopt;

@@ -20,8 +20,8 @@ PricingConditions ConditionsOf(const PlanRequest& request, const Plan& plan) {
   PricingConditions conditions;
   conditions.num_ranks = request.topology.num_ranks();
   const std::vector<Device>& devices = request.topology.devices;
-  if (std::any_of(devices.begin(), devices.end(),
-                  [](const Device& device) { return device.compute_speed != 1; })) {
+  if (std::ranges::any_of(devices,
+                          [](const Device& device) { return device.compute_speed != 1; })) {
     for (const Device& device : devices) {
       conditions.compute_scales.push_back(static_cast<float>(1 / device.compute_speed));
     }
@@ -39,12 +39,12 @@ PricingConditions ConditionsOf(const PlanRequest& request, const Plan& plan) {
   conditions.has_rows_off_device =
       std::ranges::any_of(kSharedMemories,
                           [&](const SharedMemory& of) { return request.may_use(of.tier); }) ||
-      std::any_of(plan.tables.begin(), plan.tables.end(), [](const TablePlan& table) {
+      std::ranges::any_of(plan.tables, [](const TablePlan& table) {
         return TierOf(table.compute_kernel) != MemoryTier::kDevice;
       });
   for (const Table& table : request.tables) conditions.modules.push_back(ModuleKey(table));
   SortUnique(conditions.modules);
-  conditions.has_plain_tables = std::all_of(request.tables.begin(), request.tables.end(), IsPlain);
+  conditions.has_plain_tables = std::ranges::all_of(request.tables, IsPlain);
   return conditions;
 }
 

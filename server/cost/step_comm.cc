@@ -105,9 +105,8 @@ const StepRates& MeasuredSteps::At(int num_ranks) const {
     const double ratio = static_cast<double>(of.num_ranks) / num_ranks;
     return std::max(ratio, 1 / ratio);
   };
-  return *std::min_element(rates.begin(), rates.end(), [&](const StepRates& a, const StepRates& b) {
-    return distance(a) < distance(b);
-  });
+  return *std::ranges::min_element(
+      rates, [&](const StepRates& a, const StepRates& b) { return distance(a) < distance(b); });
 }
 
 std::shared_ptr<const CommModel> WithSteps(std::shared_ptr<const CommModel> comm,

@@ -24,7 +24,7 @@ double BytesOf(DataType dtype) { return ElementBytes(dtype); }
 
 template <typename Values, typename Value>
 bool Has(const Values& values, const Value& value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
+  return std::ranges::find(values, value) != values.end();
 }
 
 // What the model was measured at.
@@ -309,9 +309,8 @@ class UnmeasuredCompute final : public ComputeModel {
 std::optional<DataType> StandInFor(const ModelCoverage& coverage, DataType dtype) {
   const auto measured = Measured<DataType>(coverage);
   if (!IsLowPrecision(dtype) || measured.empty() || Has(measured, dtype)) return std::nullopt;
-  return *std::min_element(measured.begin(), measured.end(), [](DataType a, DataType b) {
-    return ElementBytes(a) < ElementBytes(b);
-  });
+  return *std::ranges::min_element(
+      measured, [](DataType a, DataType b) { return ElementBytes(a) < ElementBytes(b); });
 }
 
 std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer optimizer) {
@@ -324,11 +323,11 @@ std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer opt
   std::array<Optimizer, 4> nearest = {Optimizer::kAdagrad, Optimizer::kAdam,
                                       Optimizer::kRowwiseAdagrad, Optimizer::kSgd};
   if (is_lamb) std::swap(nearest[0], nearest[1]);
-  if (is_none) std::reverse(nearest.begin(), nearest.end());
+  if (is_none) std::ranges::reverse(nearest);
   const auto measured = Measured<Optimizer>(coverage);
   if (Has(measured, optimizer)) return std::nullopt;
-  const auto found = std::find_if(nearest.begin(), nearest.end(),
-                                  [&](Optimizer one) { return Has(measured, one); });
+  const auto found =
+      std::ranges::find_if(nearest, [&](Optimizer one) { return Has(measured, one); });
   return found == nearest.end() ? std::nullopt : std::optional(*found);
 }
 

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "server/cost/compute_model.h"
 #include "server/cost/model_info.h"

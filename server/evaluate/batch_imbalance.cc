@@ -1,7 +1,6 @@
 #include "server/evaluate/batch_imbalance.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "server/evaluate/lower_bound.h"
 #include "server/evaluate/memory_choices.h"

@@ -21,11 +21,11 @@ namespace neuroshard {
 namespace {
 
 bool Names(const std::vector<int>& ascending, int value) {
-  return std::binary_search(ascending.begin(), ascending.end(), value);
+  return std::ranges::binary_search(ascending, value);
 }
 
 bool Lists(const std::vector<ShardingType>& types, ShardingType type) {
-  return std::find(types.begin(), types.end(), type) != types.end();
+  return std::ranges::find(types, type) != types.end();
 }
 
 // Which demand; its path is made only when there is something to say.

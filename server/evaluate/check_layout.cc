@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -125,7 +124,7 @@ class LayoutChecker {
 
   void Sort() {
     order_ = TilingOrder(plan_.shards);
-    if (!std::is_sorted(order_.begin(), order_.end())) {
+    if (!std::ranges::is_sorted(order_)) {
       violations_.Add(path_ + ".shards", "must be in ascending order of (col_offset, row_offset)");
     }
   }

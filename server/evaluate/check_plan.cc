@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "common/base/bytes.h"
 #include "common/domain/memory_use.h"

@@ -1,12 +1,8 @@
 #include "server/evaluate/cost_floor.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <map>
 #include <span>
-#include <utility>
 
 #include "common/domain/memory_use.h"
 #include "server/cost/shard_features.h"

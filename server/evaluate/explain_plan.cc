@@ -176,9 +176,7 @@ class Explainer {
     std::size_t shape;
   };
 
-  const Table& TableOf(std::size_t entry) const {
-    return request_.tables[static_cast<std::size_t>(TableIndex(entry))];
-  }
+  const Table& TableOf(std::size_t entry) const { return At(request_.tables, TableIndex(entry)); }
   int TableIndex(std::size_t entry) const { return table_of_[entry]; }
 
   // Entries of the plan, the largest first: half of them the largest tables there are, the others
@@ -211,7 +209,7 @@ class Explainer {
   double CostliestRankMs(std::size_t entry, const PlanCost& cost) const {
     double costliest = 0;
     for (const Shard& shard : plan_.tables[entry].shards) {
-      costliest = std::max(costliest, cost.ranks[static_cast<std::size_t>(shard.rank)].total_ms());
+      costliest = std::max(costliest, At(cost.ranks, shard.rank).total_ms());
     }
     return costliest;
   }
@@ -220,8 +218,8 @@ class Explainer {
     for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
       const ShardLayout layout = LayoutOf(plan_.tables[e], rules_.row_cut(TableIndex(e)));
       for (const Shard& shard : plan_.tables[e].shards) {
-        held_[static_cast<std::size_t>(shard.rank)].push_back(
-            {e, shapes_.Note(TableIndex(e), TableOf(e), layout, shard)});
+        At(held_, shard.rank)
+            .push_back({e, shapes_.Note(TableIndex(e), TableOf(e), layout, shard)});
       }
     }
     shapes_.Represent(model_);
@@ -235,7 +233,7 @@ class Explainer {
     std::vector<std::size_t> holders;
     for (const std::size_t rank : ranks) {
       const std::span<float> sum = HeldPhi(rank);
-      std::fill(sum.begin(), sum.end(), 0.0F);
+      std::ranges::fill(sum, 0.0F);
       loads_[rank] = {};
       compute_ms_[rank] = 0;
       bool is_empty = true;

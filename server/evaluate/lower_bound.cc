@@ -137,7 +137,7 @@ class CostCheck {
     std::vector<const RankSet*> sets = {nullptr};  // first that of all ranks
     for (std::size_t i = 0; i < tables_.size() && sets.size() < kMaxRankSets; ++i) {
       const RankSet* of = ranks_of(i);
-      if (!of->all() && std::find(sets.begin(), sets.end(), of) == sets.end()) sets.push_back(of);
+      if (!of->all() && std::ranges::find(sets, of) == sets.end()) sets.push_back(of);
     }
     const std::vector<std::size_t> by_peak = PositionsDescending(
         tables_.size(), [&](std::size_t i) { return tables_[i].least_peak_ms(); });
@@ -172,7 +172,7 @@ class CostCheck {
     too_large_.reset();
     // What every rank holds. A table that has no room beside that on some ranks alone is on all.
     double held_ms = 0;
-    std::fill(takes_every_rank_.begin(), takes_every_rank_.end(), false);
+    takes_every_rank_.assign(takes_every_rank_.size(), false);
     for (const std::size_t i : by_other_peak_) {
       if (held_ms + tables_[i].some_ranks_peak_ms <= room_ms) break;
       held_ms += tables_[i].every_rank_ms;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 
 #include "common/domain/memory_use.h"
 #include "common/domain/table_names.h"

@@ -1,7 +1,5 @@
 #include "server/evaluate/placement_ledger.h"
 
-#include <cstddef>
-
 #include "common/domain/memory_use.h"
 #include "server/evaluate/lay_out.h"
 
@@ -21,7 +19,7 @@ PlacementLedger::PlacementLedger(const PlanRequest& request, const CompiledRules
 
 PlacementLedger::Amounts PlacementLedger::AmountsOf(int table, const ShardLayout& layout,
                                                     const Shard& shard) const {
-  const Table& of = request_.tables[static_cast<std::size_t>(table)];
+  const Table& of = At(request_.tables, table);
   const MemoryUse use = ShardMemory(request_, of, layout, shard.rows, shard.cols);
   return {use.by_tier(),
           previous_.has_value() ? previous_->MovedBytes(table, layout.kernel, shard) : 0};
@@ -33,7 +31,7 @@ void PlacementLedger::Add(int table, const ShardLayout& layout, const Shard& sha
   pools_.Add(shard.rank, amounts.bytes);
   left_budget_bytes_ -= amounts.moved_bytes;
   state_.Add(table, shard.rank);
-  PlacedTable& placed = placed_[static_cast<std::size_t>(table)];
+  PlacedTable& placed = At(placed_, table);
   placed.layout = layout;
   placed.shards.push_back(shard);
 }
@@ -45,8 +43,7 @@ PlacementLedger::Answer PlacementLedger::PutOne(int table, const ShardLayout& la
     return Answer::kAgainstRules;
   }
   if (SpreadOf(layout.type) == Spread::kOneHost &&
-      rules_.hosts()[static_cast<std::size_t>(rules_.host_of(shard.rank))].count !=
-          layout.row_shards) {
+      At(rules_.hosts(), rules_.host_of(shard.rank)).count != layout.row_shards) {
     return Answer::kAgainstRules;
   }
   const Amounts amounts = AmountsOf(table, layout, shard);
@@ -85,7 +82,7 @@ void PlacementLedger::Take(int table, const ShardLayout& layout, std::span<const
     if (TraitsOf(layout.kernel).keeps_apart) apart_.erase({table, shards[s].rank});
     left_budget_bytes_ += amounts.moved_bytes;
     state_.Remove(table, shards[s].rank);
-    placed_[static_cast<std::size_t>(table)].shards.pop_back();
+    At(placed_, table).shards.pop_back();
   }
 }
 

@@ -6,9 +6,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "common/base/violations.h"
 #include "common/domain/memory_use.h"
@@ -43,7 +41,7 @@ StatusOr<std::vector<ResolvedShard>> ResolveShards(const PlanRequest& request, c
           TableNames(request.tables).WhyUnresolved(FullName(table_plan.module, table_plan.name)));
       continue;
     }
-    const Table& table = request.tables[static_cast<std::size_t>(table_of[t])];
+    const Table& table = At(request.tables, table_of[t]);
     const ShardLayout layout = LayoutOf(table_plan, row_cuts.of(table_of[t]));
     for (std::size_t s = 0; s < table_plan.shards.size(); ++s) {
       const Shard& shard = table_plan.shards[s];
@@ -77,8 +75,7 @@ ShardSets ShardsByRank(const std::vector<ResolvedShard>& shards, int num_ranks) 
     if (is_new) {
       by_rank.shards.push_back(FeaturesOf(*s.table, s.layout, s.shard->rows, s.shard->cols));
     }
-    by_rank.sets[static_cast<std::size_t>(s.shard->rank)].push_back(
-        static_cast<int>(by_rank.shards.size()) - 1);
+    At(by_rank.sets, s.shard->rank).push_back(static_cast<int>(by_rank.shards.size()) - 1);
   });
   return by_rank;
 }
@@ -92,7 +89,7 @@ std::vector<HostMemoryUse> UseOf(const SharedMemory& memory, const Topology& top
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     MemoryUse of_host;
     for (int i = 0; i < hosts[h].count; ++i) {
-      of_host += ranks[static_cast<std::size_t>(hosts[h].first + i)].memory;
+      of_host += At(ranks, hosts[h].first + i).memory;
     }
     const std::int64_t bytes = of_host.by_tier()[memory.tier];
     if (bytes == 0) continue;
@@ -128,7 +125,7 @@ void AddInputDist(const ShardSets& shards, const BoundCostModel& model, PlanCost
     for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
       if (model.kind(r) != kind) continue;
       float ms = 0;  // summed as searches sum it
-      for (const int shard : shards.sets[r]) ms += ms_of_shards[static_cast<std::size_t>(shard)];
+      for (const int shard : shards.sets[r]) ms += At(ms_of_shards, shard);
       ms *= model.compute_scale(r);
       RankCost& rank = cost.ranks[r];
       rank.input_dist_ms = ms + (input_dist->exposed() ? model.exposed_input_dist_fixed_ms()
@@ -185,7 +182,7 @@ void AddCommIntervals(const ShardSets& shards, const BoundCostModel& model, Plan
   for (const ShardFeatures& shard : shards.shards) loads.push_back(model.comm().Load(shard));
   std::vector<RankComm> ranks(shards.sets.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    for (const int shard : shards.sets[r]) ranks[r].load += loads[static_cast<std::size_t>(shard)];
+    for (const int shard : shards.sets[r]) ranks[r].load += At(loads, shard);
     const RankCost& rank = cost.ranks[r];
     ranks[r].start_offset_ms = rank.start_offset_ms;
     ranks[r].forward_ms = rank.forward_comm_ms;
@@ -260,7 +257,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   cost.ranks.resize(request.topology.devices.size());
   MemoryUse use;
   VisitInOrder(shards, [&](const ResolvedShard& s, bool is_new) {
-    RankCost& rank = cost.ranks[static_cast<std::size_t>(s.shard->rank)];
+    RankCost& rank = At(cost.ranks, s.shard->rank);
     if (s.layout.type != ShardingType::kDataParallel) rank.dim_sum += s.shard->cols;
     if (is_new) use = ShardMemory(request, *s.table, s.layout, s.shard->rows, s.shard->cols);
     rank.memory += use;

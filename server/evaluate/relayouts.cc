@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <iterator>
 #include <numeric>
-#include <string_view>
 #include <utility>
 
 #include "common/base/positions.h"
@@ -38,7 +37,7 @@ std::vector<std::vector<Block>> ColumnSlices(const Table& table, const TableRule
       block.offset *= kColumnAlignment;
       block.size = std::min(block.size * kColumnAlignment, dim - block.offset);
     }
-    const bool wide = std::all_of(blocks.begin(), blocks.end(), [&](const Block& block) {
+    const bool wide = std::ranges::all_of(blocks, [&](const Block& block) {
       return block.size >= rules.min_column_width && block.size <= rules.max_column_width;
     });
     if (wide) all.push_back(std::move(blocks));
@@ -51,7 +50,7 @@ std::vector<std::vector<Block>> ColumnSlices(const Table& table, const TableRule
 std::vector<int> Company(const PlanRequest& request, int table) {
   const Constraints& constraints = request.constraints;
   std::vector<int> company = {table};
-  const Table& of = request.tables[static_cast<std::size_t>(table)];
+  const Table& of = At(request.tables, table);
   if (of.kind == TableKind::kEmbedding) {
     company.clear();
     for (std::size_t t = 0; t < request.tables.size(); ++t) {
@@ -65,9 +64,8 @@ std::vector<int> Company(const PlanRequest& request, int table) {
   for (std::size_t seen = 0; seen != company.size();) {
     seen = company.size();
     for (const TableGroup& group : constraints.colocate) {
-      const bool joins = std::any_of(group.tables.begin(), group.tables.end(), [&](int t) {
-        return std::binary_search(company.begin(), company.end(), t);
-      });
+      const bool joins = std::ranges::any_of(
+          group.tables, [&](int t) { return std::ranges::binary_search(company, t); });
       if (!joins) continue;
       std::vector<int> joined;
       std::set_union(company.begin(), company.end(), group.tables.begin(), group.tables.end(),
@@ -82,7 +80,7 @@ std::vector<int> Company(const PlanRequest& request, int table) {
 
 std::string TypeObstacle(const PlanRequest& request, TypeSet default_types, int table,
                          ShardingType type) {
-  if (!IsTypeOf(request.tables[static_cast<std::size_t>(table)].kind, type)) {
+  if (!IsTypeOf(At(request.tables, table).kind, type)) {
     return "TorchRec runs no unpooled table so (kind)";
   }
   const std::vector<int> company = Company(request, table);
@@ -108,14 +106,13 @@ class RelayoutFinder::Proposals {
   Proposals(RelayoutFinder& finder, int table, std::span<const double> rank_cost_ms)
       : finder_(finder),
         table_(table),
-        of_(finder.request_.tables[static_cast<std::size_t>(table)]),
+        of_(At(finder.request_.tables, table)),
         rules_(finder.rules_.of(table)),
         ranks_(rules_.ranks->ranks()),
         hosts_(rules_.ranks->whole_hosts()) {
-    std::ranges::stable_sort(
-        ranks_, {}, [&](int rank) { return rank_cost_ms[static_cast<std::size_t>(rank)]; });
+    std::ranges::stable_sort(ranks_, {}, [&](int rank) { return At(rank_cost_ms, rank); });
     std::ranges::stable_sort(hosts_, {}, [&](int host) {
-      const HostRanks& ranks = finder_.rules_.hosts()[static_cast<std::size_t>(host)];
+      const HostRanks& ranks = At(finder_.rules_.hosts(), host);
       const auto costs = rank_cost_ms.subspan(static_cast<std::size_t>(ranks.first),
                                               static_cast<std::size_t>(ranks.count));
       return std::accumulate(costs.begin(), costs.end(), 0.0) / ranks.count;
@@ -191,7 +188,7 @@ class RelayoutFinder::Proposals {
     std::vector<int> hosts;  // in the order of their cheapest ranks
     for (const int rank : ranks_) {
       const int host = finder_.rules_.host_of(rank);
-      if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+      if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
       if (hosts.size() == kMaxPlaces) break;
     }
     for (const int host : hosts) {
@@ -242,7 +239,7 @@ class RelayoutFinder::Proposals {
         holders.push_back(rank);
       }
       if (static_cast<int>(holders.size()) < parts) return;
-      std::sort(holders.begin(), holders.end());
+      std::ranges::sort(holders);
       Try(columns, holders);
     }
   }
@@ -289,7 +286,7 @@ RelayoutFinder::RelayoutFinder(const PlanRequest& request, TypeSet default_types
 
 bool RelayoutFinder::StaysAsItIs(int table) const {
   return request_.migration.has_value() && !request_.migration->only_types.empty() &&
-         TablesInPlace(request_)[static_cast<std::size_t>(table)] != nullptr;
+         At(TablesInPlace(request_), table) != nullptr;
 }
 
 std::vector<Relayouts> RelayoutFinder::Find(int table, const TablePlan& entry,

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <numeric>
 #include <tuple>
-#include <vector>
 
 #include "common/base/bytes.h"
 #include "common/base/failure_reason.h"

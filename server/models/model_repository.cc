@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -52,7 +51,7 @@ StatusOr<std::vector<std::string>> Folders(const fs::path& directory) {
         error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
     return absent ? absl::NotFoundError(text) : absl::UnavailableError(text);
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -77,7 +76,7 @@ std::string Fingerprint(const fs::path& directory) {
     std::error_code vanished;
     if (!it->is_directory(vanished)) files.push_back(it->path());
   }
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   std::string fingerprint;
   for (const fs::path& file : files) AppendStat(file, fingerprint);
   return fingerprint;
@@ -100,8 +99,7 @@ std::string DescribeAvailable(const std::vector<std::shared_ptr<const CostModel>
         fmt::format("{}{} version {}", text.empty() ? "there is " : ", ", info.name, info.version);
     names.push_back(info.name);
   }
-  return std::find(names.begin(), names.end(), name) == names.end() ? text + DidYouMean(name, names)
-                                                                    : text;
+  return std::ranges::find(names, name) == names.end() ? text + DidYouMean(name, names) : text;
 }
 
 // Whether exchanges between ranks were measured too, not priced by published figures or not at all.
@@ -265,9 +263,8 @@ std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::MeasuredOn(
     return std::tuple(info.name != default_name_, !MeasuredComm(info),
                       info.properties.measured_steps.has_value());
   };
-  std::stable_sort(found.begin(), found.end(), [&rank](const auto& a, const auto& b) {
-    return rank(a->info()) < rank(b->info());
-  });
+  std::ranges::stable_sort(
+      found, [&rank](const auto& a, const auto& b) { return rank(a->info()) < rank(b->info()); });
   // Another device of the kind may be meant: only the operator can tell. Of CPUs there is no more to
   // say, as none has a name that a request could give.
   if (devices.empty() && !found.empty()) {
@@ -427,13 +424,13 @@ void ModelRepository::ReloadChannels(const std::vector<std::string>& names, Relo
     }
   }
   std::erase_if(channels_, [&names](const auto& entry) {
-    return !std::binary_search(names.begin(), names.end(), entry.first);
+    return !std::ranges::binary_search(names, entry.first);
   });
 }
 
 bool ModelRepository::IsBuiltIn(const std::string& name) const {
-  return std::any_of(options_.built_in.begin(), options_.built_in.end(),
-                     [&](const auto& model) { return model->info().name == name; });
+  return std::ranges::any_of(options_.built_in,
+                             [&](const auto& model) { return model->info().name == name; });
 }
 
 std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
@@ -460,8 +457,7 @@ std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
 
 bool ModelRepository::IsSettling() {
   const MutexLock lock(reload_mutex_);
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [](const auto& entry) { return entry.second.settling; });
+  return std::ranges::any_of(entries_, [](const auto& entry) { return entry.second.settling; });
 }
 
 StatusOr<ModelChannel> ModelRepository::Serve(const std::string& name, int version,

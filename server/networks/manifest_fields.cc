@@ -51,8 +51,8 @@ void EmitNested(YAML::Emitter& out, const Texts& details, const std::string& pre
 bool IsModelName(std::string_view name) {
   const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0; };
   return !name.empty() && name.size() <= kMaxNameBytes && is_plain(name.front()) &&
-         std::all_of(name.begin(), name.end(),
-                     [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
+         std::ranges::all_of(
+             name, [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 StatusOr<std::string> ManifestFields::Write(const Description& describe) {
@@ -129,7 +129,7 @@ void ManifestFields::Name(std::string_view key, std::string* value) {
 void ManifestFields::FileName(std::string_view key, std::string* value) {
   Text(key, value, Presence::kRequired);
   const std::filesystem::path path(*value);
-  const bool climbs = std::find(path.begin(), path.end(), "..") != path.end();
+  const bool climbs = std::ranges::find(path, "..") != path.end();
   if (reads() && (path.is_absolute() || climbs || value->find('\0') != std::string::npos)) {
     reader_->AddViolation(
         key, fmt::format("must be a path inside the model's directory, got {}", Quoted(*value)));
@@ -175,7 +175,7 @@ void ManifestFields::KnownTexts(std::string_view key, std::vector<std::string>* 
   List(key, values, presence);
   for (std::size_t i = 0; reads() && i < values->size(); ++i) {
     const std::string& text = (*values)[i];
-    if (std::find(known.begin(), known.end(), text) != known.end()) continue;
+    if (std::ranges::find(known, text) != known.end()) continue;
     reader_->AddViolation(
         fmt::format("{}[{}]", key, i),
         fmt::format("must be one of {}, got {}", fmt::join(known, ", "), Quoted(text)));

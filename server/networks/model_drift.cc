@@ -17,8 +17,8 @@ constexpr RealRange kRatio{1e-9, 1e9};
 bool IsStageName(const std::string& name) {
   constexpr std::size_t kMaxNameLength = 64;
   return !name.empty() && name.size() <= kMaxNameLength &&
-         std::all_of(name.begin(), name.end(),
-                     [](unsigned char c) { return std::islower(c) != 0 || c == '_'; });
+         std::ranges::all_of(name,
+                             [](unsigned char c) { return std::islower(c) != 0 || c == '_'; });
 }
 
 void Describe(ManifestFields& fields, StageDrift& drift) {
@@ -57,7 +57,7 @@ StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
   }
   NS_RETURN_IF_ERROR(root.Finish());
   const auto by_name = [](const StageDrift& a, const StageDrift& b) { return a.stage < b.stage; };
-  std::sort(stages.begin(), stages.end(), by_name);
+  std::ranges::sort(stages, by_name);
   return stages;
 }
 

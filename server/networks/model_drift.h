@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/cost/cost_model.h"
+#include "server/cost/model_info.h"
 
 namespace neuroshard {
 

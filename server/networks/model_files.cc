@@ -25,8 +25,7 @@ constexpr std::size_t kDigits = 64;
 // Whether the name of a file in a list is relative and stays inside, as in model.yaml.
 bool IsInside(const std::string& name) {
   const fs::path path(name);
-  return !name.empty() && !path.is_absolute() &&
-         std::find(path.begin(), path.end(), "..") == path.end();
+  return !name.empty() && !path.is_absolute() && std::ranges::find(path, "..") == path.end();
 }
 
 std::string LineOf(const std::string& name, const std::string& bytes) {

@@ -2,9 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <functional>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -44,7 +42,7 @@ std::vector<std::string_view> CollectiveNames() {
   for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
     names.push_back(CollectiveName(static_cast<CollectiveKind>(kind)));
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -393,7 +391,7 @@ void CheckKernels(const ModelManifest& manifest, ConfigReader& root) {
     const auto kernel = FromText<ComputeKernel>(kernels[i]);
     if (!kernel || !IsInHostMemory(*kernel) || !IsMeasurable(*kernel)) continue;
     for (const std::string& feature : {kernels[i], std::string("log_missed_rows")}) {
-      if (std::find(features.begin(), features.end(), feature) != features.end()) continue;
+      if (std::ranges::find(features, feature) != features.end()) continue;
       root.AddViolation(fmt::format("trained_on.compute_kernels[{}]", i),
                         fmt::format("{} needs feature {} in compute.features, which lacks it: "
                                     "the network cannot tell its lookups from others",

@@ -25,7 +25,7 @@ namespace neuroshard {
 namespace {
 
 bool Lists(const std::vector<std::string>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 // Types whose collectives the samples had.

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "common/base/float16.h"
@@ -136,8 +135,7 @@ Status ParseOffsets(const Json& json, std::uint64_t data_bytes, Placement& place
 
 // Names end up in messages and logs.
 Status CheckName(const std::string& name) {
-  const bool control =
-      std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < ' '; });
+  const bool control = std::ranges::any_of(name, [](unsigned char c) { return c < ' '; });
   if (!name.empty() && name.size() <= kMaxNameBytes && !control && name != kMetadataKey) {
     return absl::OkStatus();
   }
@@ -173,7 +171,7 @@ StatusOr<Placement> ParsePlacement(const std::string& name, const Json& json,
 
 // The tensors cover the data from its first to its last byte, each byte once.
 Status CheckCoverage(std::vector<Placement>& placements, std::uint64_t data_bytes) {
-  std::sort(placements.begin(), placements.end(), [](const Placement& a, const Placement& b) {
+  std::ranges::sort(placements, [](const Placement& a, const Placement& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   std::uint64_t covered = 0;

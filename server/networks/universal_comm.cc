@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "common/domain/shard_layout.h"
 #include "server/cost/volume_equivalent.h"
 
 namespace neuroshard {
@@ -230,7 +229,7 @@ class BoundUniversalComm final : public CommModel {
     const std::vector<float> loads(layout_.num_ranks(), static_cast<float>(columns));
     std::vector<float> cost_ms(loads.size());
     Costs(kind, loads, {}, cost_ms);
-    return *std::max_element(cost_ms.begin(), cost_ms.end());
+    return *std::ranges::max_element(cost_ms);
   }
 
   // What a collective of nothing takes; 0 where nobody knows.

@@ -11,7 +11,6 @@
 #include "common/base/status.h"
 #include "server/cost/comm_features.h"
 #include "server/cost/comm_model.h"
-#include "server/cost/interval_rule.h"
 #include "server/cost/pricing_conditions.h"
 #include "server/networks/mlp_network.h"
 #include "server/networks/model_manifest.h"

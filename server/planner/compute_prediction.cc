@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
@@ -14,15 +13,14 @@ namespace {
 constexpr std::size_t kBlockShards = 4096;
 
 bool IsPlain(const ComputeSample& set) {
-  return std::all_of(set.shards.begin(), set.shards.end(), [](const MeasuredShard& shard) {
+  return std::ranges::all_of(set.shards, [](const MeasuredShard& shard) {
     return !IsLowPrecision(shard.weight_dtype) && shard.pooling_mode != PoolingMode::kNone;
   });
 }
 
 bool HasHostMemory(const ComputeSample& set) {
-  return std::any_of(set.shards.begin(), set.shards.end(), [](const MeasuredShard& shard) {
-    return IsInHostMemory(shard.compute_kernel);
-  });
+  return std::ranges::any_of(
+      set.shards, [](const MeasuredShard& shard) { return IsInHostMemory(shard.compute_kernel); });
 }
 
 // Sets from the front on that one call of the model takes: under the same conditions, not many.
@@ -71,8 +69,8 @@ StatusOr<std::vector<ComputePrediction>> PredictCompute(const CostModel& model,
     }
     const std::span<const ComputeSample> block = NextBlock(sets);
     PricingConditions conditions = ConditionsOf(block.front());
-    conditions.has_plain_tables = std::all_of(block.begin(), block.end(), IsPlain);
-    conditions.has_rows_off_device = std::any_of(block.begin(), block.end(), HasHostMemory);
+    conditions.has_plain_tables = std::ranges::all_of(block, IsPlain);
+    conditions.has_rows_off_device = std::ranges::any_of(block, HasHostMemory);
     NS_ASSIGN_OR_RETURN(const BoundCostModel bound, model.Bind(conditions));
     PredictBlock(bound, block, predictions);
     sets = sets.subspan(block.size());

@@ -35,8 +35,8 @@ Status BindDevices(
     const auto bind = [&]() -> Status {
       NS_ASSIGN_OR_RETURN(const auto model, find(of.model));
       const CostModelInfo& info = model->info();
-      const auto known = std::find_if(models.begin(), models.end(),
-                                      [&](const Kind& kind) { return IsSame(kind.info, info); });
+      const auto known =
+          std::ranges::find_if(models, [&](const Kind& kind) { return IsSame(kind.info, info); });
       of_device[of.device] = static_cast<std::size_t>(known - models.begin());
       if (known != models.end()) return absl::OkStatus();
       StatusOr<BoundCostModel> compute = BindCompute(*model, own.bound.conditions());
@@ -62,8 +62,8 @@ Status BindDevices(
       kinds.push_back(kind.bound);
     }
     kind_of_rank.push_back(kind.position);
-    const auto seen = std::find_if(own.devices.begin(), own.devices.end(),
-                                   [&](const DeviceModel& of) { return of.device == device.name; });
+    const auto seen = std::ranges::find_if(
+        own.devices, [&](const DeviceModel& of) { return of.device == device.name; });
     if (seen == own.devices.end()) {
       own.devices.push_back({device.name, 1, ComputeInfo(kind.info)});
     } else {

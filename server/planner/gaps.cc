@@ -23,7 +23,7 @@ const std::vector<CostStage> kInAll = {CostStage::kCompute, CostStage::kForwardC
 
 template <typename Value, typename Values>
 bool IsAmong(const Value& value, const Values& values) {
-  return std::find(values.begin(), values.end(), value) != values.end();
+  return std::ranges::find(values, value) != values.end();
 }
 
 // Words of values, in the vocabulary's order.
@@ -156,7 +156,7 @@ void AddHostMemory(const PlanRequest& request, const CostModelInfo& model,
                         : ""),
         kInCompute);
   }
-  if (std::any_of(kernels.begin(), kernels.end(), IsDynamic)) {
+  if (std::ranges::any_of(kernels, IsDynamic)) {
     gaps.AddFormula(
         fmt::format("dynamic tables were not measured: looked up as other tables are, and what is "
                     "in host memory alone crosses the link to the host at {:.0f} GB/s "
@@ -186,7 +186,7 @@ void AddVectors(const PlanRequest& request, const CostModelInfo& model, GapList&
           kInComm);
     }
   }
-  if (std::any_of(request.tables.begin(), request.tables.end(), [](const Table& table) {
+  if (std::ranges::any_of(request.tables, [](const Table& table) {
         return !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
       })) {
     gaps.AddFormula(
@@ -344,7 +344,7 @@ std::vector<Gap> GapsOf(const PlanRequest& request, const CostModelInfo& model, 
                                           "TorchRec has it, at {}",
                                           SsdBandwidthText(request.topology))});
     }
-    if (std::any_of(kernels.begin(), kernels.end(), IsDynamic)) {
+    if (std::ranges::any_of(kernels, IsDynamic)) {
       gaps.Add({.difference = "dynamic tables cost what TorchEasyRec fitted to DynamicEmb's on an "
                               "A10"});
     }
@@ -353,9 +353,10 @@ std::vector<Gap> GapsOf(const PlanRequest& request, const CostModelInfo& model, 
   }
   gaps.AddConditions(
       gaps.CoversBatch(request.global_batch_size) ? "" : std::to_string(request.global_batch_size),
-      AskedText(std::count_if(request.tables.begin(), request.tables.end(),
-                              [&](const Table& table) { return !gaps.Covers(table.weight_dtype); }),
-                "tables"),
+      AskedText(
+          std::ranges::count_if(
+              request.tables, [&](const Table& table) { return !gaps.Covers(table.weight_dtype); }),
+          "tables"),
       gaps.Covers(request.optimizer) ? "" : std::string(ToText(request.optimizer)));
   AddInputDist(request, model, gaps);
   AddHostMemory(request, model, kernels, gaps);

@@ -303,9 +303,7 @@ std::optional<int> CostliestRankOf(const PlanRequest& request, const Plan& plan,
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     if (table_of[t] != index) continue;
     for (const Shard& shard : plan.tables[t].shards) {
-      const auto total_ms = [&](int rank) {
-        return cost.ranks[static_cast<std::size_t>(rank)].total_ms();
-      };
+      const auto total_ms = [&](int rank) { return At(cost.ranks, rank).total_ms(); };
       if (!costliest || total_ms(shard.rank) > total_ms(*costliest)) costliest = shard.rank;
     }
   }

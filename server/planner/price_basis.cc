@@ -98,8 +98,7 @@ bool IsOfIds(CostStage stage) { return stage != CostStage::kCompute && !IsComm(s
 template <typename Parts>
 BasisKind KindOfAll(const Parts& parts) {
   const BasisKind first = parts.front().kind;
-  return std::all_of(parts.begin(), parts.end(),
-                     [first](const auto& part) { return part.kind == first; })
+  return std::ranges::all_of(parts, [first](const auto& part) { return part.kind == first; })
              ? first
              : BasisKind::kMixed;
 }
@@ -173,7 +172,7 @@ void AddDevices(const PlanRequest& request, const CostModelInfo& comm,
       }
     }
     for (const Gap& gap : of.gaps) {
-      if (gap.difference.empty() || !std::any_of(gap.stages.begin(), gap.stages.end(), IsOfIds)) {
+      if (gap.difference.empty() || !std::ranges::any_of(gap.stages, IsOfIds)) {
         continue;
       }
       basis.differences.push_back(fmt::format("{}: {}", name, gap.difference));

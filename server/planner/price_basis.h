@@ -7,7 +7,6 @@
 
 #include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
-#include "server/cost/cost_model.h"
 #include "server/planner/device_models.h"
 #include "server/planner/gaps.h"
 

@@ -31,7 +31,7 @@ constexpr std::array kBatchOptimizers = {Optimizer::kSgd, Optimizer::kRowwiseAda
 
 template <typename E>
 bool Has(std::span<const E> words, E word) {
-  return words.empty() || std::find(words.begin(), words.end(), word) != words.end();
+  return words.empty() || std::ranges::find(words, word) != words.end();
 }
 
 template <typename E>
@@ -89,10 +89,10 @@ std::int64_t LargestDeviceBytes(const PlanRequest& request) {
 }
 
 bool AsksForHostMemory(const Constraints& constraints, int table) {
-  return std::any_of(constraints.tables.begin(), constraints.tables.end(), [&](const auto& rule) {
+  return std::ranges::any_of(constraints.tables, [&](const auto& rule) {
     const auto& kernels = rule.compute_kernels;
-    return std::binary_search(rule.tables.begin(), rule.tables.end(), table) && !kernels.empty() &&
-           std::find(kernels.begin(), kernels.end(), ComputeKernel::kFused) == kernels.end();
+    return std::ranges::binary_search(rule.tables, table) && !kernels.empty() &&
+           std::ranges::find(kernels, ComputeKernel::kFused) == kernels.end();
   });
 }
 
@@ -101,7 +101,7 @@ std::string FieldsOf(const Constraints& constraints, int table) {
   std::vector<std::string> fields;
   for (std::size_t i = 0; i < constraints.tables.size(); ++i) {
     const TableRule& rule = constraints.tables[i];
-    if (!std::binary_search(rule.tables.begin(), rule.tables.end(), table)) continue;
+    if (!std::ranges::binary_search(rule.tables, table)) continue;
     const auto add = [&](bool is_set, std::string_view field) {
       if (is_set) fields.push_back(fmt::format("constraints.tables[{}].{}", i, field));
     };
@@ -136,8 +136,8 @@ std::optional<PlanRequest> WithTrainer(const PlanRequest& request, const CostMod
   }
   const std::optional<ComputeDevice> device = TrainsOn(request.topology, model);
   const std::int64_t most = FbgemmOn(device).max_columns;
-  if (std::none_of(request.tables.begin(), request.tables.end(),
-                   [&](const Table& table) { return table.embedding_dim > most; })) {
+  if (std::ranges::none_of(request.tables,
+                           [&](const Table& table) { return table.embedding_dim > most; })) {
     return std::nullopt;
   }
   PlanRequest with = request;
@@ -230,9 +230,8 @@ std::vector<std::string> MigrationWarnings(const PlanRequest& request) {
 std::vector<std::string> HostMemoryWarnings(const PlanRequest& request,
                                             const std::vector<ShardingType>& default_types,
                                             const Plan& plan) {
-  const bool in_host_memory =
-      std::any_of(plan.tables.begin(), plan.tables.end(),
-                  [](const TablePlan& table) { return IsInHostMemory(table.compute_kernel); });
+  const bool in_host_memory = std::ranges::any_of(
+      plan.tables, [](const TablePlan& table) { return IsInHostMemory(table.compute_kernel); });
   if (!in_host_memory || request.constraints.empty()) return {};
   PlanRequest free = request;
   free.constraints = {};

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/domain/plan_request.h"
-#include "server/cost/cost_model.h"
+#include "server/cost/model_info.h"
 
 namespace neuroshard {
 

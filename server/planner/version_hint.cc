@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "server/planner/price_basis.h"
 
@@ -44,7 +41,7 @@ std::vector<std::string> Gains(const PriceBasis& basis, const PriceBasis& nearer
   }
   for (const std::string& difference : basis.differences) {
     const auto& left = nearer.differences;
-    if (std::find(left.begin(), left.end(), difference) != left.end()) continue;
+    if (std::ranges::find(left, difference) != left.end()) continue;
     gains.push_back(fmt::format("not so there: {}", difference));
   }
   return gains;
@@ -68,7 +65,7 @@ std::optional<std::string> VersionHint(const PlanRequest& request, const Plan& p
   std::shared_ptr<const CostModel> found;
   PriceBasis nearest = basis;
   auto versions = versions_of(own.name);
-  std::reverse(versions.begin(), versions.end());  // the newest of several first
+  std::ranges::reverse(versions);  // the newest of several first
   for (const std::shared_ptr<const CostModel>& model : versions) {
     const CostModelInfo& info = model->info();
     if (!info.unusable_reason.empty() || !StatesConditions(info.coverage)) continue;

@@ -35,8 +35,7 @@ class InterruptSignal final : public StopSignal {
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
   }
-  InterruptSignal(const InterruptSignal&) = delete;
-  InterruptSignal& operator=(const InterruptSignal&) = delete;
+  InterruptSignal(InterruptSignal&&) = delete;
 
   bool ShouldStop() const override { return interrupted != 0; }
 
@@ -64,7 +63,7 @@ std::string WhyNoModel(const std::string& directory) {
       versions.push_back(entry.path().string());
     }
   }
-  std::sort(versions.begin(), versions.end());
+  std::ranges::sort(versions);
   if (!versions.empty()) {
     return fmt::format("must be ROOT/NAME/VERSION, got {}, which holds {}", Quoted(directory),
                        fmt::join(versions, ", "));

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/model_comparison.h"
 #include "server/pretrain/report/model_drift_measurement.h"
+#include "server/pretrain/report/model_publication.h"
 #include "server/pretrain/report/training_report.h"
 #include "server/pretrain/train/cost_model_training.h"
 #include "server/pretrain/train/universal_training.h"
@@ -89,7 +89,7 @@ StatusOr<StoreRecords> ReadRecords(const std::string& path, SeriesCost cost = Se
   NS_ASSIGN_OR_RETURN(records.compute, store->ReadRecords<ComputeRecord>(cost));
   NS_ASSIGN_OR_RETURN(records.comm, store->ReadRecords<CommRecord>(cost));
   const auto idle = std::erase_if(records.compute, [](const ComputeRecord& of) {
-    return std::all_of(of.sample.shards.begin(), of.sample.shards.end(), [&](const auto& shard) {
+    return std::ranges::all_of(of.sample.shards, [&](const auto& shard) {
       return static_cast<double>(of.sample.batch_size) * shard.pooling_factor < 0.5;  // rounded
     });
   });

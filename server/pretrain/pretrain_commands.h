@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/cli/progress_display.h"
-#include "server/pretrain/report/model_publication.h"
+#include "server/networks/model_directory.h"
 
 namespace neuroshard {
 

@@ -90,8 +90,7 @@ void EncodeReport(const PlanRequest& request, const PlanAnswer& answer, Response
 v1::Plan EncodePlanWithKinds(Plan plan, const std::vector<Table>& tables) {
   const std::vector<int> table_of = TablesOf(plan, tables);
   for (std::size_t t = 0; t < table_of.size(); ++t) {
-    const bool unpooled = table_of[t] >= 0 && tables[static_cast<std::size_t>(table_of[t])].kind ==
-                                                  TableKind::kEmbedding;
+    const bool unpooled = table_of[t] >= 0 && At(tables, table_of[t]).kind == TableKind::kEmbedding;
     plan.tables[t].kind = unpooled ? std::optional(TableKind::kEmbedding) : std::nullopt;
   }
   return EncodePlan(plan);

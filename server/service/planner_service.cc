@@ -4,21 +4,17 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
-#include <optional>
 #include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "common/base/build_info.h"
-#include "common/base/clock.h"
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
 #include "common/codec/field_check.h"
 #include "common/codec/prediction_codec.h"
-#include "common/rpc/call_threads.h"
 #include "server/cost/model_error.h"
 #include "server/service/planner_messages.h"
-#include "server/service/update_stream.h"
 
 namespace neuroshard {
 namespace {

@@ -1,7 +1,6 @@
 // The latest calls for plans, for the planner's status page.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <deque>
 

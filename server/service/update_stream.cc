@@ -3,8 +3,6 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/server_context.h>
 
-#include <chrono>
-
 #include "common/rpc/call_threads.h"
 #include "server/service/planner_messages.h"
 

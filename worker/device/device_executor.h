@@ -24,8 +24,7 @@ class DeviceExecutor {
   explicit DeviceExecutor(std::optional<int> core = std::nullopt);
   ~DeviceExecutor();
 
-  DeviceExecutor(const DeviceExecutor&) = delete;
-  DeviceExecutor& operator=(const DeviceExecutor&) = delete;
+  DeviceExecutor(DeviceExecutor&&) = delete;
 
   // The future gets what `work` returns or throws. Unlike std::async's, its destructor does not
   // wait.

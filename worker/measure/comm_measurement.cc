@@ -98,7 +98,7 @@ Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device
 std::chrono::nanoseconds StartOffset(const CommSample& sample, int rank) {
   const std::vector<double>& offsets = sample.start_offsets_ms;
   if (offsets.empty()) return std::chrono::nanoseconds(0);
-  const double offset_ms = offsets[rank] - *std::min_element(offsets.begin(), offsets.end());
+  const double offset_ms = offsets[rank] - *std::ranges::min_element(offsets);
   return std::chrono::nanoseconds(static_cast<std::int64_t>(offset_ms * 1e6));
 }
 

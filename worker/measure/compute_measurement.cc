@@ -46,7 +46,7 @@ std::string Listed(const std::vector<E>& words) {
 template <typename E>
 void CheckAmong(const std::string& field, E word, const std::vector<E>& words,
                 Violations& violations) {
-  if (std::find(words.begin(), words.end(), word) != words.end()) return;
+  if (std::ranges::find(words, word) != words.end()) return;
   violations.Add(field,
                  fmt::format("this device measures {}, got {}", Listed(words), ToText(word)));
 }
@@ -86,7 +86,7 @@ std::int64_t LookupBytes(const ComputeSample& sample) {
 
 // Whether rows are looked up through a cache (fused_uvm_caching).
 bool HasCaches(const ComputeSample& sample) {
-  return std::any_of(sample.shards.begin(), sample.shards.end(), [](const MeasuredShard& shard) {
+  return std::ranges::any_of(sample.shards, [](const MeasuredShard& shard) {
     return shard.compute_kernel == ComputeKernel::kFusedUvmCaching;
   });
 }

@@ -56,8 +56,8 @@ Status CheckCommSample(const CommSample& sample, int world_size,
                                            "got {}",
                                            world_size, sample.dim_sums.size()));
   }
-  const bool uneven = std::any_of(sample.dim_sums.begin(), sample.dim_sums.end(),
-                                  [&](auto dim) { return dim != sample.dim_sums.front(); });
+  const bool uneven = std::ranges::any_of(sample.dim_sums,
+                                          [&](auto dim) { return dim != sample.dim_sums.front(); });
   if (uneven && sample.collective != Collective::kAllToAll) {
     violations.Add("dim_sums",
                    fmt::format("must be the same on every rank for {}", ToText(sample.collective)));

@@ -55,7 +55,7 @@ IdBatch DrawIds(std::size_t features, double ids_of_sample, std::int64_t num_bag
 std::vector<std::vector<std::size_t>> DealFeatures(const std::vector<std::int64_t>& of_rank) {
   std::vector<std::vector<std::size_t>> features(of_rank.size());
   std::size_t feature = 0;
-  const std::int64_t most = *std::max_element(of_rank.begin(), of_rank.end());
+  const std::int64_t most = *std::ranges::max_element(of_rank);
   for (std::int64_t round = 0; round < most; ++round) {
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       if (round < of_rank[rank]) features[rank].push_back(feature++);

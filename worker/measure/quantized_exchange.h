@@ -1,7 +1,6 @@
 // One rank's part in an all-to-all whose values are cast.
 #pragma once
 
-#include <cstddef>
 #include <span>
 #include <vector>
 

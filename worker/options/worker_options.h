@@ -20,11 +20,7 @@ namespace neuroshard {
 // kAuto: kCuda where it can be used, else kCpu.
 enum class WorkerBackend { kAuto, kCpu, kCuda };
 
-template <>
-inline constexpr std::array kWords<WorkerBackend> = {
-    Word<WorkerBackend>{WorkerBackend::kAuto, "auto"},
-    Word<WorkerBackend>{WorkerBackend::kCpu, "cpu"},
-    Word<WorkerBackend>{WorkerBackend::kCuda, "cuda"}};
+NS_WORDS(WorkerBackend, {kAuto, "auto"}, {kCpu, "cpu"}, {kCuda, "cuda"});
 
 // The addresses of collectives between workers.
 struct CollectiveOptions {

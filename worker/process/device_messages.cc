@@ -6,12 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
-#include <string>
 
 #include "common/rpc/status_mapping.h"
-#include "worker/device/device_session.h"
 
 namespace neuroshard {
 namespace {

@@ -4,9 +4,7 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -28,8 +26,7 @@ class MessageSocket {
   // Owns the descriptor.
   explicit MessageSocket(int fd) : fd_(fd) {}
   ~MessageSocket();
-  MessageSocket(const MessageSocket&) = delete;
-  MessageSocket& operator=(const MessageSocket&) = delete;
+  MessageSocket(MessageSocket&&) = delete;
 
   // Blocks until the other end's buffer has it. UNAVAILABLE when the other end is gone.
   Status Send(const std::string& message);

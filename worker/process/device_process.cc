@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "common/codec/measurement_codec.h"
-#include "worker/process/device_messages.h"
 #include "worker/process/device_server.h"
 
 namespace neuroshard {

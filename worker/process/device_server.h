@@ -3,15 +3,11 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 
-#include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/base/stop_signal.h"
 #include "neuroshard/internal/device_process.pb.h"
 #include "worker/device/device_executor.h"
 #include "worker/device/device_session.h"
-#include "worker/process/device_messages.h"
 
 namespace neuroshard {
 

@@ -5,14 +5,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <future>
-#include <memory>
 #include <utility>
 
 #include "common/base/clock.h"
 #include "kernels/machine/machine.h"
 #include "kernels/tcp/tcp_backend.h"
 #include "worker/device/cuda_devices.h"
-#include "worker/device/local_device_session.h"
 #include "worker/process/device_messages.h"
 
 namespace neuroshard {

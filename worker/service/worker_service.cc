@@ -4,11 +4,8 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/failure_reason.h"
@@ -131,8 +128,7 @@ class Lease {
     logger_.Audit("device_leased", {{"device", device_}});
   }
   ~Lease() { logger_.Audit("device_returned", {{"device", device_}}); }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
+  Lease(Lease&&) = delete;
 
  private:
   const Logger logger_;

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
-#include <string>
 
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_gate.h"

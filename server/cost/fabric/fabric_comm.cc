@@ -29,7 +29,7 @@ FabricComm::FabricComm(const Fabric& fabric, const std::vector<HostRanks>& hosts
   const std::vector<double> even(n, bytes / n);
   std::vector<double> ms(n);
   collectives_.AllToAll(even, ms);
-  const double all_to_all = *std::max_element(ms.begin(), ms.end());
+  const double all_to_all = *std::ranges::max_element(ms);
   row_wise_columns_ = collectives_.ReduceScatter(bytes) / all_to_all;
   host_row_wise_columns_ = collectives_.HostReduceScatter(bytes) / all_to_all;
   all_reduce_columns_ = collectives_.AllReduce(bytes) / all_to_all;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstddef>
 #include <iterator>
 #include <map>
 #include <set>
@@ -64,7 +63,7 @@ std::vector<bool> RanksOf(const TableRule& rule, const std::vector<HostRanks>& h
   };
   if (!rule.hosts.empty()) {
     for (std::size_t host = 0; host < hosts.size(); ++host) {
-      if (!std::binary_search(rule.hosts.begin(), rule.hosts.end(), static_cast<int>(host))) {
+      if (!std::ranges::binary_search(rule.hosts, static_cast<int>(host))) {
         forbid(host);
       }
     }
@@ -312,8 +311,8 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     return at->second;
   };
   const auto any_has = [&](ComputeKernel kernel) {
-    return std::any_of(demands.begin(), demands.end(),
-                       [&](const Demand& of) { return of.kernels.contains(kernel); });
+    return std::ranges::any_of(demands,
+                               [&](const Demand& of) { return of.kernels.contains(kernel); });
   };
   if (host) position(ComputeKernel::kFusedUvm, 0);
   int all_on_device = -1;  // position of the whole of a dynamic table
@@ -364,7 +363,7 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
         }
       }
       // All on the device is the fastest.
-      const auto whole = std::find(found.begin(), found.end(), all_on_device);
+      const auto whole = std::ranges::find(found, all_on_device);
       if (whole != found.end()) std::rotate(whole, whole + 1, found.end());
       add(ComputeKernel::kFusedUvmCaching);
       if (has(ComputeKernel::kFused) || has(ComputeKernel::kDense) || (!host && found.empty())) {
@@ -493,7 +492,7 @@ void CompiledRules::KeepInPlace(const PlanRequest& request) {
     const auto is_allowed = [&](const Shard& shard) {
       return shard.rank >= 0 && shard.rank < num_ranks() && of.ranks->contains(shard.rank);
     };
-    if (!std::all_of(plan.shards.begin(), plan.shards.end(), is_allowed)) {
+    if (!std::ranges::all_of(plan.shards, is_allowed)) {
       of.types = {};
       continue;
     }
@@ -513,7 +512,7 @@ void CompiledRules::CollectGroups(const Constraints& constraints) {
   rank_groups_ = by_rank.Groups();
   // Who shares a rank with a table shares its host with that table's company.
   for (const std::vector<int>& group : rank_groups_) {
-    if (std::any_of(group.begin(), group.end(), [&](int table) { return by_host.Has(table); })) {
+    if (std::ranges::any_of(group, [&](int table) { return by_host.Has(table); })) {
       by_host.Join(group);
     }
   }
@@ -570,9 +569,8 @@ OffDevice CompiledRules::LeastOnDevice(int table) const {
     return least;
   }
   for (const SharedMemory& memory : kSharedMemories) {
-    const auto first = std::find_if(of_table.begin(), of_table.end(), [&](int position) {
-      return residency(position).tier() == memory.tier;
-    });
+    const auto first = std::ranges::find_if(
+        of_table, [&](int position) { return residency(position).tier() == memory.tier; });
     if (first != of_table.end()) least.Add(*first);
   }
   return least;
@@ -583,7 +581,7 @@ std::vector<int> CompiledRules::PlacesOffDevice(int table) const {
   std::vector<int> places(least.begin(), least.end());
   for (const int position : *of(table).residencies) {
     if (residency(position).kernel != ComputeKernel::kDynamicHybrid) continue;
-    if (std::find(places.begin(), places.end(), position) == places.end()) {
+    if (std::ranges::find(places, position) == places.end()) {
       places.push_back(position);
     }
   }
@@ -591,7 +589,7 @@ std::vector<int> CompiledRules::PlacesOffDevice(int table) const {
 }
 
 int CompiledRules::PositionOf(const Residency& residency) const {
-  const auto at = std::find(residencies_.begin(), residencies_.end(), residency);
+  const auto at = std::ranges::find(residencies_, residency);
   return at == residencies_.end() ? 0 : static_cast<int>(at - residencies_.begin());
 }
 

@@ -56,7 +56,7 @@ class RankSet {
   // has[rank] for each rank of the topology; `hosts` are Topology::hosts().
   RankSet(const std::vector<HostRanks>& hosts, std::vector<bool> has);
 
-  bool contains(int rank) const { return has_[static_cast<std::size_t>(rank)]; }
+  bool contains(int rank) const { return At(has_, rank); }
   const std::vector<bool>& has() const { return has_; }
   const std::vector<int>& ranks() const { return ranks_; }  // ascending
   // Hosts, as positions in Topology::hosts(), ascending: with one rank at least, and with all.
@@ -140,7 +140,7 @@ class CompiledRules {
                 MemoryTier slowest = kWords<MemoryTier>.back().value,
                 TypeSet within = TypeSet::All());
 
-  const TableRules& of(int table) const { return tables_[static_cast<std::size_t>(table)]; }
+  const TableRules& of(int table) const { return At(tables_, table); }
   const std::vector<TableRules>& tables() const { return tables_; }
 
   // Co-located tables, ascending; groups of one level have no table in common.
@@ -159,9 +159,7 @@ class CompiledRules {
 
   // What a table may be in; the first one is device memory.
   const std::vector<Residency>& residencies() const { return residencies_; }
-  const Residency& residency(int index) const {
-    return residencies_[static_cast<std::size_t>(index)];
-  }
+  const Residency& residency(int index) const { return At(residencies_, index); }
   // `residency` must be in residencies(); that of a plan in place is, where the rules allow it.
   int PositionOf(const Residency& residency) const;
   // Whether tables may be anywhere but in device memory.
@@ -186,7 +184,7 @@ class CompiledRules {
   int num_ranks() const { return static_cast<int>(host_of_rank_.size()); }
   // Topology::hosts(), and each rank's position in it.
   const std::vector<HostRanks>& hosts() const { return hosts_; }
-  int host_of(int rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
+  int host_of(int rank) const { return At(host_of_rank_, rank); }
 
  private:
   void CollectDemands(const PlanRequest& request, TypeSet default_types);

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <optional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>

@@ -23,9 +23,7 @@ class RowCuts {
  public:
   explicit RowCuts(const PlanRequest& request);
 
-  const RowCut& of(int table) const {
-    return cuts_.empty() ? even_ : cuts_[static_cast<std::size_t>(table)];
-  }
+  const RowCut& of(int table) const { return cuts_.empty() ? even_ : At(cuts_, table); }
 
  private:
   RowCut even_;

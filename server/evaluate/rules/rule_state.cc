@@ -36,7 +36,7 @@ bool RuleState::InGroup(int table) const {
 }
 
 int RuleState::ShardsOfTableOn(int table, int rank) const {
-  const auto& ranks = ranks_of_[static_cast<std::size_t>(table)];
+  const auto& ranks = At(ranks_of_, table);
   const auto at = PlaceOf(ranks, rank);
   return at != ranks.end() && at->first == rank ? at->second : 0;
 }
@@ -49,49 +49,48 @@ bool RuleState::Allows(int table, int rank) const {
       ShardsOfTableOn(table, rank) == 0) {
     return false;
   }
-  if (of.rank_group >= 0 && rank_groups_[static_cast<std::size_t>(of.rank_group)].Excludes(rank)) {
+  if (of.rank_group >= 0 && At(rank_groups_, of.rank_group).Excludes(rank)) {
     return false;
   }
-  if (of.host_group >= 0 &&
-      host_groups_[static_cast<std::size_t>(of.host_group)].Excludes(rules_->host_of(rank))) {
+  if (of.host_group >= 0 && At(host_groups_, of.host_group).Excludes(rules_->host_of(rank))) {
     return false;
   }
   for (const int group : of.separate_groups) {
     const std::size_t g = static_cast<std::size_t>(group);
     const int unit = Unit(rules_->separate_groups()[g].level, rank);
-    if (separate_[g][static_cast<std::size_t>(unit)].Excludes(table)) return false;
+    if (At(separate_[g], unit).Excludes(table)) return false;
   }
   return true;
 }
 
 void RuleState::Count(int table, int rank, int sign) {
   const TableRules& of = rules_->of(table);
-  shards_on_[static_cast<std::size_t>(rank)] += sign;
+  At(shards_on_, rank) += sign;
   if (counts_tables_ || of.distinct_ranks) {
-    auto& ranks = ranks_of_[static_cast<std::size_t>(table)];
+    auto& ranks = At(ranks_of_, table);
     auto at = PlaceOf(ranks, rank);
     if (at == ranks.end() || at->first != rank) {
       at = ranks.insert(at, {rank, 0});
-      ++tables_on_[static_cast<std::size_t>(rank)];
+      ++At(tables_on_, rank);
     }
     at->second += sign;
     if (at->second == 0) {
       ranks.erase(at);
-      --tables_on_[static_cast<std::size_t>(rank)];
+      --At(tables_on_, rank);
     }
   }
   const auto count = [&](Claim& place, int by) {
     if (sign > 0) place.by = by;
     place.shards += sign;
   };
-  if (of.rank_group >= 0) count(rank_groups_[static_cast<std::size_t>(of.rank_group)], rank);
+  if (of.rank_group >= 0) count(At(rank_groups_, of.rank_group), rank);
   if (of.host_group >= 0) {
-    count(host_groups_[static_cast<std::size_t>(of.host_group)], rules_->host_of(rank));
+    count(At(host_groups_, of.host_group), rules_->host_of(rank));
   }
   for (const int group : of.separate_groups) {
     const std::size_t g = static_cast<std::size_t>(group);
     const int unit = Unit(rules_->separate_groups()[g].level, rank);
-    count(separate_[g][static_cast<std::size_t>(unit)], table);
+    count(At(separate_[g], unit), table);
   }
 }
 

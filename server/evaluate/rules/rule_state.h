@@ -30,13 +30,9 @@ class RuleState {
   void AddOnEachRank(int table) { CountOnEachRank(table, 1); }
   void RemoveOnEachRank(int table) { CountOnEachRank(table, -1); }
 
-  int shards_on(int rank) const {
-    return on_each_rank_ + shards_on_[static_cast<std::size_t>(rank)];
-  }
+  int shards_on(int rank) const { return on_each_rank_ + At(shards_on_, rank); }
   // Counted only if max_tables_per_rank is set.
-  int tables_on(int rank) const {
-    return on_each_rank_ + tables_on_[static_cast<std::size_t>(rank)];
-  }
+  int tables_on(int rank) const { return on_each_rank_ + At(tables_on_, rank); }
 
  private:
   // As long as there are shards: the one rank or host that a co-located group is on, or the one

@@ -96,7 +96,7 @@ InputDistObservation ObservationOf(const CommRecord& record) {
     const InputDistBytes of_rank = BytesOfRank(record.sample, rank);
     if (all(of_rank) > all(observation.bytes)) observation.bytes = of_rank;
   }
-  observation.ms = *std::max_element(record.cost_ms.begin(), record.cost_ms.end());
+  observation.ms = *std::ranges::max_element(record.cost_ms);
   return observation;
 }
 

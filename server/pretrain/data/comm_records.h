@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "common/domain/vocabulary.h"
 #include "common/store/profile_store.h"
 #include "server/cost/measured_input_dist.h"
 

@@ -1,7 +1,6 @@
 #include "server/pretrain/data/cost_data_text.h"
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/base/number_text.h"

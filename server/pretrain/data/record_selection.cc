@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -147,8 +146,8 @@ bool PassesNetwork(const ComputeRecord& /*record*/, const RecordFilter& /*filter
 bool PassesNetwork(const CommRecord& record, const RecordFilter& filter) {
   if (!filter.network) return true;
   return !record.environments.empty() &&
-         std::all_of(record.environments.begin(), record.environments.end(),
-                     [&](const auto& rank) { return RanOver(rank, *filter.network); });
+         std::ranges::all_of(record.environments,
+                             [&](const auto& rank) { return RanOver(rank, *filter.network); });
 }
 
 // What collectives of one network cost.
@@ -158,8 +157,8 @@ struct NetworkFigures {
 
   void Add(const CommRecord& record) {
     const CommSample& sample = record.sample;
-    cost_ms.push_back(*std::max_element(record.cost_ms.begin(), record.cost_ms.end()));
-    const std::int64_t columns = *std::max_element(sample.dim_sums.begin(), sample.dim_sums.end());
+    cost_ms.push_back(*std::ranges::max_element(record.cost_ms));
+    const std::int64_t columns = *std::ranges::max_element(sample.dim_sums);
     const double bytes = static_cast<double>(columns) *
                          static_cast<double>(sample.batch_size * sample.element_bytes);
     // A distribution of ids has no columns.
@@ -218,9 +217,8 @@ void WarnOfNetworks(const std::vector<CommRecord>& comm, std::vector<std::string
 
 void WarnOfOtherCadences(const RecordFilter& filter, const std::vector<CommRecord>& comm,
                          std::vector<std::string>& warnings) {
-  const std::int64_t others = std::count_if(
-      comm.begin(), comm.end(),
-      [&](const CommRecord& record) { return record.sample.cadence != filter.cadence; });
+  const std::int64_t others = std::ranges::count_if(
+      comm, [&](const CommRecord& record) { return record.sample.cadence != filter.cadence; });
   if (others == 0) return;
   const Cadence other =
       filter.cadence == Cadence::kBarrier ? Cadence::kBackToBack : Cadence::kBarrier;

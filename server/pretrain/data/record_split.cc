@@ -71,7 +71,7 @@ SampleSplit SplitByHash(std::span<const Record> records, const std::vector<std::
                         std::uint64_t seed) {
   std::vector<std::pair<std::uint64_t, std::int64_t>> hashed;
   for (const std::int64_t at : which) hashed.push_back({HashOf(seed, ContentOf(records[at])), at});
-  std::sort(hashed.begin(), hashed.end());
+  std::ranges::sort(hashed);
   SampleSplit split;
   const std::size_t tenth = std::max<std::size_t>(1, hashed.size() / 10);
   constexpr std::uint64_t kTenth = ~std::uint64_t{0} / 10;
@@ -97,8 +97,7 @@ std::set<std::int64_t> HoldOutTables(const SamplesOfTables& samples_of, std::siz
                                      double share, std::uint64_t seed, std::int64_t* held_out) {
   std::vector<std::pair<std::uint64_t, const std::string*>> order;
   for (const auto& [table, samples] : samples_of) order.push_back({HashOf(~seed, table), &table});
-  std::sort(order.begin(), order.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::sort(order, {}, &decltype(order)::value_type::first);
   const double wanted = share * static_cast<double>(order.size());
   const auto limit = static_cast<std::size_t>(kMaxUnseenSamples * static_cast<double>(num_samples));
   std::set<std::int64_t> unseen;

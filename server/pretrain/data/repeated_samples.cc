@@ -56,7 +56,7 @@ double CostOf(const std::vector<Record>& records, const std::vector<std::size_t>
   for (const double one : values) {
     if (std::isnan(one)) return one;
   }
-  if (cost == SeriesCost::kLeast) return *std::min_element(values.begin(), values.end());
+  if (cost == SeriesCost::kLeast) return *std::ranges::min_element(values);
   return Median(std::move(values));
 }
 

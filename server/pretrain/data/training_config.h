@@ -21,31 +21,21 @@ enum class TrainingLoss {
               // whose predictions are above 0
 };
 
-template <>
-inline constexpr std::array kWords<TrainingLoss> = {
-    Word<TrainingLoss>{TrainingLoss::kMse, "mse"},
-    Word<TrainingLoss>{TrainingLoss::kRelative, "relative"},
-    Word<TrainingLoss>{TrainingLoss::kLogRatio, "log_ratio"}};
+NS_WORDS(TrainingLoss, {kMse, "mse"}, {kRelative, "relative"}, {kLogRatio, "log_ratio"});
 
 enum class LearningRateSchedule {
   kPlateau,  // falls by a factor when the validation loss has not improved for some epochs
   kCosine,   // falls from learning_rate to 0 over max_epochs as half a cosine does
 };
 
-template <>
-inline constexpr std::array kWords<LearningRateSchedule> = {
-    Word<LearningRateSchedule>{LearningRateSchedule::kPlateau, "plateau"},
-    Word<LearningRateSchedule>{LearningRateSchedule::kCosine, "cosine"}};
+NS_WORDS(LearningRateSchedule, {kPlateau, "plateau"}, {kCosine, "cosine"});
 
 enum class ComputeOutputs {
   kAuto,   // forward and backward when every record tells them apart, otherwise the total
   kTotal,  // the total only: NeuroShard's
 };
 
-template <>
-inline constexpr std::array kWords<ComputeOutputs> = {
-    Word<ComputeOutputs>{ComputeOutputs::kAuto, "auto"},
-    Word<ComputeOutputs>{ComputeOutputs::kTotal, "total"}};
+NS_WORDS(ComputeOutputs, {kAuto, "auto"}, {kTotal, "total"});
 
 enum class TrainingPreset {
   kUniversal,   // one network for all conditions, one for all collectives
@@ -53,11 +43,8 @@ enum class TrainingPreset {
   kNeuroshard,  // exactly the paper's training
 };
 
-template <>
-inline constexpr std::array kWords<TrainingPreset> = {
-    Word<TrainingPreset>{TrainingPreset::kUniversal, "universal"},
-    Word<TrainingPreset>{TrainingPreset::kPerCount, "per_count"},
-    Word<TrainingPreset>{TrainingPreset::kNeuroshard, "neuroshard"}};
+NS_WORDS(TrainingPreset, {kUniversal, "universal"}, {kPerCount, "per_count"},
+         {kNeuroshard, "neuroshard"});
 
 struct OptimizationConfig {
   TrainingLoss loss = TrainingLoss::kRelative;

@@ -13,7 +13,7 @@ namespace neuroshard {
 Standardisation MeasureColumns(std::span<const float> rows, std::int64_t columns,
                                const std::vector<char>& used) {
   const auto width = static_cast<std::size_t>(columns);
-  const double count = static_cast<double>(std::count(used.begin(), used.end(), 1));
+  const double count = static_cast<double>(std::ranges::count(used, 1));
   Standardisation result;
   for (std::size_t c = 0; c < width; ++c) {
     double sum = 0;

@@ -12,7 +12,7 @@ namespace neuroshard {
 namespace {
 
 bool SplitsCompute(std::span<const ComputeRecord> records) {
-  return std::all_of(records.begin(), records.end(), [](const ComputeRecord& record) {
+  return std::ranges::all_of(records, [](const ComputeRecord& record) {
     return std::isfinite(record.forward_ms) && std::isfinite(record.backward_ms);
   });
 }

@@ -47,7 +47,7 @@ TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
   std::vector<double> totals;
   for (const ComputeRecord& record : records) totals.push_back(record.total_ms);
   problem.floor_ms = std::max(kMinUnitMs * unit_ms, kFloorShare * UpperMedian(std::move(totals)));
-  const bool split = std::any_of(records.begin(), records.end(), TellsApart);
+  const bool split = std::ranges::any_of(records, TellsApart);
   problem.outputs = split ? 2 : 1;
   problem.total_counts = split;
   problem.scale.assign(problem.outputs, unit_ms);

@@ -1,6 +1,5 @@
 #include "server/pretrain/fit/fit_checkpoint.h"
 
-#include <map>
 #include <system_error>
 #include <type_traits>
 

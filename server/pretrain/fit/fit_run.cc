@@ -131,8 +131,7 @@ StatusOr<std::vector<MemberState>> Run::ToTheEnd() {
     }
   }
   const auto done = [&] {
-    return std::all_of(members_.begin(), members_.end(),
-                       [&](const MemberState& member) { return IsDone(member); });
+    return std::ranges::all_of(members_, [&](const MemberState& member) { return IsDone(member); });
   };
   while (!done()) {
     const Status status = NextEpoch();

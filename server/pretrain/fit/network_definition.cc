@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <iterator>
 
-#include "server/cost/comm_features.h"
-
 namespace neuroshard {
 namespace {
 
@@ -48,8 +46,8 @@ void ForEachNonNegative(const NetworkDefinition& network, std::span<float> value
 
 std::span<float> Part(const NetworkDefinition& network, std::span<float> values,
                       const std::string& name) {
-  const auto tensor = std::find_if(network.tensors.begin(), network.tensors.end(),
-                                   [&](const TensorSpec& each) { return each.name == name; });
+  const auto tensor = std::ranges::find_if(
+      network.tensors, [&](const TensorSpec& each) { return each.name == name; });
   assert(tensor != network.tensors.end());
   return values.subspan(network.OffsetOf(name), tensor->count());
 }
@@ -170,8 +168,8 @@ std::vector<float> InitialParameters(const NetworkDefinition& network, Random& r
     const std::span<float> linear = part("linear.weight");
     const std::span<float> bias = part("linear.bias");
     const auto width = static_cast<float>(linear.size() / bias.size());
-    std::fill(linear.begin(), linear.end(), -std::log(width));
-    std::fill(bias.begin(), bias.end(), kFreshLogHead);
+    std::ranges::fill(linear, -std::log(width));
+    std::ranges::fill(bias, kFreshLogHead);
   } else if (network.kind == NetworkKind::kUniversalComm) {
     for (float& value : part("wait_scale")) value = 1;
     for (float& value : part("floor_ms")) value = kFreshFloor;

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <numeric>
 
-#include "server/cost/comm_features.h"
 #include "server/pretrain/fit/fit_run.h"
 
 namespace neuroshard {

@@ -71,8 +71,7 @@ std::optional<std::vector<float>> PredictInputDist(const CostModel& model,
 std::optional<std::vector<float>> PredictComm(const CostModel& model, const CommRecord& record) {
   const CommSample& sample = record.sample;
   if (sample.input_dist) return PredictInputDist(model, record);
-  const bool late = std::any_of(sample.start_offsets_ms.begin(), sample.start_offsets_ms.end(),
-                                [](double ms) { return ms > 0; });
+  const bool late = std::ranges::any_of(sample.start_offsets_ms, [](double ms) { return ms > 0; });
   const bool forward = PricesForward(sample);
   if (late && !forward && sample.collective != Collective::kAllToAll) return std::nullopt;
   const std::optional<CastRates> casts =
@@ -155,8 +154,8 @@ ModelComparison CompareModel(const CostModel& model, std::span<const ComputeReco
       ++comparison.skipped_comm_samples;
       continue;
     }
-    StageComparison& stage = *std::find_if(
-        comparison.stages.begin(), comparison.stages.end(),
+    StageComparison& stage = *std::ranges::find_if(
+        comparison.stages,
         [name = StageOf(record.sample)](const StageComparison& s) { return s.stage == name; });
     ++stage.samples;
     stage.predicted_ms.insert(stage.predicted_ms.end(), predicted->begin(), predicted->end());

@@ -89,13 +89,12 @@ DriftMeasurement MeasureDrift(const CostModel& model, std::vector<ComputeRecord>
       }
     }
     if (ratios.empty()) continue;
-    std::sort(ratios.begin(), ratios.end());
+    std::ranges::sort(ratios);
     drift.push_back({stage.stage, stage.samples, Quantile(ratios, 0.5), Quantile(ratios, 0.1),
                      Quantile(ratios, 0.9), UtcText(stage.since_unix_ms),
                      UtcText(stage.until_unix_ms)});
   }
-  std::sort(drift.begin(), drift.end(),
-            [](const StageDrift& a, const StageDrift& b) { return a.stage < b.stage; });
+  std::ranges::sort(drift, {}, &StageDrift::stage);
   return result;
 }
 

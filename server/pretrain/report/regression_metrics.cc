@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
-#include <vector>
 
 #include "common/base/positions.h"
 
@@ -64,7 +63,7 @@ double KendallTau(std::span<const double> x, std::span<const double> y) {
   const std::size_t n = x.size();
   if (n < 2) return kNan;
   std::vector<std::size_t> order = Positions(n);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
     return x[a] < x[b] || (x[a] == x[b] && y[a] < y[b]);
   });
   const double x_ties = TiedPairs(n, [&](auto a, auto b) { return x[order[a]] == x[order[b]]; });
@@ -121,7 +120,7 @@ MeasurementDrift DriftOf(std::span<const double> predicted_ms, std::span<const d
   drift.slowness.assign(measured_ms.size(), 1);
   std::vector<std::size_t> order = Positions(measured_ms.size());
   std::erase_if(order, [&](std::size_t i) { return !(predicted_ms[i] > 0 && measured_ms[i] > 0); });
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
     return measured_at_unix_ms[a] < measured_at_unix_ms[b];
   });
   const std::size_t blocks = order.size() / kBlock;

@@ -47,7 +47,7 @@ bool IsListed(const NetworkReport& report) {
 // Rows of the errors of each fifth of the held-out samples by measured cost.
 std::string ErrorBySize(const NetworkReport& report) {
   std::vector<std::size_t> order = Positions(report.measured_ms.size());
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
     return report.measured_ms[a] < report.measured_ms[b];
   });
   std::string rows;
@@ -194,8 +194,8 @@ std::map<std::string, std::string> ReportTables(const TrainingOutcome& outcome) 
 }
 
 std::string UnusableReason(const TrainingOutcome& outcome, double min_compute_tau) {
-  const auto compute = std::find_if(outcome.reports.begin(), outcome.reports.end(),
-                                    [](const NetworkReport& r) { return r.key == "compute"; });
+  const auto compute = std::ranges::find_if(
+      outcome.reports, [](const NetworkReport& r) { return r.key == "compute"; });
   // Compute that was not learned anew is judged already.
   if (compute == outcome.reports.end()) return "";
   if (compute->held_out.samples < kSamplesOfAQualityWarning) return "";

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
-#include <string>
 #include <utility>
 
 #include "server/pretrain/data/comm_records.h"
@@ -75,7 +73,7 @@ std::vector<CastObservation> Observations(const std::vector<CommRecord>& records
 CastRates FitCasts(std::span<const CastObservation> observations) {
   std::vector<double> values;
   for (const CastObservation& one : observations) values.push_back(one.values);
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   CastRates best = OneRate(observations);
   double least = SquaredErrors(best, observations);
   for (std::size_t q = 1; q < kQuantiles; ++q) {

@@ -1,11 +1,7 @@
 #include "server/pretrain/train/ensemble.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <numeric>
 #include <utility>
-
-#include "server/pretrain/fit/fit_run.h"
 
 namespace neuroshard {
 namespace {
@@ -105,13 +101,13 @@ std::vector<std::int64_t> ShareOfTraining(std::vector<std::int64_t> train, std::
                                           std::uint64_t seed) {
   Random(seed).Shuffle(train);
   train.resize(train.size() / static_cast<std::size_t>(divisor));
-  std::sort(train.begin(), train.end());
+  std::ranges::sort(train);
   return train;
 }
 
 std::int64_t Counted(const HeldOutPart& part, const std::vector<std::int64_t>& records) {
   if (!part.counts) return std::ssize(records);
-  return std::count_if(records.begin(), records.end(), part.counts);
+  return std::ranges::count_if(records, part.counts);
 }
 
 std::vector<std::vector<float>> BestWeights(const std::vector<MemberState>& states,
@@ -181,9 +177,7 @@ StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition net
   const std::vector<const SampleSplit*> splits(static_cast<std::size_t>(options.members), &split);
   NS_ASSIGN_OR_RETURN(std::vector<MemberState> states,
                       FitMembers(fit.problem.name, fit, options.config, splits, context));
-  std::stable_sort(states.begin(), states.end(), [](const MemberState& a, const MemberState& b) {
-    return a.best_validation_loss < b.best_validation_loss;
-  });
+  std::ranges::stable_sort(states, {}, &MemberState::best_validation_loss);
   fit.epochs = states.front().epoch;
   fit.best_epoch = states.front().best_epoch;
   fit.members = BestWeights(states, fit.network);

@@ -44,7 +44,7 @@ std::optional<Row> Solve(std::span<const Row> rows, const std::vector<std::size_
   }
   std::vector<double> lengths;
   for (std::size_t i = 0; i < n; ++i) lengths.push_back(std::sqrt(a[i][i]));
-  if (*std::min_element(lengths.begin(), lengths.end()) <= 0) return std::nullopt;
+  if (*std::ranges::min_element(lengths) <= 0) return std::nullopt;
   for (std::size_t i = 0; i < n; ++i) {
     for (std::size_t j = 0; j < n; ++j) a[i][j] /= lengths[i] * lengths[j];
     a[i][n] /= lengths[i];
@@ -126,7 +126,7 @@ IntervalManifest CalibrateInputDist(const EnsemblePredictions& said) {
   for (std::size_t i = 0; i < said.measured_ms.size(); ++i) {
     distances.push_back(std::abs(std::log(said.measured_ms[i] / said.members_ms[i].front())));
   }
-  std::sort(distances.begin(), distances.end());
+  std::ranges::sort(distances);
   const double place = kIntervalCoverage * static_cast<double>(distances.size() + 1);
   const std::size_t held = std::min(distances.size(), static_cast<std::size_t>(std::ceil(place)));
   IntervalManifest interval;
@@ -180,7 +180,7 @@ Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConf
     const auto learned = [&](const InputDistRates& rates) {
       return rates.num_ranks == static_cast<int>(record.sample.dim_sums.size());
     };
-    if (std::none_of(manifest.measured.rates.begin(), manifest.measured.rates.end(), learned)) {
+    if (std::ranges::none_of(manifest.measured.rates, learned)) {
       continue;
     }
     manifest.measured.max_hosts =

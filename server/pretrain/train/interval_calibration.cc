@@ -9,8 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "server/cost/interval_rule.h"
-
 namespace neuroshard {
 namespace {
 
@@ -37,8 +35,7 @@ struct Weighed {
 
 // The least value such that at least `weight` is at or below it; the largest where there is none.
 double QuantileOf(std::vector<Weighed> values, double weight) {
-  std::sort(values.begin(), values.end(),
-            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
+  std::ranges::sort(values, {}, &Weighed::value);
   double sum = 0;
   for (const Weighed& each : values) {
     sum += each.weight;
@@ -63,9 +60,8 @@ std::vector<Miss> MissesOf(const std::vector<CalibrationValue>& values) {
     ++group_sizes[value.group];
   }
   for (Miss& miss : misses) miss.weight = 1.0 / group_sizes[miss.value->group];
-  std::stable_sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) {
-    return a.value->unseen_ms < b.value->unseen_ms;
-  });
+  std::ranges::stable_sort(
+      misses, [](const Miss& a, const Miss& b) { return a.value->unseen_ms < b.value->unseen_ms; });
   return misses;
 }
 

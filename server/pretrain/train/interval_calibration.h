@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/networks/model_manifest.h"
+#include "server/cost/interval_rule.h"
 
 namespace neuroshard {
 

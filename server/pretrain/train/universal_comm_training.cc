@@ -66,7 +66,7 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
                                            const FitContext& context) {
   std::vector<std::int64_t> known = by_record.train;
   known.insert(known.end(), by_record.validation.begin(), by_record.validation.end());
-  std::sort(known.begin(), known.end());
+  std::ranges::sort(known);
   Random(config.seed).Shuffle(known);
   std::vector<SampleSplit> folds(kFolds);
   for (std::size_t i = 0; i < known.size(); ++i) {
@@ -128,7 +128,7 @@ Status CalibrateComm(const EnsembleFit& fit, const SampleSplit& by_record,
 void ForgetUnmeasured(const std::vector<CollectiveKind>& kinds, TensorFile& file) {
   for (std::size_t c = 0; c < kCollectiveKinds; ++c) {
     const auto kind = static_cast<CollectiveKind>(c);
-    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
+    if (std::ranges::find(kinds, kind) != kinds.end()) continue;
     for (auto& [name, tensor] : file.tensors) {
       if (name.ends_with(".wait_scale") || name.ends_with(".floor_ms")) tensor.values[c] = 0;
     }

@@ -41,7 +41,7 @@ TensorFile WithColumns(const UniversalStart& start, const std::vector<std::strin
     const std::size_t rows = tensor.values.size() / known.size();
     std::vector<float> values(rows * columns.size());
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      const auto found = std::find(known.begin(), known.end(), columns[c]);
+      const auto found = std::ranges::find(known, columns[c]);
       if (found == known.end()) continue;
       const auto from = static_cast<std::size_t>(found - known.begin());
       for (std::size_t row = 0; row < rows; ++row) {
@@ -78,9 +78,8 @@ template <typename E>
 std::string InCommon(const std::vector<MeasuredShard>& shards, E MeasuredShard::*condition,
                      const char* mixed) {
   const E first = shards.front().*condition;
-  const bool alike = std::all_of(shards.begin(), shards.end(), [&](const MeasuredShard& shard) {
-    return shard.*condition == first;
-  });
+  const bool alike = std::ranges::all_of(
+      shards, [&](const MeasuredShard& shard) { return shard.*condition == first; });
   return alike ? std::string(ToText(first)) : mixed;
 }
 
@@ -93,9 +92,9 @@ std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
   for (const auto* part : {&split.samples.test, &split.unseen_tables}) {
     for (const std::int64_t at : *part) {
       const ComputeSample& sample = records[at].sample;
-      const bool unpooled = std::any_of(
-          sample.shards.begin(), sample.shards.end(),
-          [](const MeasuredShard& shard) { return shard.pooling_mode == PoolingMode::kNone; });
+      const bool unpooled = std::ranges::any_of(sample.shards, [](const MeasuredShard& shard) {
+        return shard.pooling_mode == PoolingMode::kNone;
+      });
       optimizers[std::string(ToText(sample.optimizer))].push_back(at);
       pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
       kernels[InCommon(sample.shards, &MeasuredShard::compute_kernel, "mixed_kernels")].push_back(

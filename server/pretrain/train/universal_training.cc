@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
-#include <utility>
 
-#include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/repeated_samples.h"
 #include "server/pretrain/data/universal_problem.h"
 
@@ -24,7 +22,7 @@ CombinedRecords<Record> Merge(const std::vector<Record>& records,
 }
 
 void AddWord(std::string_view word, std::vector<std::string>& words) {
-  if (std::find(words.begin(), words.end(), word) == words.end()) words.emplace_back(word);
+  if (std::ranges::find(words, word) == words.end()) words.emplace_back(word);
 }
 
 // Conditions of the samples, and those of the model to go on from.

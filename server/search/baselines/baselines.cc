@@ -81,8 +81,8 @@ std::optional<Placement> PlaceByLoad(SearchContext& context, TableLoad load,
       context, std::move(pieces),
       PositionsDescending(loads.size(), [&](std::size_t piece) { return loads[piece]; }),
       [&](std::size_t piece, const auto& with_room, const auto& used) {
-        const std::size_t rank = *std::min_element(
-            with_room.begin(), with_room.end(), [&](std::size_t a, std::size_t b) {
+        const std::size_t rank =
+            *std::ranges::min_element(with_room, [&](std::size_t a, std::size_t b) {
               return std::pair(of_rank[a], used[a]) < std::pair(of_rank[b], used[b]);
             });
         of_rank[rank] += loads[piece];

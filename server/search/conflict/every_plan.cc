@@ -48,7 +48,7 @@ class Attempt {
  private:
   using Shards = std::vector<Shard>;
 
-  const Table& TableOf(int table) const { return request_.tables[static_cast<std::size_t>(table)]; }
+  const Table& TableOf(int table) const { return At(request_.tables, table); }
 
   bool IsTired() const { return steps_ > kMaxPlanSteps; }
 
@@ -65,14 +65,13 @@ class Attempt {
   // Whether they find places with the first of them, order_[at], in the residency.
   bool PlaceIn(std::size_t at, int residency) {
     const int table = order_[at];
-    residency_of_[static_cast<std::size_t>(table)] = residency;
+    At(residency_of_, table) = residency;
     if (const auto& kept = rules_.of(table).kept; kept != nullptr) {
       return With(table, kept->sharding_type, LayoutOf(*kept).row_shards, kept->shards,
                   [&] { return PlaceFrom(at + 1); });
     }
-    return std::any_of(kSimplestFirst.begin(), kSimplestFirst.end(), [&](ShardingType type) {
-      if (!types_[static_cast<std::size_t>(table)].contains(type) ||
-          !rules_.Allows(table, residency, type)) {
+    return std::ranges::any_of(kSimplestFirst, [&](ShardingType type) {
+      if (!At(types_, table).contains(type) || !rules_.Allows(table, residency, type)) {
         return false;
       }
       if (type != ShardingType::kRowWiseSubset) return PlaceColumns(at, type, 0, 0, 0);
@@ -155,7 +154,7 @@ class Attempt {
   bool With(int table, ShardingType type, int row_shards, const Shards& shards, const Rest& rest) {
     steps_ += static_cast<int>(shards.size());
     if (IsTired()) return false;
-    const int residency = residency_of_[static_cast<std::size_t>(table)];
+    const int residency = At(residency_of_, table);
     const ShardLayout layout =
         LayoutIn(rules_.residency(residency), type, row_shards, rules_.row_cut(table));
     if (ledger_.Put(table, layout, shards) != PlacementLedger::Answer::kYes) return false;

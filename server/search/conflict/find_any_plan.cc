@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "common/base/bytes.h"
 #include "common/base/failure_reason.h"
@@ -130,9 +127,8 @@ Status ToStatus(const Conflict& conflict) {
   // The reason first: a long message is cut on its way.
   Status status = FailedPrecondition("no plan can exist: {}. No plan keeps {}: {}", conflict.reason,
                                      several ? "all of these" : "this", list);
-  const bool memory_alone =
-      std::all_of(conflict.demands.begin(), conflict.demands.end(),
-                  [](const ConflictingDemand& demand) { return demand.path == "topology"; });
+  const bool memory_alone = std::ranges::all_of(
+      conflict.demands, [](const ConflictingDemand& demand) { return demand.path == "topology"; });
   return WithReason(
       WithPayloadsOf(violations.ToStatus(), std::move(status)),
       memory_alone ? FailureReason::kOutOfMemory : FailureReason::kConstraintsConflict);

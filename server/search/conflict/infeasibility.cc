@@ -48,7 +48,7 @@ class Prover {
  private:
   int num_tables() const { return static_cast<int>(request_.tables.size()); }
   const std::string& Name(int table) const { return names_.ReferenceTo(table); }
-  const LeastDemand& Least(int table) const { return least_[static_cast<std::size_t>(table)]; }
+  const LeastDemand& Least(int table) const { return At(least_, table); }
   std::vector<TypeSet> TypesLeft() const {
     std::vector<TypeSet> types;
     for (const LeastDemand& least : least_) types.push_back(least.types);
@@ -62,16 +62,16 @@ class Prover {
       return TierOf(kernel) != MemoryTier::kDevice;
     };
     const auto& rules = request_.constraints.tables;
-    return std::any_of(rules.begin(), rules.end(), [&](const TableRule& rule) {
+    return std::ranges::any_of(rules, [&](const TableRule& rule) {
       const auto& kernels = rule.compute_kernels;
-      return std::find(rule.tables.begin(), rule.tables.end(), table) != rule.tables.end() &&
-             !kernels.empty() && std::all_of(kernels.begin(), kernels.end(), off_device);
+      return std::ranges::find(rule.tables, table) != rule.tables.end() && !kernels.empty() &&
+             std::ranges::all_of(kernels, off_device);
     });
   }
 
   std::string WhyNoType(int table) const {
     const TableRules& rules = rules_.of(table);
-    const Table& of = request_.tables[static_cast<std::size_t>(table)];
+    const Table& of = At(request_.tables, table);
     if (rules.ranks->ranks().empty()) return fmt::format("'{}' may be on no rank", Name(table));
     if (rules.residencies->empty()) {
       return fmt::format("'{}' may be in no memory: no kernel and load factor is left",
@@ -118,7 +118,7 @@ class Prover {
         const auto& groups = by_host ? rules_.host_groups() : rules_.rank_groups();
         return Infeasibility{fmt::format("'{}' and '{}' are to share a {} and not to",
                                          Name(first->second), Name(table), ToText(group.level)),
-                             groups[static_cast<std::size_t>(shared)]};
+                             At(groups, shared)};
       }
     }
     return std::nullopt;
@@ -139,11 +139,10 @@ class Prover {
   // By how much the table's smallest cut is too large; empty where it is not the size that matters.
   std::string LeastShardOf(int table) const {
     const std::vector<std::int64_t> endless(available_.size(), kMaxFlow);
-    const LeastDemand least =
-        LeastDemandsOf(request_, rules_, endless)[static_cast<std::size_t>(table)];
+    const LeastDemand least = At(LeastDemandsOf(request_, rules_, endless), table);
     std::int64_t roomiest = 0;
     for (const int rank : rules_.of(table).ranks->ranks()) {
-      roomiest = std::max(roomiest, available_[static_cast<std::size_t>(rank)]);
+      roomiest = std::max(roomiest, At(available_, rank));
     }
     if (least.types.empty() || least.piece <= roomiest) return "";
     return fmt::format(": cut as far as it may be, a shard takes {}, and the roomiest has {}",
@@ -153,8 +152,8 @@ class Prover {
   // The tables whose demands bear on where this one may be.
   std::vector<int> Company(int table) const {
     const TableRules& of = rules_.of(table);
-    if (of.host_group >= 0) return rules_.host_groups()[static_cast<std::size_t>(of.host_group)];
-    if (of.rank_group >= 0) return rules_.rank_groups()[static_cast<std::size_t>(of.rank_group)];
+    if (of.host_group >= 0) return At(rules_.host_groups(), of.host_group);
+    if (of.rank_group >= 0) return At(rules_.rank_groups(), of.rank_group);
     return {table};
   }
   std::vector<int> WithCompany(const std::vector<int>& tables) const {
@@ -177,7 +176,7 @@ class Prover {
     for (const std::vector<int>& group : rules_.host_groups()) {
       std::vector<HostRanks> places;
       for (const int host : rules_.of(group.front()).ranks->hosts()) {
-        places.push_back(rules_.hosts()[static_cast<std::size_t>(host)]);
+        places.push_back(At(rules_.hosts(), host));
       }
       if (!FitsSomewhere(group, places)) return TooMuch(group, "host");
     }
@@ -199,11 +198,10 @@ class Prover {
       shards += Least(table).shards;
       on_ranks += Least(table).ranks;
     }
-    return std::any_of(places.begin(), places.end(), [&](const HostRanks& place) {
+    return std::ranges::any_of(places, [&](const HostRanks& place) {
       std::int64_t room = 0;
       for (int rank = place.first; rank < place.first + place.count; ++rank) {
-        room =
-            CappedSum(room, std::max<std::int64_t>(0, available_[static_cast<std::size_t>(rank)]));
+        room = CappedSum(room, std::max<std::int64_t>(0, At(available_, rank)));
       }
       const std::int64_t count = place.count;
       return bytes <= room && shards <= count * rules_.max_shards_per_rank() &&
@@ -274,8 +272,7 @@ class Prover {
   // "The largest: 'a' (2.00 GiB), 'b' (1.00 GiB) and 7 more".
   std::string LargestOf(std::vector<int> tables) {
     constexpr std::size_t kMaxListed = 3;
-    std::stable_sort(tables.begin(), tables.end(),
-                     [&](int a, int b) { return Least(a).bytes > Least(b).bytes; });
+    std::ranges::stable_sort(tables, [&](int a, int b) { return Least(a).bytes > Least(b).bytes; });
     std::string list = "The largest: ";
     for (std::size_t i = 0; i < tables.size() && i < kMaxListed; ++i) {
       list += fmt::format("{}'{}' ({})", i > 0 ? ", " : "", names_.ReferenceTo(tables[i]),
@@ -325,7 +322,7 @@ class Prover {
   // The least bytes of a dynamic table in all memories: no share takes less than all values on the
   // device, and a copy in host memory takes least beside the smallest share.
   std::int64_t LeastOfRows(int t) const {
-    const Table& table = request_.tables[static_cast<std::size_t>(t)];
+    const Table& table = At(request_.tables, t);
     const auto in = [&](const ShardLayout& layout) {
       return ShardMemory(request_, table, layout, table.num_embeddings, table.embedding_dim);
     };
@@ -348,8 +345,7 @@ class Prover {
 
   // No rank takes three shards that are larger than a third of the roomiest rank, say.
   std::optional<Infeasibility> LargeShards() {
-    const std::int64_t roomiest =
-        std::max<std::int64_t>(0, *std::max_element(available_.begin(), available_.end()));
+    const std::int64_t roomiest = std::max<std::int64_t>(0, *std::ranges::max_element(available_));
     for (int parts = 2; parts <= kMaxPartsOfARank; ++parts) {
       std::int64_t size = kMaxFlow;  // of the smallest of these shards
       for (const LeastDemand& least : least_) {

@@ -204,7 +204,7 @@ class DemandOfTypes {
 
 std::vector<LeastDemand> LeastDemandsOf(const PlanRequest& request, const CompiledRules& rules,
                                         const std::vector<std::int64_t>& available) {
-  Room room = {available, *std::min_element(available.begin(), available.end()), 0};
+  Room room = {available, *std::ranges::min_element(available), 0};
   std::unordered_map<const RankSet*, std::int64_t> most_of;
   std::vector<LeastDemand> demands;
   for (std::size_t t = 0; t < request.tables.size(); ++t) {

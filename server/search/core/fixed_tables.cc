@@ -183,8 +183,8 @@ Status CheckKeptTables(const PlanRequest& request) {
   const std::vector<ShardingType>& only_types = request.migration->only_types;
   std::vector<const TablePlan*> in_place = TablesInPlace(request);
   for (const TablePlan*& table : in_place) {
-    const bool may_move = table != nullptr && std::find(only_types.begin(), only_types.end(),
-                                                        table->sharding_type) != only_types.end();
+    const bool may_move =
+        table != nullptr && std::ranges::find(only_types, table->sharding_type) != only_types.end();
     if (may_move) table = nullptr;
   }
   const OwnPlan kept = OwnPlanOf(request, in_place);

@@ -27,8 +27,8 @@ std::optional<TablePlan> WithMergedShards(const TablePlan& table) {
   TablePlan merged = table;
   merged.shards.clear();
   for (const Shard& shard : table.shards) {
-    const auto same = std::find_if(merged.shards.begin(), merged.shards.end(),
-                                   [&](const Shard& other) { return other.rank == shard.rank; });
+    const auto same = std::ranges::find_if(
+        merged.shards, [&](const Shard& other) { return other.rank == shard.rank; });
     if (same == merged.shards.end()) {
       merged.shards.push_back(shard);
     } else {

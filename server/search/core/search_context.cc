@@ -1,9 +1,7 @@
 #include "server/search/core/search_context.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <set>
 #include <utility>
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <span>
-#include <utility>
 
 #include "common/domain/memory_use.h"
 #include "common/domain/shard_layout.h"
@@ -50,7 +48,7 @@ ShardTable::ShardTable(SearchContext& context, std::vector<Residency> residencie
   quick_numbers_.assign(end, -1);
   ranks_of_kind_.resize(static_cast<std::size_t>(context.model().num_kinds()));
   for (std::size_t r = 0; r < static_cast<std::size_t>(context.model().num_ranks()); ++r) {
-    ++ranks_of_kind_[static_cast<std::size_t>(context.model().kind(r))];
+    ++At(ranks_of_kind_, context.model().kind(r));
   }
 }
 
@@ -96,7 +94,7 @@ UnitShards ShardTable::ShardsInProportion(int table, std::int64_t cols, int rank
     auto found = std::make_unique<RaggedRows>();
     const std::vector<Block> blocks = RowWiseBlocks(RowsOf(table), ranks, row_cuts_.of(table));
     for (const Block& block : blocks) found->sizes.push_back(block.size);
-    std::sort(found->sizes.begin(), found->sizes.end(), std::greater<>());
+    std::ranges::sort(found->sizes, std::greater<>());
     found->sizes.erase(std::unique(found->sizes.begin(), found->sizes.end()), found->sizes.end());
     for (const Block& block : blocks) {
       const auto at =
@@ -125,9 +123,9 @@ UnitShards ShardTable::ShardsInProportion(int table, std::int64_t cols, int rank
 }
 
 UnitShards ShardTable::InResidency(const UnitShards& shards, int residency) {
-  const auto shape_of = [&](int id) { return entries_[static_cast<std::size_t>(id)].shape; };
+  const auto shape_of = [&](int id) { return At(entries_, id).shape; };
   if (shards.ragged != nullptr) {
-    const Shape& of = shapes_[static_cast<std::size_t>(shape_of(shards.full))];
+    const Shape& of = At(shapes_, shape_of(shards.full));
     return ShardsInProportion(of.table, of.cols, shards.count, residency);
   }
   UnitShards then = shards;
@@ -150,8 +148,8 @@ int ShardTable::NumberOf(const Shape& shape) {
 }
 
 int ShardTable::Add(int shape, int residency) {
-  const Shape& of = shapes_[static_cast<std::size_t>(shape)];
-  const Table& table = context_.request().tables[static_cast<std::size_t>(of.table)];
+  const Shape& of = At(shapes_, shape);
+  const Table& table = At(context_.request().tables, of.table);
   const MemoryUse use =
       ShardMemory(context_.request(), table, LayoutOf(of, residency), of.rows, of.cols);
   entries_.push_back({shape, residency, use.by_tier()});
@@ -164,8 +162,7 @@ int* ShardTable::QuickNumber(const Shape& shape) {
                            : shape.type == ShardingType::kColumnWise ? 1
                                                                      : 2;
   const std::size_t granules = static_cast<std::size_t>(shape.cols / kColumnAlignment);
-  return &quick_numbers_[quick_begin_[static_cast<std::size_t>(shape.table)] +
-                         kRankTypes * granules + type];
+  return &quick_numbers_[At(quick_begin_, shape.table) + kRankTypes * granules + type];
 }
 
 void ShardTable::RepresentNew() {
@@ -173,7 +170,7 @@ void ShardTable::RepresentNew() {
   std::vector<ShardFeatures> features;
   for (std::size_t i = known; i < entries_.size(); ++i) {
     const Shape& of = shape(entries_[i]);
-    features.push_back(FeaturesOf(context_.request().tables[static_cast<std::size_t>(of.table)],
+    features.push_back(FeaturesOf(At(context_.request().tables, of.table),
                                   LayoutOf(of, entries_[i].residency), of.rows, of.cols));
   }
   phi_.resize(entries_.size() * width_);
@@ -221,7 +218,7 @@ std::vector<float> ShardTable::CostsOf(std::span<const float> phi, int kind) {
   context_.model().ComputeCosts(sums, costs, std::vector<int>(costs.size(), kind));
   context_.statistics().compute_evaluations += std::ssize(costs);
   std::vector<float> costs_ms;
-  const float mean_rank_ms = mean_rank_.empty() ? 0 : mean_rank_ms_[static_cast<std::size_t>(kind)];
+  const float mean_rank_ms = mean_rank_.empty() ? 0 : At(mean_rank_ms_, kind);
   for (const ComputeCost& cost : costs) {
     costs_ms.push_back(std::max(0.0F, cost.total_ms - mean_rank_ms));
   }

@@ -37,8 +37,7 @@ struct UnitShards {
   int at(int i) const {
     if (i < full_end) return full;
     if (i < rest_end) return rest;
-    return ragged == nullptr ? empty
-                             : ragged->ids[static_cast<std::size_t>(ragged->size_of_place[i])];
+    return ragged == nullptr ? empty : At(ragged->ids, ragged->size_of_place[i]);
   }
   // Calls visit(shard, count) for equal shards. Not for units with `ragged`.
   template <typename Visit>
@@ -76,12 +75,12 @@ class ShardTable {
 
   // Representation of a shard, width() entries.
   const float* phi(int id) const { return phi_.data() + static_cast<std::size_t>(id) * width_; }
-  const CommLoad& load(int id) const { return loads_[static_cast<std::size_t>(id)]; }
+  const CommLoad& load(int id) const { return At(loads_, id); }
   // Compute of a shard at compute_scale 1, averaged over ranks of several kinds: of a rank that
   // holds only it, or, in a table made for rules, what it adds to a rank that holds an even share
   // of all tables. Where compute adds up these are equal; networks charge a rank once for what its
   // shards share, such as launches, so that many small shards alone cost far more than together.
-  float shard_cost_ms(int id) const { return shard_cost_ms_[static_cast<std::size_t>(id)]; }
+  float shard_cost_ms(int id) const { return At(shard_cost_ms_, id); }
   // The cost of the shard on `rank`.
   float shard_cost_ms(int id, int rank) const {
     if (kind_cost_ms_.empty()) return shard_cost_ms(id);
@@ -91,8 +90,8 @@ class ShardTable {
   }
   // Bytes of a shard on its device, and in every memory.
   std::int64_t bytes(int id) const { return tier_bytes(id)[MemoryTier::kDevice]; }
-  const TierBytes& tier_bytes(int id) const { return entries_[static_cast<std::size_t>(id)].bytes; }
-  std::int64_t cols(int id) const { return shape(entries_[static_cast<std::size_t>(id)]).cols; }
+  const TierBytes& tier_bytes(int id) const { return At(entries_, id).bytes; }
+  std::int64_t cols(int id) const { return shape(At(entries_, id)).cols; }
   std::size_t width() const { return width_; }
   int size() const { return static_cast<int>(entries_.size()); }
 
@@ -121,7 +120,7 @@ class ShardTable {
   };
 
   std::int64_t RowsOf(int table) const {
-    return context_.request().tables[static_cast<std::size_t>(table)].num_embeddings;
+    return At(context_.request().tables, table).num_embeddings;
   }
   ShardTable(SearchContext& context, std::vector<Residency> residencies, RowCuts row_cuts);
 
@@ -131,9 +130,7 @@ class ShardTable {
     std::vector<int> size_of_place;
   };
 
-  const Shape& shape(const Entry& entry) const {
-    return shapes_[static_cast<std::size_t>(entry.shape)];
-  }
+  const Shape& shape(const Entry& entry) const { return At(shapes_, entry.shape); }
   int Intern(const Shape& shape, int residency) { return InResidency(NumberOf(shape), residency); }
   // Returns the number of a shape in shapes_, adding it if new.
   int NumberOf(const Shape& shape);
@@ -148,7 +145,7 @@ class ShardTable {
   // Returns the shards of row_wise in proportion. O(1), but O(ranks) for the first of a table.
   UnitShards ShardsInProportion(int table, std::int64_t cols, int ranks, int residency);
   ShardLayout LayoutOf(const Shape& shape, int residency) const {
-    return LayoutIn(residencies_[static_cast<std::size_t>(residency)], shape.type, shape.row_shards,
+    return LayoutIn(At(residencies_, residency), shape.type, shape.row_shards,
                     row_cuts_.of(shape.table));
   }
   // Returns where quick_numbers_ has a shape with all rows, whole granules of columns and a place

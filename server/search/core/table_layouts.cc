@@ -47,7 +47,7 @@ UnitShards TableLayouts::Shards(ShardTable& shard_table, int table, const TableL
 
 int TableLayouts::MaxBlocks(int table) const {
   const TableRules& rules = rules_.of(table);
-  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t dim = At(request_.tables, table).embedding_dim;
   const std::int64_t width =
       (rules.min_column_width + kColumnAlignment - 1) / kColumnAlignment * kColumnAlignment;
   const std::int64_t most = std::max(width, kColumnAlignment);
@@ -62,7 +62,7 @@ std::vector<std::int64_t> TableLayouts::Widths(int table, int blocks) const {
 }
 
 void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widths) const {
-  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t dim = At(request_.tables, table).embedding_dim;
   const std::int64_t block = rules_.of(table).column_block;
   widths.clear();
   if (block > 0) {
@@ -85,19 +85,18 @@ void TableLayouts::Widths(int table, int blocks, std::vector<std::int64_t>& widt
 std::optional<ShardingType> TableLayouts::TypeOf(int table, int blocks, ShardingType whole,
                                                  std::initializer_list<ShardingType> cut) const {
   const TableRules& rules = rules_.of(table);
-  const std::int64_t fewest =
-      rules.fewest_blocks(request_.tables[static_cast<std::size_t>(table)].embedding_dim);
+  const std::int64_t fewest = rules.fewest_blocks(At(request_.tables, table).embedding_dim);
   if (rules.column_block == 0 && blocks < fewest) return std::nullopt;
   if (blocks == 1 && rules.types.contains(whole)) return whole;
   if (rules.column_block > 0 && blocks != fewest) return std::nullopt;
-  const auto type = std::find_if(cut.begin(), cut.end(),
-                                 [&](ShardingType of) { return rules.types.contains(of); });
+  const auto type =
+      std::ranges::find_if(cut, [&](ShardingType of) { return rules.types.contains(of); });
   return type == cut.end() ? std::nullopt : std::optional(*type);
 }
 
 std::vector<TableLayout> TableLayouts::Of(int table) const {
   const TableRules& rules = rules_.of(table);
-  const std::int64_t dim = request_.tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t dim = At(request_.tables, table).embedding_dim;
   const int ranks = rules_.num_ranks();
   const int hosts = static_cast<int>(rules_.hosts().size());
   std::vector<TableLayout> layouts;

@@ -5,14 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <queue>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "common/base/failure_reason.h"
 #include "common/base/positions.h"
@@ -140,7 +137,7 @@ PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
     }
   }
   if (placement != SlicePlacement::kBasic) {
-    std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
+    std::ranges::sort(slices, [](const Slice& a, const Slice& b) {
       return std::tie(a.elements, a.table) > std::tie(b.elements, b.table);
     });
   }
@@ -151,7 +148,7 @@ PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
                                        : Deal(slices, ranks, back);
   std::vector<std::vector<int>> ranks_of_table(tables.size());
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    ranks_of_table[static_cast<std::size_t>(slices[i].table)].push_back(rank_of[i]);
+    At(ranks_of_table, slices[i].table).push_back(rank_of[i]);
   }
   PlacedSlices placed;
   placed.tables_of_rank.resize(ranks);
@@ -160,8 +157,8 @@ PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
   for (const bool in_turn_back : {false, true}) {
     for (std::size_t i = 0; i < slices.size(); ++i) {
       if (deals_back(i) != in_turn_back) continue;
-      std::vector<int>& of_rank = placed.tables_of_rank[static_cast<std::size_t>(rank_of[i])];
-      if (std::find(of_rank.begin(), of_rank.end(), slices[i].table) == of_rank.end()) {
+      std::vector<int>& of_rank = At(placed.tables_of_rank, rank_of[i]);
+      if (std::ranges::find(of_rank, slices[i].table) == of_rank.end()) {
         of_rank.push_back(slices[i].table);
       }
     }
@@ -169,7 +166,7 @@ PlacedSlices PlaceSlices(std::span<const TableExtent> tables,
   std::vector<std::vector<RankColumns>>& held = placed.holders;
   held.resize(tables.size());
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    std::sort(ranks_of_table[t].begin(), ranks_of_table[t].end());
+    std::ranges::sort(ranks_of_table[t]);
     for (std::size_t s = 0; s < ranks_of_table[t].size(); ++s) {
       const int rank = ranks_of_table[t][s];
       if (held[t].empty() || held[t].back().rank != rank) held[t].push_back({rank, 0});
@@ -189,9 +186,8 @@ std::vector<std::vector<int>> OffloadedTables(std::span<const TableExtent> table
     for (const int t : held) {
       const std::size_t table = static_cast<std::size_t>(t);
       const auto& holders = placed.holders[table];
-      const auto here = std::find_if(holders.begin(), holders.end(), [&](const RankColumns& of) {
-        return of.rank == static_cast<int>(rank);
-      });
+      const auto here = std::ranges::find_if(
+          holders, [&](const RankColumns& of) { return of.rank == static_cast<int>(rank); });
       elements.push_back(static_cast<double>(tables[table].rows) * static_cast<double>(here->cols));
     }
     double sum = 0;
@@ -277,8 +273,7 @@ Plan SlicedPlan(const PlanRequest& request, SlicePlacement placement,
     for (const auto& of_rank :
          OffloadedTables(sliced, placed, *options.gpu_embedding_size_elements)) {
       for (const int table : of_rank) {
-        plan.tables[sliced_index[static_cast<std::size_t>(table)]].compute_kernel =
-            ComputeKernel::kOffload;
+        plan.tables[At(sliced_index, table)].compute_kernel = ComputeKernel::kOffload;
       }
     }
   }

@@ -54,13 +54,12 @@ class BinCompletion {
     for (const std::vector<int>& group : task.apart) {
       for (const int a : group) {
         for (const int b : group) {
-          if (a != b) apart_from_[static_cast<std::size_t>(a)] |= Set{1} << b;
+          if (a != b) At(apart_from_, a) |= Set{1} << b;
         }
       }
     }
-    order_ = PositionsDescending<int>(task.items.size(), [&](int item) {
-      return task.items[static_cast<std::size_t>(item)].bytes;
-    });
+    order_ = PositionsDescending<int>(task.items.size(),
+                                      [&](int item) { return At(task.items, item).bytes; });
   }
 
   BinAnswer Run(std::int64_t effort) {
@@ -145,8 +144,7 @@ class BinCompletion {
   State Next(const State& state, std::size_t at, Set set) {
     State next;
     next.left = state.left & ~set;
-    next.to_spare = state.to_spare - std::max<std::int64_t>(
-                                         0, task_.room[static_cast<std::size_t>(state.ranks[at])]);
+    next.to_spare = state.to_spare - std::max<std::int64_t>(0, At(task_.room, state.ranks[at]));
     for (std::size_t i = 0; i < task_.items.size(); ++i) {
       if ((set >> i & 1) != 0) next.to_spare += task_.items[i].bytes;
     }
@@ -190,7 +188,7 @@ class BinCompletion {
         unlisted.emplace_back(EstimateSets(state.ranks[i], state.left, 0), i);
       }
     }
-    std::sort(unlisted.begin(), unlisted.end());
+    std::ranges::sort(unlisted);
     for (const auto& [parts, i] : unlisted) {
       if (fewest <= 1 || parts > kPartsPerBranch * static_cast<double>(fewest)) {
         break;
@@ -231,20 +229,20 @@ class BinCompletion {
     }
     if (fewest > kMaxSets) best.all = false;
     // There are more false sets the more items they have.
-    std::stable_sort(best.choices.begin(), best.choices.end(), [](const auto& a, const auto& b) {
+    std::ranges::stable_sort(best.choices, [](const auto& a, const auto& b) {
       return CountOf(a.second) < CountOf(b.second);
     });
     return best;
   }
 
   Halves HalvesOf(int rank, Set left, Set with) const {
-    const std::int64_t room = task_.room[static_cast<std::size_t>(rank)];
+    const std::int64_t room = At(task_.room, rank);
     Halves halves;
     std::size_t next = 0;
     for (const int item : order_) {
       const Set bit = Set{1} << item;
-      const PackingItem& of = task_.items[static_cast<std::size_t>(item)];
-      if ((left & allowed_[static_cast<std::size_t>(rank)] & bit) == 0 || of.bytes > room) continue;
+      const PackingItem& of = At(task_.items, item);
+      if ((left & At(allowed_, rank) & bit) == 0 || of.bytes > room) continue;
       if ((with & bit) != 0) {
         halves.base = {of.bytes, bit, of.tables, of.shards};
       } else {
@@ -261,7 +259,7 @@ class BinCompletion {
     constexpr std::size_t kMaxCounted = 8;
     effort_left_ -= kStateEffort;
     const Halves halves = HalvesOf(rank, left, with);
-    const std::int64_t room = task_.room[static_cast<std::size_t>(rank)] - halves.base.bytes;
+    const std::int64_t room = At(task_.room, rank) - halves.base.bytes;
     const bool counts = static_cast<std::size_t>(task_.max_tables) <= kMaxCounted;
     const std::size_t most = counts ? static_cast<std::size_t>(task_.max_tables) : 0;
     double parts = 0;
@@ -269,7 +267,7 @@ class BinCompletion {
       std::vector<double> subsets((most + 1) * (kUnits + 1), 0);
       subsets[0] = 1;
       for (const int item : half) {
-        const double bytes = static_cast<double>(task_.items[static_cast<std::size_t>(item)].bytes);
+        const double bytes = static_cast<double>(At(task_.items, item).bytes);
         const double units = bytes / (static_cast<double>(room) + 1) * kUnits;
         if (units > kUnits) continue;
         const auto size = static_cast<std::size_t>(units);
@@ -292,8 +290,8 @@ class BinCompletion {
     parts.assign(1, base);
     std::vector<Part>& before = before_;
     for (const int item : items) {
-      const PackingItem& of = task_.items[static_cast<std::size_t>(item)];
-      const Set apart = apart_from_[static_cast<std::size_t>(item)];
+      const PackingItem& of = At(task_.items, item);
+      const Set apart = At(apart_from_, item);
       const Set bit = Set{1} << item;
       before.swap(parts);
       parts.clear();
@@ -322,7 +320,7 @@ class BinCompletion {
 
   // Returns the sets of `left` items that fill the rank and contain `with`; nothing: too many.
   std::optional<std::vector<Set>> SetsFor(int rank, Set left, std::int64_t to_spare, Set with) {
-    const std::int64_t room = std::max<std::int64_t>(0, task_.room[static_cast<std::size_t>(rank)]);
+    const std::int64_t room = std::max<std::int64_t>(0, At(task_.room, rank));
     const Halves halves = HalvesOf(rank, left, with);
     const Part& base = halves.base;
     if (base.set != with || base.tables > task_.max_tables || base.shards > task_.max_shards) {
@@ -355,7 +353,7 @@ class BinCompletion {
           const std::uint64_t low = static_cast<std::uint64_t>(rest);
           const int item = low != 0 ? std::countr_zero(low)
                                     : 64 + std::countr_zero(static_cast<std::uint64_t>(rest >> 64));
-          together = (apart_from_[static_cast<std::size_t>(item)] & other.set) == 0;
+          together = (At(apart_from_, item) & other.set) == 0;
         }
         if (together) sets.push_back(part.set | other.set);
       }

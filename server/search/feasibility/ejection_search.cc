@@ -21,11 +21,11 @@ constexpr int kShuffles = 10;
 constexpr std::size_t kMaxCandidates = 64;
 
 void AddOnce(int value, std::vector<int>& values) {
-  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
 }
 
 bool Contains(const std::vector<int>& values, int value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
+  return std::ranges::find(values, value) != values.end();
 }
 
 // Those that have a shard, ascending.
@@ -54,25 +54,25 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
     const int group = rules.of(table).rank_group;
     if (group < 0) {
       bundles_.push_back({table});
-    } else if (rules.rank_groups()[static_cast<std::size_t>(group)].front() == table) {
-      bundles_.push_back(rules.rank_groups()[static_cast<std::size_t>(group)]);
+    } else if (At(rules.rank_groups(), group).front() == table) {
+      bundles_.push_back(At(rules.rank_groups(), group));
     }
   }
   const std::vector<std::int64_t> bytes_of = WholeBytes(request);
   const auto whole_bytes = [&](const std::vector<int>& tables) {
     double bytes = 0;
     for (const int table : tables) {
-      bytes += static_cast<double>(bytes_of[static_cast<std::size_t>(table)]);
+      bytes += static_cast<double>(At(bytes_of, table));
     }
     return bytes;
   };
-  std::stable_sort(bundles_.begin(), bundles_.end(),
-                   [&](const auto& a, const auto& b) { return whole_bytes(a) > whole_bytes(b); });
+  std::ranges::stable_sort(
+      bundles_, [&](const auto& a, const auto& b) { return whole_bytes(a) > whole_bytes(b); });
   bundle_of_.resize(request.tables.size());
   penalties_.assign(bundles_.size(), 1);
   for (std::size_t b = 0; b < bundles_.size(); ++b) {
     const int bundle = static_cast<int>(b);
-    for (const int table : bundles_[b]) bundle_of_[static_cast<std::size_t>(table)] = bundle;
+    for (const int table : bundles_[b]) At(bundle_of_, table) = bundle;
     const std::vector<int>& ranks = rules.of(bundles_[b].front()).ranks->ranks();
     BundlePlacement placement;
     std::int64_t bytes = 0;
@@ -101,7 +101,7 @@ bool EjectionSearch::Put(int bundle, const BundlePlacement& placement) {
     const auto& [layout, shards] = placement[i];
     if (ledger_.Put(tables[i], layout, shards) == PlacementLedger::Answer::kYes) {
       for (const int rank : RanksOf(shards)) {
-        tables_on_[static_cast<std::size_t>(rank)].push_back(tables[i]);
+        At(tables_on_, rank).push_back(tables[i]);
       }
       continue;
     }
@@ -114,7 +114,7 @@ bool EjectionSearch::Put(int bundle, const BundlePlacement& placement) {
 PlacedTable EjectionSearch::TakeTable(int table) {
   PlacedTable placed_table = ledger_.Take(table);
   for (const int rank : RanksOf(placed_table.shards)) {
-    std::erase(tables_on_[static_cast<std::size_t>(rank)], table);
+    std::erase(At(tables_on_, rank), table);
   }
   return placed_table;
 }
@@ -127,8 +127,8 @@ EjectionSearch::BundlePlacement EjectionSearch::Take(int bundle) {
 
 std::int64_t EjectionSearch::ShardBytes(int table, const PlacedTable& placed_table,
                                         const Shard& shard) const {
-  return ShardMemory(request_, request_.tables[static_cast<std::size_t>(table)],
-                     placed_table.layout, shard.rows, shard.cols)
+  return ShardMemory(request_, At(request_.tables, table), placed_table.layout, shard.rows,
+                     shard.cols)
       .total_bytes();
 }
 
@@ -143,7 +143,7 @@ std::int64_t EjectionSearch::MovedBytes(int bundle, const BundlePlacement& place
 }
 
 EjectionSearch::BundlePlacement EjectionSearch::OnRank(int bundle, int rank) const {
-  BundlePlacement placement = on_rank_[static_cast<std::size_t>(bundle)];
+  BundlePlacement placement = At(on_rank_, bundle);
   for (PlacedTable& placed_table : placement) {
     for (Shard& shard : placed_table.shards) shard.rank = rank;
   }
@@ -160,13 +160,12 @@ std::int64_t EjectionSearch::BytesOn(int bundle, int rank) const {
       if (shard.rank == rank) bytes += ShardBytes(table, ledger_.of(table), shard);
     }
   }
-  return on_one_rank ? on_rank_bytes_[static_cast<std::size_t>(bundle)] : bytes;
+  return on_one_rank ? At(on_rank_bytes_, bundle) : bytes;
 }
 
 std::vector<int> EjectionSearch::BundlesOn(int rank) const {
   std::vector<int> bundles;
-  for (const int table : tables_on_[static_cast<std::size_t>(rank)])
-    AddOnce(bundle_of(table), bundles);
+  for (const int table : At(tables_on_, rank)) AddOnce(bundle_of(table), bundles);
   return bundles;
 }
 
@@ -182,17 +181,17 @@ void EjectionSearch::AddInTheWay(int table, int rank, std::vector<int>& bundles)
   const int host = rules_.host_of(rank);
   const auto add_if = [&](int other, const auto& is_in_the_way) {
     const std::vector<Shard>& shards = ledger_.of(other).shards;
-    if (other != table && std::any_of(shards.begin(), shards.end(), is_in_the_way)) {
+    if (other != table && std::ranges::any_of(shards, is_in_the_way)) {
       AddOnce(bundle_of(other), bundles);
     }
   };
   if (of.host_group >= 0) {
-    for (const int other : rules_.host_groups()[static_cast<std::size_t>(of.host_group)]) {
+    for (const int other : At(rules_.host_groups(), of.host_group)) {
       add_if(other, [&](const Shard& s) { return rules_.host_of(s.rank) != host; });
     }
   }
   for (const int g : of.separate_groups) {
-    const TableGroup& group = rules_.separate_groups()[static_cast<std::size_t>(g)];
+    const TableGroup& group = At(rules_.separate_groups(), g);
     for (const int other : group.tables) {
       add_if(other, [&](const Shard& s) {
         return group.level == GroupLevel::kRank ? s.rank == rank : rules_.host_of(s.rank) == host;
@@ -227,8 +226,7 @@ std::vector<EjectionSearch::BundlePlacement> EjectionSearch::CandidatesFor(int b
     places_.ForEachShift(table, home(table), add_placed);
     places_.ForEachOther(table, ledger_, most, add_placed);
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(all, {}, &decltype(all)::value_type::first);
   std::vector<BundlePlacement> sorted;
   for (auto& [key, placement] : all) sorted.push_back(std::move(placement));
   return sorted;
@@ -242,17 +240,17 @@ bool EjectionSearch::PutSomewhere(int bundle) {
     return Put(bundle, placement);
   };
   const std::vector<int>& tables = tables_of(bundle);
-  if (std::any_of(tables.begin(), tables.end(), [&](int t) { return previous_.Has(t); })) {
+  if (std::ranges::any_of(tables, [&](int t) { return previous_.Has(t); })) {
     const std::vector<BundlePlacement> all = CandidatesFor(bundle, 1);
-    return std::any_of(all.begin(), all.end(), put);
+    return std::ranges::any_of(all, put);
   }
-  if (!on_rank_[static_cast<std::size_t>(bundle)].empty()) {
+  if (!At(on_rank_, bundle).empty()) {
     std::vector<std::pair<std::int64_t, int>> ranks;
     for (const int rank : rules_.of(tables.front()).ranks->ranks()) {
       const std::int64_t left = ledger_.left_bytes(rank);
-      if (left >= on_rank_bytes_[static_cast<std::size_t>(bundle)]) ranks.push_back({left, rank});
+      if (left >= At(on_rank_bytes_, bundle)) ranks.push_back({left, rank});
     }
-    std::sort(ranks.begin(), ranks.end());
+    std::ranges::sort(ranks);
     steps_left_ -= rules_.num_ranks() / kLooksOfAStep;
     for (const auto& [left, rank] : ranks) {
       if (put(OnRank(bundle, rank))) return true;
@@ -280,14 +278,14 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle) {
   best.penalty = std::numeric_limits<std::int64_t>::max();
   std::uint64_t ties = 0;
   int looked = 0;
-  const std::int64_t needed = on_rank_bytes_[static_cast<std::size_t>(bundle)];
-  if (on_rank_[static_cast<std::size_t>(bundle)].empty()) return EntryByForce(bundle);
+  const std::int64_t needed = At(on_rank_bytes_, bundle);
+  if (At(on_rank_, bundle).empty()) return EntryByForce(bundle);
   for (const int rank : rules_.of(tables_of(bundle).front()).ranks->ranks()) {
     std::vector<int> ejected = InTheWay(bundle, rank);
     std::int64_t penalty = 0;
     std::int64_t room = ledger_.left_bytes(rank);
     for (const int other : ejected) {
-      penalty += penalties_[static_cast<std::size_t>(other)];
+      penalty += At(penalties_, other);
       room += BytesOn(other, rank);
     }
     struct Candidate {
@@ -299,8 +297,7 @@ EjectionSearch::Entry EjectionSearch::CheapestEntry(int bundle) {
     std::int64_t max_bytes = 0;
     for (const int other : BundlesOn(rank)) {
       if (Contains(ejected, other)) continue;
-      candidates.push_back(
-          {other, penalties_[static_cast<std::size_t>(other)], BytesOn(other, rank)});
+      candidates.push_back({other, At(penalties_, other), BytesOn(other, rank)});
       max_bytes = std::max(max_bytes, candidates.back().bytes);
     }
     const std::size_t by_rule = ejected.size();
@@ -349,8 +346,8 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle) {
     std::vector<std::pair<int, std::int64_t>> needed;  // by rank
     for (const Shard& shard : placed_table.shards) {
       const std::int64_t bytes = ShardBytes(table, placed_table, shard);
-      const auto at = std::find_if(needed.begin(), needed.end(),
-                                   [&](const auto& n) { return n.first == shard.rank; });
+      const auto at =
+          std::ranges::find_if(needed, [&](const auto& n) { return n.first == shard.rank; });
       if (at == needed.end()) {
         needed.emplace_back(shard.rank, bytes);
         AddInTheWay(table, shard.rank, entry.ejected);
@@ -364,9 +361,8 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle) {
       for (const int other : entry.ejected) room += BytesOn(other, rank);
       std::vector<int> others = BundlesOn(rank);
       random_.Shuffle(others);
-      std::stable_sort(others.begin(), others.end(), [&](int a, int b) {
-        return penalties_[static_cast<std::size_t>(a)] < penalties_[static_cast<std::size_t>(b)];
-      });
+      std::ranges::stable_sort(others,
+                               [&](int a, int b) { return At(penalties_, a) < At(penalties_, b); });
       for (const int other : others) {
         if (room >= bytes) break;
         if (Contains(entry.ejected, other)) continue;
@@ -375,7 +371,7 @@ EjectionSearch::Entry EjectionSearch::EntryByForce(int bundle) {
       }
     }
     for (const int other : entry.ejected) {
-      entry.penalty += penalties_[static_cast<std::size_t>(other)];
+      entry.penalty += At(penalties_, other);
     }
     if (entry.penalty < best.penalty && WouldFit(bundle, entry.placement, entry.ejected)) {
       best = std::move(entry);
@@ -402,7 +398,7 @@ void EjectionSearch::Shuffle() {
     const std::vector<int> others = BundlesOn(rank);
     if (!others.empty()) {
       const int other = others[random_.Below(others.size())];
-      if (!on_rank_[static_cast<std::size_t>(other)].empty()) {
+      if (!At(on_rank_, other).empty()) {
         const BundlePlacement of_other = Take(other);
         if (Put(bundle, OnRank(bundle, rank))) {
           if (Put(other, OnRank(other, from))) continue;
@@ -416,7 +412,7 @@ void EjectionSearch::Shuffle() {
 }
 
 bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting) {
-  std::sort(waiting.begin(), waiting.end(), std::greater());  // the largest at the end
+  std::ranges::sort(waiting, std::greater());  // the largest at the end
   while (!waiting.empty()) {
     if (steps_left_ <= 0 || stop_.ShouldStop()) return false;
     const int bundle = waiting.back();
@@ -425,7 +421,7 @@ bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting) {
       waiting.pop_back();
       continue;
     }
-    ++penalties_[static_cast<std::size_t>(bundle)];
+    ++At(penalties_, bundle);
     const Entry entry = CheapestEntry(bundle);
     if (entry.placement.empty()) {
       std::rotate(waiting.begin(), waiting.end() - 1, waiting.end());
@@ -443,7 +439,7 @@ bool EjectionSearch::PlaceByEjecting(std::vector<int> waiting) {
 }
 
 bool EjectionSearch::PlaceByTrying(std::vector<int> waiting, int ejections) {
-  std::sort(waiting.begin(), waiting.end(), std::greater());
+  std::ranges::sort(waiting, std::greater());
   return TryWaiting(waiting, ejections);
 }
 

@@ -27,13 +27,11 @@ class EjectionSearch {
   const PlacementLedger& ledger() const { return ledger_; }
   // Tables of each bundle, in descending bytes.
   const std::vector<std::vector<int>>& bundles() const { return bundles_; }
-  int bundle_of(int table) const { return bundle_of_[static_cast<std::size_t>(table)]; }
+  int bundle_of(int table) const { return At(bundle_of_, table); }
 
   // Sets the place of the table in the plan in place, in a layout that the table may have.
-  void SetHome(int table, const TablePlan& plan) {
-    homes_[static_cast<std::size_t>(table)] = places_.As(table, plan);
-  }
-  const PlacedTable& home(int table) const { return homes_[static_cast<std::size_t>(table)]; }
+  void SetHome(int table, const TablePlan& plan) { At(homes_, table) = places_.As(table, plan); }
+  const PlacedTable& home(int table) const { return At(homes_, table); }
 
   // Placement of a bundle: of each of its tables, in order. Put places a bundle if that is legal; a
   // bundle is placed as a whole or not at all. Take removes it and returns where it was.
@@ -44,9 +42,7 @@ class EjectionSearch {
   // Returns the bundle on that rank, in as few shards as possible; empty: impossible.
   // BytesOnOneRank has its bytes.
   BundlePlacement OnRank(int bundle, int rank) const;
-  std::int64_t BytesOnOneRank(int bundle) const {
-    return on_rank_bytes_[static_cast<std::size_t>(bundle)];
-  }
+  std::int64_t BytesOnOneRank(int bundle) const { return At(on_rank_bytes_, bundle); }
 
   // Sets the steps that the next calls may take together. A step is an attempt to put a bundle
   // somewhere.
@@ -68,9 +64,7 @@ class EjectionSearch {
   std::int64_t MovedBytes(int bundle, const BundlePlacement& placement) const;
 
  private:
-  const std::vector<int>& tables_of(int bundle) const {
-    return bundles_[static_cast<std::size_t>(bundle)];
-  }
+  const std::vector<int>& tables_of(int bundle) const { return At(bundles_, bundle); }
   std::int64_t BytesOn(int bundle, int rank) const;
   std::vector<int> BundlesOn(int rank) const;
   PlacedTable TakeTable(int table);

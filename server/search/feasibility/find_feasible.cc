@@ -102,9 +102,8 @@ Feasible FindFeasible(const PlanRequest& request, const CompiledRules& rules,
                               for (const int b : bundles) search.Take(b);
                             }};
   const auto task = TaskOf(search, rules, request.migration.has_value());
-  const bool whole_only = std::all_of(rules.tables().begin(), rules.tables().end(), [](auto& of) {
-    return of.types == TypeSet{ShardingType::kTableWise};
-  });
+  const bool whole_only = std::ranges::all_of(
+      rules.tables(), [](auto& of) { return of.types == TypeSet{ShardingType::kTableWise}; });
   const auto pairs =
       static_cast<std::int64_t>(request.tables.size() * request.topology.devices.size());
   const std::int64_t steps = std::clamp(kStepsOfAPair * pairs, kFewestSteps, kMaxSteps);

@@ -62,9 +62,7 @@ class Repair {
   }
 
  private:
-  const std::vector<int>& TablesOf(int bundle) const {
-    return search_.bundles()[static_cast<std::size_t>(bundle)];
-  }
+  const std::vector<int>& TablesOf(int bundle) const { return At(search_.bundles(), bundle); }
 
   std::int64_t Bytes(int table, const Shard& shard) const {
     return search_.ShardBytes(table, search_.home(table), shard);
@@ -73,8 +71,7 @@ class Repair {
   // Whether rules keep one of its tables in place, and so all on its rank.
   bool MustStay(int bundle) const {
     const std::vector<int>& tables = TablesOf(bundle);
-    return std::any_of(tables.begin(), tables.end(),
-                       [&](int table) { return rules_.of(table).kept != nullptr; });
+    return std::ranges::any_of(tables, [&](int table) { return rules_.of(table).kept != nullptr; });
   }
 
   // Whether the rules allow all of the bundle at home beside what stays already.
@@ -109,10 +106,10 @@ class Repair {
         homeless_.push_back(b);
         continue;
       }
-      stays_[static_cast<std::size_t>(b)] = true;
+      At(stays_, b) = true;
       for (const int table : TablesOf(b)) {
         for (const Shard& shard : search_.home(table).shards) {
-          taken[static_cast<std::size_t>(shard.rank)] += Bytes(table, shard);
+          At(taken, shard.rank) += Bytes(table, shard);
         }
       }
     }
@@ -136,7 +133,7 @@ class Repair {
         std::int64_t frees = 0;
         double moves = 0;
         for (const int table : TablesOf(static_cast<int>(b))) {
-          const Table& of = request_.tables[static_cast<std::size_t>(table)];
+          const Table& of = At(request_.tables, table);
           for (const Shard& shard : search_.home(table).shards) {
             if (shard.rank != rank) continue;
             frees += Bytes(table, shard);
@@ -151,7 +148,7 @@ class Repair {
       }
       std::vector<std::vector<int>>& of_rank = covers.emplace_back();
       for (std::vector<int>& cover : CheapestCovers(bytes, weights, over_bytes, kMaxCovers)) {
-        for (int& member : cover) member = there[static_cast<std::size_t>(member)];
+        for (int& member : cover) member = At(there, member);
         of_rank.push_back(std::move(cover));
       }
     }
@@ -180,8 +177,7 @@ class Repair {
   std::vector<int> WaitingAfter(const std::vector<int>& leaving) {
     std::vector<int> come;
     for (int b = 0; b < static_cast<int>(stays_.size()); ++b) {
-      const bool at_home = stays_[static_cast<std::size_t>(b)] &&
-                           !std::binary_search(leaving.begin(), leaving.end(), b);
+      const bool at_home = At(stays_, b) && !std::ranges::binary_search(leaving, b);
       if (at_home && IsAtHome(b)) continue;
       if (search_.placed(b)) search_.Take(b);
       if (at_home) come.push_back(b);
@@ -199,9 +195,8 @@ class Repair {
   }
   bool IsAtHome(int bundle) const {
     const std::vector<int>& tables = TablesOf(bundle);
-    return std::all_of(tables.begin(), tables.end(), [&](int table) {
-      return search_.ledger().of(table) == search_.home(table);
-    });
+    return std::ranges::all_of(
+        tables, [&](int table) { return search_.ledger().of(table) == search_.home(table); });
   }
 
   bool Tried(const std::vector<int>& leaving, int ejections) {
@@ -228,11 +223,11 @@ std::optional<Plan> RepairPrevious(const PlanRequest& request, const CompiledRul
 std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& bytes,
                                              const std::vector<std::int64_t>& costs,
                                              std::int64_t needed, std::size_t most) {
-  const std::vector<int> order = PositionsDescending<int>(
-      bytes.size(), [&](int i) { return bytes[static_cast<std::size_t>(i)]; });
+  const std::vector<int> order =
+      PositionsDescending<int>(bytes.size(), [&](int i) { return At(bytes, i); });
   std::vector<std::int64_t> rest(order.size() + 1, 0);  // bytes of order[i] and later
   for (std::size_t i = order.size(); i-- > 0;) {
-    rest[i] = rest[i + 1] + bytes[static_cast<std::size_t>(order[i])];
+    rest[i] = rest[i + 1] + At(bytes, order[i]);
   }
   using Cover = std::pair<std::int64_t, std::vector<int>>;
   std::vector<Cover> best;  // a heap, the dearest in front
@@ -260,7 +255,7 @@ std::vector<std::vector<int>> CheapestCovers(const std::vector<std::int64_t>& by
     }
   };
   extend(extend, 0, 0, 0);
-  std::sort(best.begin(), best.end());
+  std::ranges::sort(best);
   std::vector<std::vector<int>> covers;
   for (Cover& cover : best) covers.push_back(std::move(cover.second));
   return covers;

@@ -93,10 +93,9 @@ void TablePlaces::ChooseResidencies() {
     for (std::size_t i = 0; i < places.size(); ++i) {
       const Residency& residency = rules_.residency(places[i]);
       const TierBytes taken = use(t, residency).by_tier();
-      const bool fits =
-          std::all_of(kSharedMemories.begin(), kSharedMemories.end(), [&](const auto& memory) {
-            return static_cast<double>(taken[memory.tier]) <= room[memory.tier];
-          });
+      const bool fits = std::ranges::all_of(kSharedMemories, [&](const auto& memory) {
+        return static_cast<double>(taken[memory.tier]) <= room[memory.tier];
+      });
       const bool is_last = i + 1 == places.size() && of.device_types.empty();
       if (!fits && !is_last) continue;
       residencies_[t] = residency;
@@ -114,7 +113,7 @@ PlacedTable TablePlaces::Arrange(int table, ShardingType type, std::span<const B
   std::vector<Shard> shards = LayOut(TableOf(table), type, columns, places, rules_.hosts(), cut);
   const int row_shards = LayoutOf(type, KernelOf(type), shards).row_shards;
   const bool copies = type == ShardingType::kDataParallel;
-  const Residency residency = copies ? Residency{} : residencies_[static_cast<std::size_t>(table)];
+  const Residency residency = copies ? Residency{} : At(residencies_, table);
   return {LayoutIn(residency, type, row_shards, cut), std::move(shards)};
 }
 
@@ -124,7 +123,7 @@ PlacedTable TablePlaces::OnRank(int table, int rank) const {
     if (rules_.of(table).ranks->ranks().size() > 1) return {};
     return As(table, *rules_.of(table).kept);
   }
-  for (const TableLayout& layout : layouts_[static_cast<std::size_t>(table)]) {
+  for (const TableLayout& layout : At(layouts_, table)) {
     // What takes every rank is on one where there is no other.
     const bool on_one_rank = SpreadOf(layout.type) == Spread::kRank ||
                              (TakesEveryRank(layout.type) && rules_.num_ranks() == 1);
@@ -154,8 +153,7 @@ bool TablePlaces::BlocksOn(int table, ShardingType type, std::span<const Block> 
                            [&] { return Offer(table, type, columns, places, visit); });
   }
   const auto ranks_at = [&](int place) {
-    return SpreadOf(type) == Spread::kOneHost ? rules_.hosts()[static_cast<std::size_t>(place)]
-                                              : HostRanks{place, 1};
+    return SpreadOf(type) == Spread::kOneHost ? At(rules_.hosts(), place) : HostRanks{place, 1};
   };
   std::vector<std::int64_t> left;
   for (const int place : among) {
@@ -166,13 +164,11 @@ bool TablePlaces::BlocksOn(int table, ShardingType type, std::span<const Block> 
     }
   }
   for (const Block& block : columns) {
-    const std::size_t at =
-        static_cast<std::size_t>(std::max_element(left.begin(), left.end()) - left.begin());
+    const std::size_t at = static_cast<std::size_t>(std::ranges::max_element(left) - left.begin());
     places.push_back(among[at]);
     const int row_shards = ranks_at(among[at]).count;
     const std::int64_t rows = CeilBlocks(TableOf(table).num_embeddings, row_shards).front().size;
-    const ShardLayout layout =
-        LayoutIn(residencies_[static_cast<std::size_t>(table)], type, row_shards);
+    const ShardLayout layout = LayoutIn(At(residencies_, table), type, row_shards);
     left[at] -= ShardMemory(request_, TableOf(table), layout, rows, block.size).total_bytes();
   }
   return Offer(table, type, columns, places, visit);
@@ -186,7 +182,7 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
   // Blocks go to those places together of which key_of says the same.
   const auto on_places = [&](const std::vector<int>& places, const std::vector<int>& keys,
                              const auto& key_of) {
-    return std::any_of(keys.begin(), keys.end(), [&](int key) {
+    return std::ranges::any_of(keys, [&](int key) {
       std::vector<int> of_key;
       std::copy_if(places.begin(), places.end(), std::back_inserter(of_key),
                    [&](int place) { return key_of(place) == key; });
@@ -201,33 +197,32 @@ bool TablePlaces::ForEachPlacesOf(int table, const TableLayout& layout,
     return BlocksOn(table, layout.type, columns, ranks.ranks(), placed, most, visit);
   }
   if (spread == Spread::kOneHost) {
-    return on_places(ranks.whole_hosts(), ranks.whole_host_sizes(), [&](int host) {
-      return rules_.hosts()[static_cast<std::size_t>(host)].count;
-    });
+    return on_places(ranks.whole_hosts(), ranks.whole_host_sizes(),
+                     [&](int host) { return At(rules_.hosts(), host).count; });
   }
   if (spread != Spread::kSubset) return Offer(table, layout.type, columns, {}, visit);
   const std::size_t holders = static_cast<std::size_t>(layout.holders);
   std::vector<int> places;
   if (AreFew(ranks.ranks().size(), holders, most)) {
     return ForEachSequence(ranks.ranks(), holders, places, [&] {
-      return std::is_sorted(places.begin(), places.end()) &&
+      return std::ranges::is_sorted(places) &&
              std::adjacent_find(places.begin(), places.end()) == places.end() &&
              Offer(table, layout.type, columns, places, visit);
     });
   }
   places = ranks.ranks();
-  std::stable_sort(places.begin(), places.end(),
-                   [&](int a, int b) { return placed.left_bytes(a) > placed.left_bytes(b); });
+  std::ranges::stable_sort(
+      places, [&](int a, int b) { return placed.left_bytes(a) > placed.left_bytes(b); });
   places.resize(holders);
-  std::sort(places.begin(), places.end());
+  std::ranges::sort(places);
   return Offer(table, layout.type, columns, places, visit);
 }
 
 bool TablePlaces::ForEachOther(int table, const PlacementLedger& placed, std::size_t most,
                                const Visit& visit) const {
   if (rules_.of(table).kept != nullptr) return visit(As(table, *rules_.of(table).kept));
-  const auto& layouts = layouts_[static_cast<std::size_t>(table)];
-  return std::any_of(layouts.begin(), layouts.end(), [&](const TableLayout& layout) {
+  const auto& layouts = At(layouts_, table);
+  return std::ranges::any_of(layouts, [&](const TableLayout& layout) {
     const bool on_one_rank = SpreadOf(layout.type) == Spread::kRank && layout.blocks == 1;
     return !on_one_rank && ForEachPlacesOf(table, layout, placed, most, visit);
   });

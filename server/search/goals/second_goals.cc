@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -205,12 +204,11 @@ void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
       whole.tables.push_back(of.table);
     }
   }
-  std::stable_sort(cut.begin(), cut.end(),
-                   [](const Counted& a, const Counted& b) { return a.weights > b.weights; });
+  std::ranges::stable_sort(cut, std::greater{}, &Counted::weights);
   for (std::size_t i = static_cast<std::size_t>(most); i < cut.size(); ++i) {
     whole.tables.push_back(cut[i].table);
   }
-  std::sort(whole.tables.begin(), whole.tables.end());
+  std::ranges::sort(whole.tables);
   if (!whole.tables.empty()) request.constraints.tables.push_back(std::move(whole));
 }
 
@@ -222,14 +220,14 @@ void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
   for (const Counted& of : counted) weights[of.exchange] += of.weights;
   std::vector<std::pair<double, Exchange>> largest_first;
   for (const auto& [exchange, of] : weights) largest_first.emplace_back(of, exchange);
-  std::stable_sort(largest_first.begin(), largest_first.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::stable_sort(largest_first, std::greater{},
+                           &decltype(largest_first)::value_type::first);
   std::map<std::string, std::vector<ShardingType>> types;
   int kept = 0;
   for (const bool first_of_module : {true, false}) {
     for (const auto& [of, exchange] : largest_first) {
       std::vector<ShardingType>& own = types[exchange.first];
-      const bool is_there = std::find(own.begin(), own.end(), exchange.second) != own.end();
+      const bool is_there = std::ranges::find(own, exchange.second) != own.end();
       if (is_there || (first_of_module ? !own.empty() : kept >= most)) continue;
       own.push_back(exchange.second);
       ++kept;
@@ -238,7 +236,7 @@ void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
   std::map<std::string, TableRule> rules;
   for (const Counted& of : counted) rules[of.exchange.first].tables.push_back(of.table);
   for (auto& [module, rule] : rules) {
-    std::sort(rule.tables.begin(), rule.tables.end());
+    std::ranges::sort(rule.tables);
     rule.sharding_types = types[module];
     request.constraints.tables.push_back(std::move(rule));
   }
@@ -492,7 +490,7 @@ class GoalSearch {
     NS_ASSIGN_OR_RETURN(found->cost, PricePlan(request_, found->plan, model_));
     // Limits are said in words that may allow what the request does not.
     const bool keeps = CheckPlan(request_, found->plan).empty() && HasStash(*found) &&
-                       std::all_of(limits.begin(), limits.end(), [&](const Limit& of) {
+                       std::ranges::all_of(limits, [&](const Limit& of) {
                          return Value(of.measure, *found) <= of.value + kRounding;
                        });
     return keeps ? std::optional(*std::move(found)) : std::nullopt;
@@ -538,7 +536,7 @@ double ValueOf(PlanMeasure measure, const PlanRequest& request, const Plan& plan
     case PlanMeasure::kMovedBytes:
       return static_cast<double>(ReportMigration(request, plan).moved_bytes);
     case PlanMeasure::kCutTables:
-      return static_cast<double>(std::count_if(plan.tables.begin(), plan.tables.end(), IsCut));
+      return static_cast<double>(std::ranges::count_if(plan.tables, IsCut));
     case PlanMeasure::kExchanges: {
       std::set<Exchange> exchanges;
       for (const TablePlan& table : plan.tables) {

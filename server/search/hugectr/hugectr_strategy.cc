@@ -109,8 +109,8 @@ HugeCtrPlanner::HugeCtrPlanner(HugeCtrProblem problem)
       shards_.push_back(table);
     }
   }
-  const bool replicas_fit = std::all_of(greedy_capacity_.begin(), greedy_capacity_.end(),
-                                        [](double left) { return left >= 0; });
+  const bool replicas_fit =
+      std::ranges::all_of(greedy_capacity_, [](double left) { return left >= 0; });
   if (!replicas_fit) iterations_left_ = 0;
   SortShards();
 }
@@ -121,9 +121,9 @@ double HugeCtrPlanner::ShardHotness(int table) const {
 }
 
 void HugeCtrPlanner::SortShards() {
-  std::stable_sort(shards_.begin(), shards_.end(),
-                   [&](int a, int b) { return ShardHotness(a) < ShardHotness(b); });
-  std::reverse(shards_.begin(), shards_.end());
+  std::ranges::stable_sort(shards_,
+                           [&](int a, int b) { return ShardHotness(a) < ShardHotness(b); });
+  std::ranges::reverse(shards_);
 }
 
 bool HugeCtrPlanner::Double(int table) {
@@ -152,8 +152,7 @@ std::optional<HugeCtrCandidate> HugeCtrPlanner::Uniform() const {
     candidate.max_cost += problem_.tables[t].hotness / num_buckets() + cost_per_shard_;
     candidate.holders.push_back(all);
   }
-  const auto least =
-      std::min_element(problem_.bucket_capacity.begin(), problem_.bucket_capacity.end());
+  const auto least = std::ranges::min_element(problem_.bucket_capacity);
   if (memory > *least) return std::nullopt;
   return candidate;
 }
@@ -172,10 +171,10 @@ HugeCtrPlanner::Attempt HugeCtrPlanner::PlaceShards(
     const std::size_t t = static_cast<std::size_t>(table);
     std::vector<int>& holders = candidate.holders[t];
     const double memory = problem_.shard_memory(table, num_shards_[t]);
-    const auto place = std::find_if(
-        cheapest_first.begin(), cheapest_first.end(), [&](const std::pair<double, int>& bucket) {
+    const auto place =
+        std::ranges::find_if(cheapest_first, [&](const std::pair<double, int>& bucket) {
           return memory <= room[static_cast<std::size_t>(bucket.second)] &&
-                 std::find(holders.begin(), holders.end(), bucket.second) == holders.end();
+                 std::ranges::find(holders, bucket.second) == holders.end();
         });
     if (place == cheapest_first.end()) {
       attempt.homeless_table = table;
@@ -189,8 +188,8 @@ HugeCtrPlanner::Attempt HugeCtrPlanner::PlaceShards(
     cheapest_first.emplace(costs[b], bucket);
     holders.push_back(bucket);
   }
-  for (std::vector<int>& holders : candidate.holders) std::sort(holders.begin(), holders.end());
-  candidate.max_cost = *std::max_element(costs.begin(), costs.end());
+  for (std::vector<int>& holders : candidate.holders) std::ranges::sort(holders);
+  candidate.max_cost = *std::ranges::max_element(costs);
   attempt.candidate = std::move(candidate);
   return attempt;
 }

@@ -223,7 +223,7 @@ void GreedyGrid::Place(std::size_t branch, std::size_t piece, std::size_t rank, 
 void GreedyGrid::SortPieces(const SplitSequence& sequence, std::vector<int>& order) const {
   order.resize(sequence.pieces.size());
   std::iota(order.rbegin(), order.rend(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+  std::ranges::stable_sort(order, [&](int a, int b) {
     return shard_table_.shard_cost_ms(sequence.shards[static_cast<std::size_t>(a)]) >
            shard_table_.shard_cost_ms(sequence.shards[static_cast<std::size_t>(b)]);
   });

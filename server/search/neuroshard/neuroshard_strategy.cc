@@ -145,8 +145,7 @@ class NeuroShardSearch {
       const double begin = progress.begin + level * level_share;
       NS_RETURN_IF_ERROR(EvaluateChildren(beam, caps, {begin, begin + level_share}, children));
       if (context_.stopped()) break;
-      std::stable_sort(children.begin(), children.end(),
-                       [](const Child& a, const Child& b) { return a.cost_ms < b.cost_ms; });
+      std::ranges::stable_sort(children, {}, &Child::cost_ms);
       children.resize(std::min(children.size(), static_cast<std::size_t>(options_.beam_width)));
       found = found || children.front().cost_ms < kNoCap;
       std::vector<SplitSequence> kept;

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "common/base/bytes.h"
 #include "common/base/failure_reason.h"

@@ -202,10 +202,9 @@ class ExactPacker {
 
   Placement Build() {
     // The piece with the tail ends its table.
-    std::stable_sort(placed_.begin(), placed_.end(),
-                     [](const PlacedPiece& a, const PlacedPiece& b) {
-                       return (a.cols % kColumnAlignment != 0) < (b.cols % kColumnAlignment != 0);
-                     });
+    std::ranges::stable_sort(placed_, [](const PlacedPiece& a, const PlacedPiece& b) {
+      return (a.cols % kColumnAlignment != 0) < (b.cols % kColumnAlignment != 0);
+    });
     std::vector<std::int64_t> done(order_.size(), 0);
     Placement placement;
     for (const PlacedPiece& piece : placed_) {

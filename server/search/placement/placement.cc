@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "common/domain/memory_use.h"
 #include "server/evaluate/lay_out.h"
 
 namespace neuroshard {
@@ -20,13 +21,11 @@ bool CanHalve(const Piece& piece) { return piece.cols % (2 * kColumnAlignment) =
 
 std::vector<Piece> LeastPieces(const PlanRequest& request) {
   const std::vector<std::int64_t> available = AvailableBytes(request);
-  const std::int64_t room =
-      available.empty() ? 0 : *std::max_element(available.begin(), available.end());
+  const std::int64_t room = available.empty() ? 0 : *std::ranges::max_element(available);
   std::vector<Piece> pieces;
   for (const Piece& table : WholeTables(request)) {
     Piece piece = table;
-    const bool pooled =
-        request.tables[static_cast<std::size_t>(table.table)].kind == TableKind::kEmbeddingBag;
+    const bool pooled = At(request.tables, table.table).kind == TableKind::kEmbeddingBag;
     while (pooled && CanHalve(piece) && PieceBytes(request, piece.table, piece.cols) > room)
       piece.cols /= 2;
     // Where halves do not fit either, the whole says what lacks.
@@ -37,7 +36,7 @@ std::vector<Piece> LeastPieces(const PlanRequest& request) {
 }
 
 std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols) {
-  const Table& of = request.tables[static_cast<std::size_t>(table)];
+  const Table& of = At(request.tables, table);
   return ShardMemory(request, of, of.num_embeddings, cols).total_bytes();
 }
 
@@ -81,8 +80,7 @@ Plan BuildPlan(const PlanRequest& request, const Placement& placement) {
                                      .rank = placement.rank_of_piece[i]});
   }
   for (TablePlan& table_plan : plan.tables) {
-    std::sort(table_plan.shards.begin(), table_plan.shards.end(),
-              [](const Shard& a, const Shard& b) { return a.col_offset < b.col_offset; });
+    std::ranges::sort(table_plan.shards, {}, &Shard::col_offset);
     table_plan.sharding_type =
         table_plan.shards.size() == 1 ? ShardingType::kTableWise : ShardingType::kColumnWise;
   }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/domain/memory_use.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_request.h"
 

@@ -6,7 +6,6 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/batch_imbalance.h"
 #include "server/evaluate/lay_out.h"
-#include "server/evaluate/price_plan.h"
 #include "server/evaluate/rules/row_cuts.h"
 
 namespace neuroshard {

@@ -117,7 +117,7 @@ class LocalSearch {
     const auto is_same = [&](const Elite& elite) {
       return std::abs(elite.cost_ms - best_cost_ms_) < kMinGain * best_cost_ms_;
     };
-    if (std::any_of(elites_.begin(), elites_.end(), is_same)) return;
+    if (std::ranges::any_of(elites_, is_same)) return;
     const auto place = std::upper_bound(
         elites_.begin(), elites_.end(), best_cost_ms_,
         [](double cost_ms, const Elite& elite) { return cost_ms < elite.cost_ms; });
@@ -243,7 +243,7 @@ class LocalSearch {
       std::iota(order_.begin(), order_.end(), 0);
       objective.BringLargest(order_, count, value);
       for (std::size_t i = 0; i < std::min(count, order_.size()); ++i) {
-        if (std::find(sources_.begin(), sources_.end(), order_[i]) == sources_.end()) {
+        if (std::ranges::find(sources_, order_[i]) == sources_.end()) {
           sources_.push_back(order_[i]);
         }
       }

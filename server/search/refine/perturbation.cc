@@ -51,12 +51,12 @@ bool Perturbation::RuinRanks(int rank, Random& random) {
   const auto num_ranks = static_cast<std::uint64_t>(solution_.num_ranks());
   for (auto draws = random.Between(1, kMaxRuinedRanks - 1); draws > 0; --draws) {
     const int other = static_cast<int>(random.Below(num_ranks));
-    if (std::find(ranks_.begin(), ranks_.end(), other) == ranks_.end()) ranks_.push_back(other);
+    if (std::ranges::find(ranks_, other) == ranks_.end()) ranks_.push_back(other);
   }
   unplaced_.clear();
   removed_.clear();
   for (const int ruined : ranks_) {
-    double& total_ms = total_ms_[static_cast<std::size_t>(ruined)];
+    double& total_ms = At(total_ms_, ruined);
     total_ms = pricer_.objective().rank(ruined).total_ms();
     const auto ids = solution_.units_on_rank(ruined);
     for (std::size_t left = ids.size(); left-- > 0;) {
@@ -77,9 +77,7 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
     from_second_[t] =
         random.UniformReal() < kFromSecond && solution_.fixed(static_cast<int>(t)) == nullptr;
   }
-  const auto is_from_second = [&](const Unit& unit) {
-    return from_second_[static_cast<std::size_t>(unit.table)];
-  };
+  const auto is_from_second = [&](const Unit& unit) { return At(from_second_, unit.table); };
   solution_.Clear();
   for (const Unit& unit : first) {
     if (!is_from_second(unit)) solution_.Add(unit);
@@ -97,7 +95,7 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
   ranks_.resize(total_ms_.size());
   std::iota(ranks_.begin(), ranks_.end(), 0);
   for (const int rank : ranks_) {
-    total_ms_[static_cast<std::size_t>(rank)] = pricer_.objective().rank(rank).total_ms();
+    At(total_ms_, rank) = pricer_.objective().rank(rank).total_ms();
   }
   return Place(ranks_);
 }
@@ -109,12 +107,11 @@ void Perturbation::AddUnplaced(const Unit& unit, double noise) {
 
 bool Perturbation::Place(std::span<const int> ranks) {
   context_.AddWork(Work::kConstruction, unplaced_.size() * ranks.size());
-  std::stable_sort(unplaced_.begin(), unplaced_.end(),
-                   [](const Unplaced& a, const Unplaced& b) { return a.order_ms > b.order_ms; });
+  std::ranges::stable_sort(unplaced_, std::greater{}, &Unplaced::order_ms);
   for (auto& [unit, share_ms, order_ms] : unplaced_) {
     int best = -1;
     for (const int rank : ranks) {
-      const auto total_ms = [&](int of) { return total_ms_[static_cast<std::size_t>(of)]; };
+      const auto total_ms = [&](int of) { return At(total_ms_, of); };
       if (best >= 0 && total_ms(rank) >= total_ms(best)) continue;
       unit.place = rank;
       if (solution_.Allows({}, std::span(&unit, 1))) best = rank;
@@ -122,7 +119,7 @@ bool Perturbation::Place(std::span<const int> ranks) {
     if (best < 0) return false;
     unit.place = best;
     solution_.Add(unit);
-    total_ms_[static_cast<std::size_t>(best)] += share_ms;
+    At(total_ms_, best) += share_ms;
   }
   return true;
 }

@@ -97,7 +97,7 @@ bool HasPlentyOfDeviceMemory(const PlanRequest& request, const CompiledRules& ru
   double bytes = 0;
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     const std::vector<int>& residencies = *rules.of(static_cast<int>(t)).residencies;
-    if (std::find(residencies.begin(), residencies.end(), 0) == residencies.end()) return false;
+    if (std::ranges::find(residencies, 0) == residencies.end()) return false;
     const Table& table = request.tables[t];
     const ShardLayout whole = LayoutIn({}, ShardingType::kTableWise, 1);
     bytes += static_cast<double>(
@@ -217,7 +217,7 @@ class RefineSearch {
 
   bool MayBe(std::size_t t, const TablePlan& table, int residency) const {
     const std::vector<int>& residencies = *rules_.of(static_cast<int>(t)).residencies;
-    return std::find(residencies.begin(), residencies.end(), residency) != residencies.end() &&
+    return std::ranges::find(residencies, residency) != residencies.end() &&
            rules_.Allows(static_cast<int>(t), residency, table.sharding_type);
   }
 
@@ -374,7 +374,7 @@ class RefineSearch {
   Status SearchBeside(FixedTables fixed, const Plan* start) {
     if (context_.ShouldStop()) return absl::OkStatus();
     fixed_ = std::move(fixed);
-    const auto free = std::count(fixed_.begin(), fixed_.end(), nullptr);
+    const auto free = std::ranges::count(fixed_, nullptr);
     if (free == 0) return absl::OkStatus();
     Prepare(bench_);
     if (start != nullptr) return SearchFrom(*start);
@@ -448,9 +448,8 @@ Status SearchInOneType(SearchContext& context, TypeSet types, MemoryTier slowest
         ShardingType::kTableRowWise, ShardingType::kDataParallel}) {
     if (context.ShouldStop()) break;
     const CompiledRules rules(request, types, slowest, {type});
-    const bool all_may =
-        std::all_of(rules.tables().begin(), rules.tables().end(),
-                    [&](const TableRules& of) { return of.types == TypeSet{type}; });
+    const bool all_may = std::ranges::all_of(
+        rules.tables(), [&](const TableRules& of) { return of.types == TypeSet{type}; });
     if (!all_may) continue;
     context.Begin({slowest, false});
     const Status status = RefineSearch(context, rules, RefineSearch::IfNoneIsFound::kGiveUp).Run();

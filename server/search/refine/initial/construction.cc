@@ -61,7 +61,7 @@ double Construction::MemoryMs(const TierBytes& bytes) const {
 }
 
 bool Construction::IsLarge(int table) {
-  const std::int64_t dim = context_.request().tables[static_cast<std::size_t>(table)].embedding_dim;
+  const std::int64_t dim = At(context_.request().tables, table).embedding_dim;
   const int whole = shard_table_.Shards(table, ShardingType::kTableWise, dim, 1).full;
   return 2 * shard_table_.bytes(whole) > largest_room_[MemoryTier::kDevice];
 }
@@ -69,7 +69,7 @@ bool Construction::IsLarge(int table) {
 template <typename Visit>
 void Construction::ForEachWidth(int table, const TableLayout& layout, const Visit& visit) {
   layouts_.Widths(table, layout.blocks, widths_);
-  std::sort(widths_.begin(), widths_.end());
+  std::ranges::sort(widths_);
   for (auto width = widths_.begin(); width != widths_.end();) {
     const auto next = std::upper_bound(width, widths_.end(), *width);
     visit(*width, static_cast<int>(next - width));
@@ -112,9 +112,8 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
       const auto add = [&](std::vector<TableLayout> of) {
         std::size_t count = std::min(most, of.size());
         if (most == 1 && rules_.has_off_device() && !of.empty()) {
-          const auto first = std::find_if(of.begin(), of.end(), [&](const TableLayout& layout) {
-            return !IsTooLarge(table, layout);
-          });
+          const auto first = std::ranges::find_if(
+              of, [&](const TableLayout& layout) { return !IsTooLarge(table, layout); });
           if (first != of.end()) std::iter_swap(of.begin(), first);
           if (of.front().residency == 0 && IsLarge(table)) count = of.size();
         }
@@ -125,7 +124,7 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
       for (const int residency : residencies[known]) {
         add(layouts_.In(table, residency, anywhere));
       }
-      if (std::count(residencies[known].begin(), residencies[known].end(), 0) == 0) {
+      if (std::ranges::count(residencies[known], 0) == 0) {
         std::vector<TableLayout> copies = layouts_.In(table, 0, anywhere);
         std::erase_if(copies, [](const TableLayout& layout) {
           return layout.type != ShardingType::kDataParallel;
@@ -168,10 +167,9 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
       priced[t].push_back(p);
     }
     if (!rules_.has_off_device()) continue;
-    std::stable_sort(priced[t].begin(), priced[t].end(),
-                     [](const PricedLayout& a, const PricedLayout& b) {
-                       return a.bytes[MemoryTier::kDevice] < b.bytes[MemoryTier::kDevice];
-                     });
+    std::ranges::stable_sort(priced[t], [](const PricedLayout& a, const PricedLayout& b) {
+      return a.bytes[MemoryTier::kDevice] < b.bytes[MemoryTier::kDevice];
+    });
   }
   return priced;
 }
@@ -179,7 +177,7 @@ PricedLayouts Construction::Price(std::size_t most, const Residencies& residenci
 std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Order order,
                                                       const std::vector<int>& urgency) const {
   const auto key_of = [&](int table, double share) {
-    const PricedLayout& p = choice[static_cast<std::size_t>(table)];
+    const PricedLayout& p = At(choice, table);
     if (order == Order::kByBytes) {
       return share * static_cast<double>(p.bytes[MemoryTier::kDevice]);
     }
@@ -192,10 +190,10 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
   const auto add_group = [&](const std::vector<int>& tables) {
     Item item{.tables = tables};
     for (const int table : tables) {
-      if (grouped[static_cast<std::size_t>(table)]) return;  // with its host's group
-      grouped[static_cast<std::size_t>(table)] = true;
+      if (At(grouped, table)) return;  // with its host's group
+      At(grouped, table) = true;
       item.key += key_of(table, 1);
-      item.urgency = std::max(item.urgency, urgency[static_cast<std::size_t>(table)]);
+      item.urgency = std::max(item.urgency, At(urgency, table));
     }
     items.push_back(std::move(item));
   };
@@ -217,7 +215,7 @@ std::vector<Construction::Item> Construction::ItemsOf(const Choice& choice, Orde
       items.push_back({{table}, cols, urgency[t], key_of(table, static_cast<double>(cols) / dim)});
     }
   }
-  std::stable_sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
+  std::ranges::stable_sort(items, [&](const Item& a, const Item& b) {
     if (a.urgency != b.urgency) return a.urgency > b.urgency;
     // What takes some memory of many ranks finds none once one of them is full.
     const bool a_is_wide = leaves_device_ && a.tables.size() == 1 && a.cols == 0;
@@ -243,8 +241,8 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   solution_.Clear();
   added_.clear();
   placed_otherwise_.assign(choice.size(), false);
-  leaves_device_ = std::any_of(choice.begin(), choice.end(),
-                               [](const PricedLayout& p) { return p.layout.residency != 0; });
+  leaves_device_ =
+      std::ranges::any_of(choice, [](const PricedLayout& p) { return p.layout.residency != 0; });
   double price_ms = 0;
   for (const PricedLayout& p : choice) price_ms += p.price_ms;
   Reset(price_ms);
@@ -254,7 +252,7 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
   }
   for (const Item& item : ItemsOf(choice, order, urgency)) {
     if (item.tables.size() == 1 && solution_.fixed(item.tables.front()) != nullptr) continue;
-    if (placed_otherwise_[static_cast<std::size_t>(item.tables.front())]) continue;
+    if (At(placed_otherwise_, item.tables.front())) continue;
     if (context_.ShouldStop() || !Place(item, choice)) return item.tables.front();
   }
   return -1;
@@ -263,7 +261,7 @@ int Construction::Build(const Choice& choice, Order order, const std::vector<int
 bool Construction::Place(const Item& item, const Choice& choice) {
   if (item.tables.size() > 1) return PlaceGroup(item, choice);
   const int table = item.tables.front();
-  const TableLayout& layout = choice[static_cast<std::size_t>(table)].layout;
+  const TableLayout& layout = At(choice, table).layout;
   const Unit block{
       .table = table, .type = layout.type, .cols = item.cols, .residency = layout.residency};
   const bool placed =
@@ -282,10 +280,10 @@ bool Construction::PlaceOtherwise(int table) {
                               rules_.num_ranks() * std::max(0.0, p.peak_ms - fallback_.limit_ms),
                           l);
   }
-  std::sort(by_price.begin(), by_price.end());
+  std::ranges::sort(by_price);
   for (const auto& [price_ms, l] : by_price) {
     if (!PlaceTable(table, layouts[l].layout, -1, -1)) continue;
-    placed_otherwise_[static_cast<std::size_t>(table)] = true;
+    At(placed_otherwise_, table) = true;
     return true;
   }
   return false;
@@ -312,7 +310,7 @@ bool Construction::PlaceTable(int table, const TableLayout& layout, int host, in
     const auto first = value_ms_.begin() + at.first;
     return std::accumulate(first, first + at.count, 0.0) / at.count;
   });
-  return std::any_of(hosts.begin(), hosts.end(), place_blocks);
+  return std::ranges::any_of(hosts, place_blocks);
 }
 
 bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank) {
@@ -347,9 +345,7 @@ bool Construction::PlaceBlock(Unit unit, int holders, int host, int rank) {
 
 bool Construction::PlaceGroup(const Item& item, const Choice& choice) {
   const std::size_t before = added_.size();
-  const auto layout_of = [&](int table) -> const TableLayout& {
-    return choice[static_cast<std::size_t>(table)].layout;
-  };
+  const auto layout_of = [&](int table) -> const TableLayout& { return At(choice, table).layout; };
   const auto on_rank = [&](const std::vector<int>& tables, int rank) {
     const std::size_t start = added_.size();
     for (const int table : tables) {
@@ -366,7 +362,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice) {
     std::vector<int> ranks(static_cast<std::size_t>(among.count));
     std::iota(ranks.begin(), ranks.end(), among.first);
     SortByValue(ranks, value_ms_);
-    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return on_rank(tables, rank); });
+    return std::ranges::any_of(ranks, [&](int rank) { return on_rank(tables, rank); });
   };
   const TableRules& first = rules_.of(item.tables.front());
   if (first.host_group < 0) return on_some_rank(item.tables, {0, rules_.num_ranks()});
@@ -378,7 +374,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice) {
         if (solution_.fixed(table) != nullptr) continue;
         if (PlaceTable(table, layout_of(table), host, -1)) continue;
       } else {
-        const std::vector<int>& together = rules_.rank_groups()[static_cast<std::size_t>(group)];
+        const std::vector<int>& together = At(rules_.rank_groups(), group);
         if (together.front() != table || on_some_rank(together, solution_.host(host))) continue;
       }
       Undo(before);
@@ -390,7 +386,7 @@ bool Construction::PlaceGroup(const Item& item, const Choice& choice) {
     const auto begin = value_ms_.begin() + at.first;
     return *std::min_element(begin, begin + at.count);
   });
-  return std::any_of(hosts.begin(), hosts.end(), on_host);
+  return std::ranges::any_of(hosts, on_host);
 }
 
 void Construction::Count(int rank, int shard, int sign) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <utility>
 
 #include "common/base/failure_reason.h"
@@ -64,7 +63,7 @@ constexpr std::size_t kGridEffort = 60'000;
 
 bool CutsColumnsOnly(const PlanRequest& request, const CompiledRules& rules) {
   return request.demands_nothing() && !rules.has_off_device() &&
-         std::all_of(rules.tables().begin(), rules.tables().end(), [](const TableRules& of) {
+         std::ranges::all_of(rules.tables(), [](const TableRules& of) {
            return of.types == TypeSet{ShardingType::kTableWise, ShardingType::kColumnWise};
          });
 }
@@ -98,9 +97,8 @@ OnEveryRank TablesOnEveryRank(const Construction::Choice& choice) {
 
 // Whether the order by price and the order by the largest shard are the same.
 bool OneShardAUnit(const Construction::Choice& choice) {
-  return std::all_of(choice.begin(), choice.end(), [](const PricedLayout& p) {
-    return SpreadOf(p.layout.type) == Spread::kRank;
-  });
+  return std::ranges::all_of(
+      choice, [](const PricedLayout& p) { return SpreadOf(p.layout.type) == Spread::kRank; });
 }
 
 }  // namespace
@@ -225,7 +223,7 @@ bool InitialSolutions::PredictWholeTables() {
   for (std::size_t t = 0; t < tables.size(); ++t) {
     by_bytes.clear();
     for (const int residency : whole_residencies_[t]) by_bytes.emplace_back(*shard++, residency);
-    std::stable_sort(by_bytes.begin(), by_bytes.end(), [&](const auto& a, const auto& b) {
+    std::ranges::stable_sort(by_bytes, [&](const auto& a, const auto& b) {
       return shard_table_.bytes(a.first) < shard_table_.bytes(b.first);
     });
     whole_residencies_[t].clear();
@@ -243,7 +241,7 @@ void InitialSolutions::SetResidencies(std::span<const double> fills, bool with_e
   if (whole_tables_.empty() && !PredictWholeTables()) return;
   Construction::Residencies found(whole_tables_.size());
   const auto add = [&](std::size_t t, int residency) {
-    if (std::count(found[t].begin(), found[t].end(), residency) == 0) found[t].push_back(residency);
+    if (std::ranges::count(found[t], residency) == 0) found[t].push_back(residency);
   };
   for (const double fill : fills) {
     const std::vector<int> chosen =
@@ -274,7 +272,7 @@ const PricedLayouts& InitialSolutions::AllLayouts() {
     const auto is_too_large = [&](const PricedLayout& p) {
       return construction_.IsTooLarge(p.peak_bytes);
     };
-    if (!std::all_of(of_table.begin(), of_table.end(), is_too_large)) {
+    if (!std::ranges::all_of(of_table, is_too_large)) {
       std::erase_if(of_table, is_too_large);
     }
   }
@@ -371,10 +369,9 @@ void InitialSolutions::KeepPromising(std::vector<LimitedChoice>& choices) const 
     }
     return std::max(peak_ms, price_ms / rules_.num_ranks());
   };
-  std::stable_sort(choices.begin(), choices.end(),
-                   [&](const LimitedChoice& a, const LimitedChoice& b) {
-                     return promise_ms(a) < promise_ms(b);
-                   });
+  std::ranges::stable_sort(choices, [&](const LimitedChoice& a, const LimitedChoice& b) {
+    return promise_ms(a) < promise_ms(b);
+  });
   if (choices.size() > kBuiltWithHostMemory) choices.resize(kBuiltWithHostMemory);
 }
 

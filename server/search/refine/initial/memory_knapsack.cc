@@ -146,7 +146,7 @@ class Knapsack {
 void Knapsack::FindHull(const std::vector<TableHolding>& holdings) {
   hull_.clear();
   const auto bytes = [&](const std::pair<int, double>& point) {
-    return holdings[static_cast<std::size_t>(point.first)].bytes[MemoryTier::kDevice];
+    return At(holdings, point.first).bytes[MemoryTier::kDevice];
   };
   const auto ratio = [&](const auto& a, const auto& b) {
     return (a.second - b.second) /
@@ -170,9 +170,7 @@ Filling Knapsack::FillDevices() {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     if (tables_[t].empty()) continue;
     FindHull(tables_[t]);
-    const auto holding = [&](std::size_t i) {
-      return &tables_[t][static_cast<std::size_t>(hull_[i].first)];
-    };
+    const auto holding = [&](std::size_t i) { return &At(tables_[t], hull_[i].first); };
     filling.chosen[t] = hull_.front().first;
     for (const auto& [tier, name] : kWords<MemoryTier>) {
       filling.bytes[tier] += static_cast<double>(holding(0)->bytes[tier]);
@@ -231,7 +229,7 @@ void Knapsack::Improve(Filling& filling) {
   };
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     if (tables_[t].empty()) continue;
-    std::fill(next.begin(), next.end(), std::numeric_limits<double>::infinity());
+    std::ranges::fill(next, std::numeric_limits<double>::infinity());
     int* const of_table = chosen.data() + t * kWidth;
     // Of holdings of as many shares or more, those that take less time.
     steps.clear();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <span>
 
 namespace neuroshard {
@@ -97,8 +96,8 @@ void RankTransfers::ListDepartures(int source) {
 void RankTransfers::FindJoined(const Unit& unit) {
   joined_.assign(targets_.size(), -1);
   for (const int id : solution_.units_of_table(unit.table)) {
-    const int target = target_of_rank_[static_cast<std::size_t>(solution_.unit(id).place)];
-    if (target >= 0) joined_[static_cast<std::size_t>(target)] = id;
+    const int target = At(target_of_rank_, solution_.unit(id).place);
+    if (target >= 0) At(joined_, target) = id;
   }
 }
 
@@ -106,7 +105,7 @@ void RankTransfers::ListTransfers() {
   transfers_.clear();
   target_of_rank_.assign(static_cast<std::size_t>(solution_.num_ranks()), -1);
   for (std::size_t t = 0; t < targets_.size(); ++t) {
-    target_of_rank_[static_cast<std::size_t>(targets_[t])] = static_cast<int>(t);
+    At(target_of_rank_, targets_[t]) = static_cast<int>(t);
   }
   int listed = -1;
   for (std::size_t d = 0; d < departures_.size(); ++d) {
@@ -233,9 +232,8 @@ void RankMoves::AddShifts(int source, MoveList& list) {
         RankChange{target, rank_costs_.cost_ms(target, transfer.target_slot),
                    there.forward_load + arriving.forward - replaced.forward,
                    there.backward_load + arriving.backward - replaced.backward}};
-    const double estimate =
-        objective.Estimate(changes, unchanged_[static_cast<std::size_t>(transfer.target)],
-                           pricer_.surrogate(), list.limit_ms());
+    const double estimate = objective.Estimate(changes, At(unchanged_, transfer.target),
+                                               pricer_.surrogate(), list.limit_ms());
     if (!list.Wants(estimate)) continue;
     const std::array removed = {departure.unit, transfer.joined};
     const std::array added = {transfer.arriving, departure.rest};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "server/search/refine/solution/lowest_place.h"
 
@@ -37,8 +36,8 @@ ResidencyMoves::ResidencyMoves(MoveBench& bench)
       more_ms_(context_.request().topology.devices.size(), 0),
       changed_(context_.request().tables.size(), false),
       changes_of_rank_(more_ms_.size()),
-      splits_(std::any_of(rules_.residencies().begin(), rules_.residencies().end(),
-                          [](const Residency& of) { return IsDynamic(of.kernel); })) {}
+      splits_(std::ranges::any_of(rules_.residencies(),
+                                  [](const Residency& of) { return IsDynamic(of.kernel); })) {}
 
 void ResidencyMoves::Collect(int source, ResidencyNeighbourhood neighbourhood, double most_ms,
                              MoveList& list) {
@@ -138,7 +137,7 @@ const ResidencyMoves::RankChanges& ResidencyMoves::ChangesOf(int rank) {
         const Change& change = changes.all[i];
         if (is_in(change)) by_key.emplace_back(key(change), static_cast<int>(i));
       }
-      std::sort(by_key.begin(), by_key.end());
+      std::ranges::sort(by_key);
     };
     for (const auto& word : kWords<MemoryTier>) {
       const MemoryTier tier = word.value;
@@ -160,8 +159,8 @@ void ResidencyMoves::ListChanges(int rank, std::vector<Change>& changes) {
     if (IsFree(solution_.unit(id).table)) on_rank_.push_back(id);
   });
   // Several blocks of a table on the rank change together.
-  std::stable_sort(on_rank_.begin(), on_rank_.end(),
-                   [&](int a, int b) { return solution_.unit(a).table < solution_.unit(b).table; });
+  std::ranges::stable_sort(
+      on_rank_, [&](int a, int b) { return solution_.unit(a).table < solution_.unit(b).table; });
   changes.clear();
   for (const int id : on_rank_) {
     const Unit& unit = solution_.unit(id);
@@ -172,8 +171,7 @@ void ResidencyMoves::ListChanges(int rank, std::vector<Change>& changes) {
       changes.push_back({unit.table, residency});
     };
     const std::ptrdiff_t size = std::ssize(residencies);
-    const std::ptrdiff_t now =
-        std::find(residencies.begin(), residencies.end(), unit.residency) - residencies.begin();
+    const std::ptrdiff_t now = std::ranges::find(residencies, unit.residency) - residencies.begin();
     for (const int residency : rules_.LeastOnDevice(unit.table)) add(residency);
     for (const std::ptrdiff_t step : kSteps) {
       if (now - step > 0) add(residencies[static_cast<std::size_t>(now - step)]);
@@ -295,8 +293,8 @@ bool ResidencyMoves::MakeRoom() {
     }
   }
   if (!demote()) return false;  // which caches of rows in the slower ones may need
-  return std::none_of(touched_.begin(), touched_.end(),
-                      [&](const Touched& at) { return left_->SharesTooMuch(at.rank); });
+  return std::ranges::none_of(touched_,
+                              [&](const Touched& at) { return left_->SharesTooMuch(at.rank); });
 }
 
 const ResidencyMoves::Change* ResidencyMoves::MostGain(const RankChanges& changes,
@@ -347,7 +345,7 @@ void ResidencyMoves::TryPromotions(MoveList& list) {
     if (context_.ShouldStop()) return;
     const Unit& unit = solution_.unit(solution_.units_of_table(table).front());
     const std::vector<int>& residencies = *rules_.of(table).residencies;
-    auto at = std::find(residencies.begin(), residencies.end(), unit.residency);
+    auto at = std::ranges::find(residencies, unit.residency);
     for (++at; at < residencies.end(); ++at) {
       if (!rules_.Allows(table, *at, unit.type)) continue;
       Begin();
@@ -367,7 +365,7 @@ std::vector<ResidencyMoves::UnitShare> ResidencyMoves::Costliest(std::span<const
     }
     by_share.push_back({pricer_.ShareOf(rank, unit.shards.full), id});
   }
-  std::sort(by_share.begin(), by_share.end(), [](const UnitShare& a, const UnitShare& b) {
+  std::ranges::sort(by_share, [](const UnitShare& a, const UnitShare& b) {
     return a.share_ms != b.share_ms ? a.share_ms > b.share_ms : a.id < b.id;
   });
   if (by_share.size() > most) by_share.resize(most);
@@ -446,7 +444,7 @@ void ResidencyMoves::TryHostBlocks(int source, MoveList& list) {
   };
   const auto takes = [&](int table, int at) {
     const std::span<const int> hosts = rules_.of(table).ranks->whole_hosts();
-    return std::find(hosts.begin(), hosts.end(), at) != hosts.end();
+    return std::ranges::find(hosts, at) != hosts.end();
   };
   const auto blocks = on(host);
   if (blocks.empty()) return;

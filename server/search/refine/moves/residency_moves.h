@@ -14,7 +14,6 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
-#include "server/search/core/table_layouts.h"
 #include "server/search/refine/moves/table_placer.h"
 #include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/solution/move.h"
@@ -92,8 +91,7 @@ class ResidencyMoves {
   // than most_ms_ for certain. Only where a rank's communication is its own; otherwise it waits less
   // when it computes more.
   bool IsTooSlow(int rank, double more_ms) const {
-    return pricer_.separable() && pricer_.objective().rank(rank).total_ms() +
-                                          more_ms_[static_cast<std::size_t>(rank)] +
+    return pricer_.separable() && pricer_.objective().rank(rank).total_ms() + At(more_ms_, rank) +
                                           pricer_.compute_scale(rank) * more_ms >
                                       most_ms_;
   }

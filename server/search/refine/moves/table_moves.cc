@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <span>
 #include <utility>
 
 #include "server/search/refine/solution/lowest_place.h"
@@ -164,8 +163,8 @@ void TableMoves::MoveGroup(const std::vector<int>& group, MoveList& list) {
       int on = rank;
       const int together = rules_.of(table).rank_group;
       if (rank < 0 && together >= 0) {
-        const auto known = std::find_if(rank_of_group.begin(), rank_of_group.end(),
-                                        [&](const auto& entry) { return entry.first == together; });
+        const auto known = std::ranges::find_if(
+            rank_of_group, [&](const auto& entry) { return entry.first == together; });
         if (known == rank_of_group.end()) {
           const HostRanks& within = solution_.host(host);
           const auto first = placer_.total_ms().begin() + within.first;

@@ -41,7 +41,7 @@ void TablePlacer::Reset() {
     return of_a != of_b ? of_a < of_b : a < b;
   });
   lowest_.resize(kLowest);
-  std::sort(lowest_.begin(), lowest_.end());
+  std::ranges::sort(lowest_);
 }
 
 void TablePlacer::Without(std::span<const int> removed) {
@@ -85,7 +85,7 @@ bool TablePlacer::Place(int table, const TableLayout& layout, int host, int rank
     host = LowestHosts(1).front();
   }
   layouts_.Widths(table, layout.blocks, widths_);
-  return std::all_of(widths_.begin(), widths_.end(), [&](std::int64_t cols) {
+  return std::ranges::all_of(widths_, [&](std::int64_t cols) {
     return PlaceUnit(
         {.table = table, .type = layout.type, .cols = cols, .residency = layout.residency},
         layout.holders, host, rank);
@@ -124,7 +124,7 @@ bool TablePlacer::PlaceUnit(Unit unit, int holders, int host, int rank) {
         if (spread == Spread::kOneHost) return (host < 0 || at.place == host) && HasRoom(at);
         if (spread != Spread::kRank) return true;
         if (!rules.ranks->contains(at.place) || !HasRoom(at)) return false;
-        const bool taken = std::any_of(added_.begin(), added_.end(), [&](const Unit& other) {
+        const bool taken = std::ranges::any_of(added_, [&](const Unit& other) {
           return other.table == at.table && other.place == at.place;
         });
         return !taken || (rank >= 0 && !rules.distinct_ranks);

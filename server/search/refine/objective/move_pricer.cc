@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 
 namespace neuroshard {
 namespace {
@@ -286,11 +285,11 @@ void MovePricer::CostliestTables(int rank, std::size_t most,
   solution_.ForEachShardOn(rank, [&](int id, int shard) {
     by_share_.emplace_back(-ShareOf(rank, shard), solution_.unit(id).table);
   });
-  std::sort(by_share_.begin(), by_share_.end());
+  std::ranges::sort(by_share_);
   tables.clear();
   for (const auto& [share, table] : by_share_) {
     if (tables.size() == most) break;
-    if (takes(table) && std::find(tables.begin(), tables.end(), table) == tables.end()) {
+    if (takes(table) && std::ranges::find(tables, table) == tables.end()) {
       tables.push_back(table);
     }
   }

@@ -1,11 +1,8 @@
 #include "server/search/refine/objective/objective.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 namespace neuroshard {
 namespace {
@@ -160,7 +157,7 @@ Objective::Value Objective::Evaluate(std::span<const RankPrice> ranks, bool sepa
 double Objective::LargestUnchanged(int measure, std::span<const int> changed) const {
   const std::vector<int>& leaders = leaders_[static_cast<std::size_t>(measure)];
   for (const int leader : leaders) {
-    if (std::find(changed.begin(), changed.end(), leader) == changed.end()) {
+    if (std::ranges::find(changed, leader) == changed.end()) {
       return Of(rank(leader), measure);
     }
   }

@@ -22,7 +22,7 @@ namespace neuroshard {
 inline double HostValueMs(const HostRanks& host, std::span<const double> value_ms) {
   const auto of_host =
       value_ms.subspan(static_cast<std::size_t>(host.first), static_cast<std::size_t>(host.count));
-  return *std::max_element(of_host.begin(), of_host.end());
+  return *std::ranges::max_element(of_host);
 }
 
 // All hosts, those for which value_of(HostRanks) is lowest first.
@@ -30,8 +30,7 @@ template <typename Value>
 std::vector<int> HostsByValue(const std::vector<HostRanks>& hosts, const Value& value_of) {
   std::vector<double> values;
   for (const HostRanks& host : hosts) values.push_back(value_of(host));
-  return PositionsDescending<int>(
-      hosts.size(), [&](int host) { return -values[static_cast<std::size_t>(host)]; });
+  return PositionsDescending<int>(hosts.size(), [&](int host) { return -At(values, host); });
 }
 
 // A unit of Spread::kOneHost on another host, whose shards are predicted or to be.
@@ -44,9 +43,7 @@ inline Unit OnHost(Unit unit, int host, const Solution& solution, ShardTable& sh
 
 // Sorts ranks, those with the lowest values first.
 inline void SortByValue(std::vector<int>& ranks, std::span<const double> value_ms) {
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-    return value_ms[static_cast<std::size_t>(a)] < value_ms[static_cast<std::size_t>(b)];
-  });
+  std::ranges::stable_sort(ranks, [&](int a, int b) { return At(value_ms, a) < At(value_ms, b); });
 }
 
 // Where a unit may go.
@@ -79,7 +76,7 @@ std::optional<Unit> OnLowestPlace(Unit unit, const Candidates& candidates,
     if (ranks.size() < static_cast<std::size_t>(candidates.holders)) return std::nullopt;
     SortByValue(ranks, value_ms);
     ranks.resize(static_cast<std::size_t>(candidates.holders));
-    std::sort(ranks.begin(), ranks.end());
+    std::ranges::sort(ranks);
     unit.place = solution.AddSubset(std::move(ranks));
     return allowed(unit) ? std::optional(unit) : std::nullopt;
   }
@@ -88,8 +85,8 @@ std::optional<Unit> OnLowestPlace(Unit unit, const Candidates& candidates,
   std::optional<Unit> best;
   double lowest_ms = std::numeric_limits<double>::infinity();
   for (const int place : on_host ? candidates.hosts : candidates.ranks) {
-    const double here_ms = on_host ? HostValueMs(solution.host(place), value_ms)
-                                   : value_ms[static_cast<std::size_t>(place)];
+    const double here_ms =
+        on_host ? HostValueMs(solution.host(place), value_ms) : At(value_ms, place);
     if (here_ms >= lowest_ms) continue;
     unit.place = place;
     if (on_host) cut(solution.host(place).count);

@@ -26,8 +26,7 @@ MigrationTerms::MigrationTerms(const PlanRequest& request, const CompiledRules& 
       if (!IsInside(shard, table.num_embeddings, table.embedding_dim)) continue;
       held.push_back({shard.rank, shard.rows, shard.cols, shard.col_offset});
     }
-    std::stable_sort(held.begin(), held.end(),
-                     [](const Held& a, const Held& b) { return a.rank < b.rank; });
+    std::ranges::stable_sort(held, {}, &Held::rank);
     std::size_t count = 0;
     for (const Held& of : held) {
       if (count > 0 && held[count - 1].rank == of.rank) {
@@ -111,8 +110,7 @@ std::vector<const Unit*> MigrationTerms::Ordered(std::span<const Unit* const> un
       staying.emplace_back(std::max<std::int64_t>(0, held->col_offset - wider), unit);
     }
   }
-  std::stable_sort(staying.begin(), staying.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(staying, {}, &decltype(staying)::value_type::first);
   std::vector<const Unit*> ordered;
   std::int64_t offset = 0;
   auto other = others.begin();

@@ -39,7 +39,7 @@ void MoveList::Add(double estimate_ms, std::span<const int> removed, std::span<c
 }
 
 std::span<const Move> MoveList::Sorted() {
-  std::sort(heap_.begin(), heap_.end(), Before);
+  std::ranges::sort(heap_, Before);
   return heap_;
 }
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "common/domain/table_names.h"
 
@@ -73,7 +72,7 @@ Plan MakePlan(const PlanRequest& request, const Solution& solution, std::span<co
   }
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
     std::vector<const Unit*>& units = units_of_table[t];
-    std::sort(units.begin(), units.end(), [](const Unit* a, const Unit* b) {
+    std::ranges::sort(units, [](const Unit* a, const Unit* b) {
       const auto key = [](const Unit* u) {
         return std::make_tuple(u->cols % kColumnAlignment != 0, u->place, u->cols);
       };

@@ -56,8 +56,8 @@ void Solution::Clear() {
   pools_ = all_pools_;
   kinds_ = {};
   moved_bytes_ = 0;
-  std::fill(ranks_.begin(), ranks_.end(), Rank{});
-  std::fill(sums_.begin(), sums_.end(), 0.0);
+  std::ranges::fill(ranks_, Rank{});
+  std::ranges::fill(sums_, 0.0);
 }
 
 void Solution::Fix(FixedTables fixed, std::vector<Unit> units) {
@@ -203,7 +203,7 @@ bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added
   };
   for (const int id : removed) count(unit(id), -1);
   for (const Unit& unit : added) count(unit, 1);
-  const bool has_room = std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
+  const bool has_room = std::ranges::all_of(added, [&](const Unit& unit) {
     const bool is_shared = IsInSharedMemory(unit);
     for (int i = 0; i < unit.shards.count; ++i) {
       const int rank = RankOf(unit, i);
@@ -217,11 +217,11 @@ bool Solution::HasRoom(std::span<const int> removed, std::span<const Unit> added
 }
 
 bool Solution::KeepsToShardLimits(std::span<const int> removed, std::span<const Unit> added) const {
-  return std::all_of(added.begin(), added.end(), [&](const Unit& unit) {
+  return std::ranges::all_of(added, [&](const Unit& unit) {
     int shards = 0;
     for (const Unit& other : added) shards += other.table == unit.table ? other.shards.count : 0;
     for (const int id : units_of_table(unit.table)) {
-      if (std::find(removed.begin(), removed.end(), id) == removed.end()) {
+      if (std::ranges::find(removed, id) == removed.end()) {
         shards += this->unit(id).shards.count;
       }
     }
@@ -241,8 +241,7 @@ bool Solution::KeepsToHosts(std::span<const int> removed, std::span<const Unit> 
       if (other.table == unit.table && !together(other)) return false;
     }
     for (const int id : units_of_table(unit.table)) {
-      if (std::find(removed.begin(), removed.end(), id) == removed.end() &&
-          !together(this->unit(id))) {
+      if (std::ranges::find(removed, id) == removed.end() && !together(this->unit(id))) {
         return false;
       }
     }
@@ -265,8 +264,7 @@ bool Solution::KeepsApart(std::span<const int> removed, std::span<const Unit> ad
       if (added[j].table == unit.table && added[j].place == unit.place) return false;
     }
     for (const int id : units_of_table(unit.table)) {
-      if (this->unit(id).place == unit.place &&
-          std::find(removed.begin(), removed.end(), id) == removed.end()) {
+      if (this->unit(id).place == unit.place && std::ranges::find(removed, id) == removed.end()) {
         return false;
       }
     }

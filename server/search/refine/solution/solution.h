@@ -68,9 +68,7 @@ class Solution {
   // solution.
   void Fix(FixedTables fixed, std::vector<Unit> units);
   // Null: the table is free.
-  const TablePlan* fixed(int table) const {
-    return fixed_.empty() ? nullptr : fixed_[static_cast<std::size_t>(table)];
-  }
+  const TablePlan* fixed(int table) const { return fixed_.empty() ? nullptr : At(fixed_, table); }
   // From now on moves are counted, and no more are allowed than `terms` have bytes for. Clears the
   // solution.
   void CountMoves(MigrationTerms terms);
@@ -80,19 +78,13 @@ class Solution {
   double MovesMs(std::span<const int> removed = {}, std::span<const Unit> added = {}) const;
   std::span<const Unit> fixed_units() const { return fixed_units_; }
 
-  const Unit& unit(int id) const { return units_[static_cast<std::size_t>(id)]; }
+  const Unit& unit(int id) const { return At(units_, id); }
   // In no particular order, but the same for the same history.
-  std::span<const int> units_of_table(int table) const {
-    return of_table_[static_cast<std::size_t>(table)];
-  }
+  std::span<const int> units_of_table(int table) const { return At(of_table_, table); }
   // Units with a shard on this one rank alone (Spread::kRank).
-  std::span<const int> units_on_rank(int rank) const {
-    return on_rank_[static_cast<std::size_t>(rank)];
-  }
+  std::span<const int> units_on_rank(int rank) const { return At(on_rank_, rank); }
   // Units of Spread::kOneHost.
-  std::span<const int> units_on_host(int host) const {
-    return on_host_[static_cast<std::size_t>(host)];
-  }
+  std::span<const int> units_on_host(int host) const { return At(on_host_, host); }
   // Units of the other spreads.
   std::span<const int> wide_units() const { return wide_; }
   // The residency of a table that has units.
@@ -116,9 +108,7 @@ class Solution {
 
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   int num_hosts() const { return static_cast<int>(rules_->hosts().size()); }
-  const HostRanks& host(int index) const {
-    return rules_->hosts()[static_cast<std::size_t>(index)];
-  }
+  const HostRanks& host(int index) const { return At(rules_->hosts(), index); }
   int host_of(int rank) const { return rules_->host_of(rank); }
   const CompiledRules& rules() const { return *rules_; }
   // Device memory that is left; below 0 where tables take more than there is.
@@ -130,7 +120,7 @@ class Solution {
     return Fits(rank, shard_table_->bytes(shard)) &&
            pools_.FitsShared(rank, shard_table_->tier_bytes(shard));
   }
-  const Rank& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
+  const Rank& rank(int index) const { return At(ranks_, index); }
   // Summed representation of what the rank holds.
   const double* sum(int rank) const {
     return sums_.data() + static_cast<std::size_t>(rank) * shard_table_->width();
@@ -144,7 +134,7 @@ class Solution {
       case Spread::kOneHost:
         return host(unit.place).first + i;
       case Spread::kSubset:
-        return subset(unit.place)[static_cast<std::size_t>(i)];
+        return At(subset(unit.place), i);
       case Spread::kRows:
       case Spread::kCopies:
         break;
@@ -177,9 +167,7 @@ class Solution {
 
   // The number of a subset for Unit::place; `ranks` ascending and distinct, two at least.
   int AddSubset(std::vector<int> ranks);
-  std::span<const int> subset(int number) const {
-    return subsets_[static_cast<std::size_t>(number)];
-  }
+  std::span<const int> subset(int number) const { return At(subsets_, number); }
 
  private:
   // Units by the kinds of their shards and by the exchanges that these are part of.
@@ -195,7 +183,7 @@ class Solution {
       cut_rows += kinds.cut_rows ? sign : 0;
       replicas += kinds.replicas ? sign : 0;
       for (std::uint64_t left = kinds.exchanges; left != 0; left &= left - 1) {
-        int& count = of_exchange[static_cast<std::size_t>(std::countr_zero(left))];
+        int& count = At(of_exchange, std::countr_zero(left));
         count += sign;
         const std::uint64_t bit = left & -left;
         exchanges = count > 0 ? exchanges | bit : exchanges & ~bit;
