@@ -53,13 +53,11 @@ std::int64_t MaxFruitlessRounds(const SearchContext& context) {
          kFruitlessRoundsEach * std::ssize(request.tables) * std::ssize(request.topology.devices);
 }
 
-class LocalSearch {
+class LocalSearch : MoveTools {
  public:
   LocalSearch(Workbench& bench, int start)
-      : context_(bench.context),
-        pricer_(bench.pricer),
+      : MoveTools(bench),
         initial_(bench.initial),
-        solution_(bench.solution),
         rank_moves_(bench),
         table_moves_(bench),
         perturbation_(bench, table_moves_),
@@ -290,10 +288,7 @@ class LocalSearch {
     return absl::OkStatus();
   }
 
-  SearchContext& context_;
-  MovePricer& pricer_;
   InitialSolutions& initial_;
-  Solution& solution_;
   RankMoves rank_moves_;
   TableMoves table_moves_;
   Perturbation perturbation_;

@@ -18,9 +18,7 @@ constexpr double kFromSecond = 0.3;
 }  // namespace
 
 Perturbation::Perturbation(Workbench& bench, TableMoves& table_moves)
-    : context_(bench.context),
-      solution_(bench.solution),
-      pricer_(bench.pricer),
+    : MoveTools(bench),
       table_moves_(table_moves),
       total_ms_(static_cast<std::size_t>(bench.solution.num_ranks())),
       from_second_(bench.context.request().tables.size()) {}

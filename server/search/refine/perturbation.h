@@ -16,7 +16,7 @@ namespace neuroshard {
 // Changes the solution of a workbench with no regard to costs, or hardly any, and leaves it legal
 // but not priced. What is random follows the `Random` that is given. Takes time in the units that
 // move x the ranks that they may go to. For one thread.
-class Perturbation {
+class Perturbation : MoveTools {
  public:
   // Both must outlive it; `bench` holds a complete solution that is priced.
   Perturbation(Workbench& bench, TableMoves& table_moves);
@@ -46,9 +46,6 @@ class Perturbation {
   // Places unplaced_ on the ranks. False: one has room on none.
   bool Place(std::span<const int> ranks);
 
-  SearchContext& context_;
-  Solution& solution_;
-  MovePricer& pricer_;
   TableMoves& table_moves_;
 
   // Scratch of one call, kept for its memory.

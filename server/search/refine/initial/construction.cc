@@ -26,12 +26,8 @@ void Enlarge(TierBytes& largest, const TierBytes& bytes) {
 }  // namespace
 
 Construction::Construction(MoveBench& bench)
-    : context_(bench.context),
-      rules_(bench.rules),
-      layouts_(bench.layouts),
-      shard_table_(bench.shard_table),
+    : MoveTools(bench),
       surrogate_(bench.pricer.surrogate()),
-      solution_(bench.solution),
       numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {
   const MemoryPools pools(context_.request());
   for (int r = 0; r < rules_.num_ranks(); ++r) {

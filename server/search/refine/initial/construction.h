@@ -38,7 +38,7 @@ struct ConstructionFallback {
 // Greedy construction for a given choice of layouts. Build leaves a solution that keeps memory and
 // all rules, or says which table found no place; it takes time in units x ranks (hosts). For one
 // thread.
-class Construction {
+class Construction : MoveTools {
  public:
   // `bench` must outlive it.
   explicit Construction(MoveBench& bench);
@@ -115,12 +115,7 @@ class Construction {
   // Takes units off again until `count` are left.
   void Undo(std::size_t count);
 
-  SearchContext& context_;
-  const CompiledRules& rules_;
-  const TableLayouts& layouts_;
-  ShardTable& shard_table_;
   const CommSurrogate& surrogate_;
-  Solution& solution_;
   const std::vector<int> numbers_;  // of all ranks, and of hosts
   ByTier<double> room_bytes_ = {};
   TierBytes largest_room_ = {};  // of the rank with the most

@@ -104,12 +104,7 @@ bool OneShardAUnit(const Construction::Choice& choice) {
 }  // namespace
 
 InitialSolutions::InitialSolutions(MoveBench& bench)
-    : context_(bench.context),
-      rules_(bench.rules),
-      layouts_(bench.layouts),
-      shard_table_(bench.shard_table),
-      solution_(bench.solution),
-      pricer_(bench.pricer),
+    : MoveTools(bench),
       construction_(bench),
       residencies_(context_.request().tables.size(), {0}),
       urgency_(context_.request().tables.size(), 0) {

@@ -18,7 +18,7 @@ namespace neuroshard {
 // Constructions for one request, with layouts that are priced once for all of them. Solutions it
 // leaves are legal; FindCheap and Restart leave them priced by the pricer. FindLegal takes one
 // construction where nothing is scarce, FindCheap up to 40, Restart 30. For one thread.
-class InitialSolutions {
+class InitialSolutions : MoveTools {
  public:
   // `bench` must outlive it.
   explicit InitialSolutions(MoveBench& bench);
@@ -88,12 +88,6 @@ class InitialSolutions {
   bool Load(const std::vector<Unit>& units);
   bool Repair(const PricedLayouts& layouts);
 
-  SearchContext& context_;
-  const CompiledRules& rules_;
-  const TableLayouts& layouts_;
-  ShardTable& shard_table_;
-  Solution& solution_;
-  MovePricer& pricer_;
   Construction construction_;
   // By table: its residencies with more and more bytes of device memory, and what it is in each, on
   // one rank.

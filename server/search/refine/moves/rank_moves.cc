@@ -187,13 +187,7 @@ void RankTransfers::FindSlots(int source) {
   rank_costs_.EvaluateQueued();
 }
 
-RankMoves::RankMoves(MoveBench& bench)
-    : context_(bench.context),
-      shard_table_(bench.shard_table),
-      rank_costs_(bench.rank_costs),
-      solution_(bench.solution),
-      pricer_(bench.pricer),
-      transfers_(bench) {}
+RankMoves::RankMoves(MoveBench& bench) : MoveTools(bench), transfers_(bench) {}
 
 void RankMoves::Collect(int source, MoveList& list) {
   rank_costs_.TrimIfLarge();

@@ -21,7 +21,7 @@ namespace neuroshard {
 // What the moves around a source rank are put together from (RankMoves). Every unit in it keeps the
 // rules on its table alone; memory and other tables are not looked at. List takes time in units on
 // the source x widths x targets, plus units on the targets. For one thread.
-class RankTransfers {
+class RankTransfers : MoveTools {
  public:
   using Slot = RankCosts::Slot;
 
@@ -55,11 +55,7 @@ class RankTransfers {
 
   // `bench` must outlive it.
   explicit RankTransfers(MoveBench& bench)
-      : layouts_(bench.layouts),
-        shard_table_(bench.shard_table),
-        rank_costs_(bench.rank_costs),
-        solution_(bench.solution),
-        objective_(bench.pricer.objective()) {}
+      : MoveTools(bench), objective_(bench.pricer.objective()) {}
 
   // Lists those of `source`. The costs of all slots are known then.
   void List(int source);
@@ -81,10 +77,6 @@ class RankTransfers {
   void FindJoined(const Unit& unit);
   void FindSlots(int source);
 
-  const TableLayouts& layouts_;
-  ShardTable& shard_table_;
-  RankCosts& rank_costs_;
-  const Solution& solution_;
   const Objective& objective_;
 
   // Scratch of List, kept for its memory.
@@ -102,7 +94,7 @@ class RankTransfers {
 // the rules on each of its tables alone; its estimate is the objective by predicted compute (two
 // changes of one rank are taken to add up) and by the surrogate of communication. Collect takes
 // time in transfers x (returns of a target). For one thread.
-class RankMoves {
+class RankMoves : MoveTools {
  public:
   // `bench` must outlive it.
   explicit RankMoves(MoveBench& bench);
@@ -127,11 +119,6 @@ class RankMoves {
     return unit.cols == 0 ? CommLoad{} : shard_table_.load(unit.shards.full);
   }
 
-  SearchContext& context_;
-  ShardTable& shard_table_;
-  RankCosts& rank_costs_;
-  const Solution& solution_;
-  const MovePricer& pricer_;
   RankTransfers transfers_;
 
   // Scratch of Collect, kept for its memory.

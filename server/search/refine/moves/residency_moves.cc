@@ -27,11 +27,7 @@ double LeastLossAByte(double lost_ms, std::int64_t freed) {
 }  // namespace
 
 ResidencyMoves::ResidencyMoves(MoveBench& bench)
-    : context_(bench.context),
-      rules_(bench.rules),
-      shard_table_(bench.shard_table),
-      solution_(bench.solution),
-      pricer_(bench.pricer),
+    : MoveTools(bench),
       placer_(bench),
       more_ms_(context_.request().topology.devices.size(), 0),
       changed_(context_.request().tables.size(), false),

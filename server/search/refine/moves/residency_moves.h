@@ -35,7 +35,7 @@ enum class ResidencyNeighbourhood {
 // changes, but for those that only change ranks), has room in device memory (in all memories where
 // tables may be on SSD), and keeps the rules on residencies; Solution::Allows says the rest. Only
 // for requests whose tables may be off their devices. For one thread.
-class ResidencyMoves {
+class ResidencyMoves : MoveTools {
  public:
   // `bench` must outlive it.
   explicit ResidencyMoves(MoveBench& bench);
@@ -124,11 +124,6 @@ class ResidencyMoves {
   void TryHostBlocks(int source, MoveList& list);
   bool IsFree(int table) const;
 
-  SearchContext& context_;
-  const CompiledRules& rules_;
-  ShardTable& shard_table_;
-  Solution& solution_;
-  MovePricer& pricer_;
   TablePlacer placer_;
 
   std::vector<int> tables_;  // of the source, costliest first

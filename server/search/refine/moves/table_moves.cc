@@ -19,14 +19,7 @@ constexpr std::size_t kGroupRanks = 64;
 }  // namespace
 
 TableMoves::TableMoves(MoveBench& bench)
-    : context_(bench.context),
-      rules_(bench.rules),
-      layouts_(bench.layouts),
-      shard_table_(bench.shard_table),
-      solution_(bench.solution),
-      pricer_(bench.pricer),
-      placer_(bench),
-      layouts_of_(context_.request().tables.size()) {}
+    : MoveTools(bench), placer_(bench), layouts_of_(context_.request().tables.size()) {}
 
 const std::vector<TableLayout>& TableMoves::LayoutsOf(int table) {
   std::vector<TableLayout>& layouts = layouts_of_[static_cast<std::size_t>(table)];

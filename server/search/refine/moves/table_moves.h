@@ -21,7 +21,7 @@ namespace neuroshard {
 // all units of the tables it is about) and was estimated with the room that there is; rules on
 // several tables are left to Solution::Allows. Collect places up to 24 tables in all their layouts.
 // For one thread.
-class TableMoves {
+class TableMoves : MoveTools {
  public:
   // `bench` must outlive it.
   explicit TableMoves(MoveBench& bench);
@@ -49,12 +49,6 @@ class TableMoves {
   // Adds the move from removed_ to `added` if the list wants it.
   void Estimate(std::span<const Unit> added, MoveList& list);
 
-  SearchContext& context_;
-  const CompiledRules& rules_;
-  const TableLayouts& layouts_;
-  ShardTable& shard_table_;
-  Solution& solution_;
-  MovePricer& pricer_;
   TablePlacer placer_;
   std::vector<std::vector<TableLayout>> layouts_of_;  // by table; empty: not asked for yet
 

@@ -15,12 +15,7 @@ constexpr std::size_t kLowest = 64;
 }  // namespace
 
 TablePlacer::TablePlacer(MoveBench& bench)
-    : rules_(bench.rules),
-      layouts_(bench.layouts),
-      shard_table_(bench.shard_table),
-      solution_(bench.solution),
-      pricer_(bench.pricer),
-      numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {}
+    : MoveTools(bench), numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {}
 
 void TablePlacer::Reset() {
   const std::size_t ranks = static_cast<std::size_t>(pricer_.objective().num_ranks());

@@ -20,7 +20,7 @@ namespace neuroshard {
 // on ranks and distinct ranks of a table; Solution::Allows says whether all are kept. A unit on a
 // rank takes time in the 64 ranks that are lowest (or all that the rules name), one on a host or a
 // subset in the ranks. For one thread.
-class TablePlacer {
+class TablePlacer : MoveTools {
  public:
   // `bench` must outlive it.
   explicit TablePlacer(MoveBench& bench);
@@ -50,11 +50,6 @@ class TablePlacer {
     return solution_.Fits(rank, bytes + more_bytes_[static_cast<std::size_t>(rank)]);
   }
 
-  const CompiledRules& rules_;
-  const TableLayouts& layouts_;
-  ShardTable& shard_table_;
-  Solution& solution_;
-  MovePricer& pricer_;
   const std::vector<int> numbers_;  // of all ranks
 
   std::vector<Unit> added_;

@@ -35,4 +35,24 @@ struct MoveBench {
   MovePricer pricer;
 };
 
+// A bench's parts by the names of members, for the classes that work on it.
+struct MoveTools {
+  explicit MoveTools(MoveBench& bench)
+      : context_(bench.context),
+        rules_(bench.rules),
+        layouts_(bench.layouts),
+        shard_table_(bench.shard_table),
+        solution_(bench.solution),
+        rank_costs_(bench.rank_costs),
+        pricer_(bench.pricer) {}
+
+  SearchContext& context_;
+  const CompiledRules& rules_;
+  const TableLayouts& layouts_;
+  ShardTable& shard_table_;
+  Solution& solution_;
+  RankCosts& rank_costs_;
+  MovePricer& pricer_;
+};
+
 }  // namespace neuroshard
