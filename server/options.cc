@@ -76,8 +76,8 @@ Violations FaultsOfStart(const PlannerOptions& options) {
   }
   std::error_code error;
   if (!std::filesystem::is_directory(options.models_root, error)) {
-    faults.Add("models.root", fmt::format("no such directory: {} (an empty one will do)",
-                                          Quoted(options.models_root)));
+    faults.Add("models.root", "no such directory: {} (an empty one will do)",
+               Quoted(options.models_root));
   }
   return faults;
 }

@@ -84,8 +84,8 @@ StatusOr<std::vector<Candidate>> Candidates(const PlannerClient& planner,
 void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations) {
   if (!what_if.one_plan()) return;
   if (what_if.topologies_size() > kMaxTopologiesOfOne) {
-    violations.Add("topologies", fmt::format("must have at most {} entries with one_plan, got {}",
-                                             kMaxTopologiesOfOne, what_if.topologies_size()));
+    violations.Add("topologies", "must have at most {} entries with one_plan, got {}",
+                   kMaxTopologiesOfOne, what_if.topologies_size());
   }
   for (int i = 0; i < what_if.topologies_size(); ++i) {
     const v1::WhatIfTopology& topology = what_if.topologies(i);
@@ -97,9 +97,8 @@ void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations) {
     const std::int64_t first = CountDevices(what_if.topologies(0).topology());
     if (devices != first) {
       violations.Add(path + ".topology",
-                     fmt::format("has {} devices, topologies[0] has {}: one plan is for equally "
-                                 "many",
-                                 devices, first));
+                     "has {} devices, topologies[0] has {}: one plan is for equally many", devices,
+                     first);
     }
   }
 }

@@ -44,7 +44,7 @@ class Reader {
   const Json& Member(const Json& of, const char* key, const std::string& where) {
     static const Json& none = *new Json;
     if (of.is_object() && of.contains(key)) return of[key];
-    faults_.Add(where, fmt::format("has no {}", key));
+    faults_.Add(where, "has no {}", key);
     return none;
   }
 
@@ -95,8 +95,8 @@ class Reader {
       const std::string placement = Text(shards[i], "placement", place);
       const std::optional<int> rank = RankOf(placement);
       if (!placement.empty() && !rank.has_value()) {
-        faults_.Add(place + ".placement",
-                    fmt::format("must be like \"rank:0/cuda:0\", got {}", Quoted(placement)));
+        faults_.Add(place + ".placement", "must be like \"rank:0/cuda:0\", got {}",
+                    Quoted(placement));
       }
       shard.set_row_offset(row);
       shard.set_col_offset(col);

@@ -100,7 +100,7 @@ std::vector<AskedRow> RowsOf(const v1::WhatIfTopology& message, const FieldCheck
     const std::string field = fmt::format("two_dimensional.sharding_group_sizes[{}]", i);
     if (!check.InRange(field, std::int64_t{sizes[i]}, 1, topology.num_ranks())) continue;
     if (std::count(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(i), sizes[i]) > 0) {
-      check.Fail(field, fmt::format("must not be twice in the list, got {}", sizes[i]));
+      check.Fail(field, "must not be twice in the list, got {}", sizes[i]);
       continue;
     }
     auto groups = GroupsOf(asked, topology, sizes[i]);
@@ -132,8 +132,7 @@ std::size_t CheckTopology(const v1::WhatIfTopology& topology, const std::string&
   Violations inside;
   const std::int64_t devices = CountDevices(topology.topology());
   if (devices > kMaxDevices) {
-    inside.Add("topology",
-               fmt::format("has {} devices, at most {} are possible", devices, kMaxDevices));
+    inside.Add("topology", "has {} devices, at most {} are possible", devices, kMaxDevices);
   }
   if (devices <= kMaxDevices) DecodeTopology(topology.topology(), inside);
   const std::size_t rows = inside.empty() ? RowsOf(topology, check).size() : 0;
@@ -165,8 +164,8 @@ Status CheckWhatIf(const v1::WhatIf& what_if) {
   Violations violations;
   const FieldCheck check("", violations);
   if (what_if.topologies_size() == 0 || what_if.topologies_size() > kMaxTopologies) {
-    check.Fail("topologies", fmt::format("must have 1 to {} entries, got {}", kMaxTopologies,
-                                         what_if.topologies_size()));
+    check.Fail("topologies", "must have 1 to {} entries, got {}", kMaxTopologies,
+               what_if.topologies_size());
     return violations.ToStatus();
   }
   std::map<std::string, int> first_of;
@@ -177,14 +176,13 @@ Status CheckWhatIf(const v1::WhatIf& what_if) {
     rows += CheckTopology(topology, path, violations);
     const auto [first, is_new] = first_of.try_emplace(topology.name(), i);
     if (!is_new && !topology.name().empty()) {
-      violations.Add(path + ".name", fmt::format("must differ from topologies[{}].name, {} is both",
-                                                 first->second, Quoted(topology.name())));
+      violations.Add(path + ".name", "must differ from topologies[{}].name, {} is both",
+                     first->second, Quoted(topology.name()));
     }
   }
   if (rows > kMaxTopologies) {
-    check.Fail("topologies", fmt::format("are {} rows with the sizes of groups, at most {} are "
-                                         "possible",
-                                         rows, kMaxTopologies));
+    check.Fail("topologies", "are {} rows with the sizes of groups, at most {} are possible", rows,
+               kMaxTopologies);
   }
   CheckOnePlan(what_if, violations);
   return violations.ToStatus();

@@ -29,9 +29,8 @@ void ReadSettings(ConfigReader reader, MeasurementSettings* settings) {
   reader.Read("max_time_ms", &settings->max_time_ms, {1, 600'000});
   reader.Read("flush_cache", &settings->flush_cache);
   if (settings->max_iterations < settings->min_iterations) {
-    reader.AddViolation("max_iterations",
-                        fmt::format("must be at least min_iterations {}, got {}",
-                                    settings->min_iterations, settings->max_iterations));
+    reader.AddViolation("max_iterations", "must be at least min_iterations {}, got {}",
+                        settings->min_iterations, settings->max_iterations);
   }
 }
 
@@ -39,8 +38,8 @@ void ReadTableCounts(ConfigReader& reader, int* min_tables, int* max_tables) {
   reader.Read("min_tables", min_tables, {1, kMaxTablesInSample});
   reader.Read("max_tables", max_tables, {1, kMaxTablesInSample});
   if (*max_tables < *min_tables) {
-    reader.AddViolation("max_tables", fmt::format("must be at least min_tables {}, got {}",
-                                                  *min_tables, *max_tables));
+    reader.AddViolation("max_tables", "must be at least min_tables {}, got {}", *min_tables,
+                        *max_tables);
   }
 }
 
@@ -64,11 +63,11 @@ void ReadDims(ConfigReader& reader, std::vector<std::int64_t>* dims) {
   for (const auto& [key, bound] : {std::pair("min", &min), std::pair("max", &max)}) {
     range.Read(key, bound, {kDimStep, kMaxDimOfRange});
     if (*bound % kDimStep != 0) {
-      range.AddViolation(key, fmt::format("must be a multiple of {}, got {}", kDimStep, *bound));
+      range.AddViolation(key, "must be a multiple of {}, got {}", kDimStep, *bound);
     }
   }
   if (range.Has("max") && max < min) {
-    range.AddViolation("max", fmt::format("must be at least min {}, got {}", min, max));
+    range.AddViolation("max", "must be at least min {}, got {}", min, max);
   }
   dims->clear();
   for (std::int64_t dim = min; dim <= max; dim += kDimStep) dims->push_back(dim);
@@ -78,9 +77,8 @@ void ReadRowShares(ConfigReader& reader, std::size_t num_dims, std::vector<doubl
   reader.Read("row_shares", row_shares, {kMinRowShare, 1});
   if (row_shares->empty()) reader.AddViolation("row_shares", "must not be empty");
   if (row_shares->size() * num_dims > kMaxVariants) {
-    reader.AddViolation("row_shares",
-                        fmt::format("{} shares of {} dims are more than {} variants of a table",
-                                    row_shares->size(), num_dims, kMaxVariants));
+    reader.AddViolation("row_shares", "{} shares of {} dims are more than {} variants of a table",
+                        row_shares->size(), num_dims, kMaxVariants);
   }
 }
 
@@ -89,8 +87,8 @@ void ReadKernels(ConfigReader& reader, std::vector<ComputeKernel>* kernels) {
   for (std::size_t i = 0; i < kernels->size(); ++i) {
     if (IsMeasurable((*kernels)[i])) continue;
     reader.AddViolation(fmt::format("compute_kernels[{}]", i),
-                        fmt::format("must be one of fused, fused_uvm, fused_uvm_caching, got {}",
-                                    ToText((*kernels)[i])));
+                        "must be one of fused, fused_uvm, fused_uvm_caching, got {}",
+                        ToText((*kernels)[i]));
   }
 }
 
@@ -110,7 +108,7 @@ void ReadLoadFactors(ConfigReader& reader, const std::vector<ComputeKernel>& ker
 // True when the list is to be read; the single value otherwise. Giving both is a fault.
 bool GivenAsList(ConfigReader& reader, std::string_view one, std::string_view list) {
   if (!reader.Has(list)) return false;
-  if (reader.Has(one)) reader.AddViolation(list, fmt::format("cannot be given beside {}", one));
+  if (reader.Has(one)) reader.AddViolation(list, "cannot be given beside {}", one);
   return true;
 }
 
@@ -167,8 +165,8 @@ void ReadNumSamples(ConfigReader& reader, int* num_samples) {
 void ReadRepeats(ConfigReader& reader, int num_samples, int* repeats) {
   reader.Read("repeats", repeats, {1, kMaxRepeats});
   if (num_samples > kMaxSamples / *repeats) {
-    reader.AddViolation("repeats", fmt::format("{} samples {} times are more than {} measurements",
-                                               num_samples, *repeats, kMaxSamples));
+    reader.AddViolation("repeats", "{} samples {} times are more than {} measurements", num_samples,
+                        *repeats, kMaxSamples);
   }
 }
 
@@ -178,8 +176,8 @@ void ReadActive(ConfigReader& reader, int num_samples, int* candidates) {
   if (!active.Has("candidates")) active.AddViolation("candidates", "is required");
   active.Read("candidates", candidates, {2, kMaxActiveCandidates});
   if (*candidates > 0 && num_samples > kMaxSamples / *candidates) {
-    active.AddViolation("candidates", fmt::format("{} for each of {} samples are more than {}",
-                                                  *candidates, num_samples, kMaxSamples));
+    active.AddViolation("candidates", "{} for each of {} samples are more than {}", *candidates,
+                        num_samples, kMaxSamples);
   }
 }
 
@@ -205,7 +203,7 @@ void ReadCollectives(ConfigReader& reader, std::vector<Collective>* collectives)
   std::sort(collectives->begin(), collectives->end());
   const auto twice = std::adjacent_find(collectives->begin(), collectives->end());
   if (twice != collectives->end()) {
-    reader.AddViolation("collectives", fmt::format("lists {} more than once", ToText(*twice)));
+    reader.AddViolation("collectives", "lists {} more than once", ToText(*twice));
   }
 }
 
@@ -213,9 +211,8 @@ void ReadWireDtypes(ConfigReader& reader, std::vector<DataType>* dtypes) {
   ReadSomeWords(reader, "wire_dtypes", dtypes);
   for (std::size_t i = 0; i < dtypes->size(); ++i) {
     if ((*dtypes)[i] == DataType::kFp32 || IsWireCast((*dtypes)[i])) continue;
-    reader.AddViolation(
-        fmt::format("wire_dtypes[{}]", i),
-        fmt::format("must be one of fp32, fp16, bf16, got {}", ToText((*dtypes)[i])));
+    reader.AddViolation(fmt::format("wire_dtypes[{}]", i),
+                        "must be one of fp32, fp16, bf16, got {}", ToText((*dtypes)[i]));
   }
 }
 
@@ -233,9 +230,8 @@ void ReadInputDist(ConfigReader& reader, int max_tables,
     section.AddViolation("pooling_factors", "is required: mean ids a sample, one or more");
   } else if (const double most = *std::ranges::max_element(config.pooling_factors);
              most * max_tables > kMaxDistributedIds) {
-    section.AddViolation("pooling_factors",
-                         fmt::format("{} tables of {} ids a sample are more than {}", max_tables,
-                                     most, kMaxDistributedIds));
+    section.AddViolation("pooling_factors", "{} tables of {} ids a sample are more than {}",
+                         max_tables, most, kMaxDistributedIds);
   }
   ReadWeighted(section, &config.weighted_share);
 }
@@ -252,11 +248,11 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   for (const std::int64_t count : num_ranks) {
     for (const std::int64_t batch_size : config.batch_sizes) {
       if (count < 2 || batch_size % count == 0) continue;
-      reader.AddViolation("num_ranks", fmt::format("batch_size {} is not a multiple of {} ranks",
-                                                   batch_size, count));
+      reader.AddViolation("num_ranks", "batch_size {} is not a multiple of {} ranks", batch_size,
+                          count);
     }
     if (std::ranges::count(num_ranks, count) > 1) {
-      reader.AddViolation("num_ranks", fmt::format("lists {} more than once", count));
+      reader.AddViolation("num_ranks", "lists {} more than once", count);
     }
     config.num_ranks.push_back(static_cast<int>(count));
   }
@@ -266,9 +262,8 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   reader.Read("min_random_placement", &config.min_random_placement, {0, 1});
   reader.Read("max_random_placement", &config.max_random_placement, {0, 1});
   if (config.max_random_placement < config.min_random_placement) {
-    reader.AddViolation("max_random_placement",
-                        fmt::format("must be at least min_random_placement {}, got {}",
-                                    config.min_random_placement, config.max_random_placement));
+    reader.AddViolation("max_random_placement", "must be at least min_random_placement {}, got {}",
+                        config.min_random_placement, config.max_random_placement);
   }
   reader.Read("max_start_offset", &config.max_start_offset, {2, 60'000});
   reader.Read("start_offset_unit_ms", &config.start_offset_unit_ms, {0, 1000});
@@ -280,7 +275,7 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   reader.ReadWord("cadence", &config.cadence);
   for (const char* key : {"max_start_offset", "start_offset_unit_ms"}) {
     if (config.cadence == Cadence::kBarrier || !reader.Has(key) || config.input_dist) continue;
-    reader.AddViolation(key, fmt::format("does not go with cadence {}", ToText(config.cadence)));
+    reader.AddViolation(key, "does not go with cadence {}", ToText(config.cadence));
   }
   ReadSettings(reader.Section("settings"), &config.settings);
   return config;

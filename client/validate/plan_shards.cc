@@ -17,29 +17,25 @@ void CheckRows(const Table& table, const Shard& shard, ShardingType type, const 
                Violations& violations) {
   if (!CutsRows(type)) {
     if (shard.row_offset == 0 && shard.rows == table.num_embeddings) return;
-    violations.Add(field + ".rows",
-                   fmt::format("must be all {} rows of the table, got {} from {}",
-                               table.num_embeddings, shard.rows, shard.row_offset));
+    violations.Add(field + ".rows", "must be all {} rows of the table, got {} from {}",
+                   table.num_embeddings, shard.rows, shard.row_offset);
   } else if (shard.row_offset < 0 || shard.rows < 0 ||
              shard.rows > table.num_embeddings - shard.row_offset) {
-    violations.Add(field + ".rows",
-                   fmt::format("must lie within the table's {} rows, got {} from {}",
-                               table.num_embeddings, shard.rows, shard.row_offset));
+    violations.Add(field + ".rows", "must lie within the table's {} rows, got {} from {}",
+                   table.num_embeddings, shard.rows, shard.row_offset);
   }
 }
 
 void CheckShard(const Table& table, const Shard& shard, ShardingType type, int num_ranks,
                 const std::string& field, Violations& violations) {
   if (shard.rank < 0 || shard.rank >= num_ranks) {
-    violations.Add(field + ".rank",
-                   fmt::format("must be in [0, {}), got {}", num_ranks, shard.rank));
+    violations.Add(field + ".rank", "must be in [0, {}), got {}", num_ranks, shard.rank);
   }
   CheckRows(table, shard, type, field, violations);
   if (shard.col_offset < 0 || shard.cols < 1 ||
       shard.cols > table.embedding_dim - shard.col_offset) {
-    violations.Add(field + ".cols",
-                   fmt::format("must lie within the table's {} columns, got {} from {}",
-                               table.embedding_dim, shard.cols, shard.col_offset));
+    violations.Add(field + ".cols", "must lie within the table's {} columns, got {} from {}",
+                   table.embedding_dim, shard.cols, shard.col_offset);
   }
 }
 
@@ -170,8 +166,7 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
       continue;
     }
     if (planned[index]) {
-      violations.Add(field + ".name",
-                     fmt::format("\"{}\" was planned before", names.ReferenceTo(table_of[t])));
+      violations.Add(field + ".name", "\"{}\" was planned before", names.ReferenceTo(table_of[t]));
       continue;
     }
     const Table& table = request.tables[index];
@@ -192,8 +187,8 @@ StatusOr<std::vector<RankShards>> ShardsByRank(const PlanRequest& request, const
   }
   for (std::size_t i = 0; i < planned.size(); ++i) {
     if (planned[i]) continue;
-    violations.Add("plan.tables",
-                   fmt::format("table \"{}\" is missing", names.ReferenceTo(static_cast<int>(i))));
+    violations.Add("plan.tables", "table \"{}\" is missing",
+                   names.ReferenceTo(static_cast<int>(i)));
   }
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return ranks;

@@ -1,7 +1,5 @@
 #include "common/base/violations.h"
 
-#include <utility>
-
 #include "absl/strings/cord.h"
 
 namespace neuroshard {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -24,6 +25,11 @@ class Violations {
   static constexpr std::size_t kMaxKept = 100;
 
   void Add(std::string field, std::string description);
+  // With a description that is formatted.
+  template <typename Arg, typename... Args>
+  void Add(std::string field, fmt::format_string<Arg, Args...> format, Arg&& arg, Args&&... args) {
+    Add(std::move(field), fmt::format(format, std::forward<Arg>(arg), std::forward<Args>(args)...));
+  }
 
   bool empty() const { return count_ == 0; }
   std::size_t count() const { return count_; }

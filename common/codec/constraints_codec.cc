@@ -36,8 +36,8 @@ class ListedOnce {
   bool Note(const T& value, int i) {
     const auto [first, is_new] = first_.emplace(value, i);
     if (!is_new) {
-      check_.Fail(fmt::format("{}[{}]", field_, i),
-                  fmt::format("is given twice, first at {}[{}]", field_, first->second));
+      check_.Fail(fmt::format("{}[{}]", field_, i), "is given twice, first at {}[{}]", field_,
+                  first->second);
     }
     return is_new;
   }
@@ -145,8 +145,8 @@ class ConstraintsDecoder {
     for (const int table : tables) {
       const std::int64_t rows = At(tables_, table).num_embeddings;
       if (rows % multiple == 0) continue;
-      check.Fail("row_multiple", fmt::format("must divide the {} rows of '{}', got {}", rows,
-                                             names_.ReferenceTo(table), multiple));
+      check.Fail("row_multiple", "must divide the {} rows of '{}', got {}", rows,
+                 names_.ReferenceTo(table), multiple);
     }
     return multiple;
   }
@@ -162,9 +162,8 @@ class ConstraintsDecoder {
       const SharedMemory& memory = SharedMemoryOf(of.tier);
       const std::string field = fmt::format("compute_kernels[{}]", listed - kernels.begin());
       if (num_ranks_ > 0 && !Leaves(memory, rule)) {
-        check.Fail(field, fmt::format("is {}, and no host that the rule leaves has {} "
-                                      "(topology.hosts[].{})",
-                                      ToText(of.kernel), memory.name, memory.field));
+        check.Fail(field, "is {}, and no host that the rule leaves has {} (topology.hosts[].{})",
+                   ToText(of.kernel), memory.name, memory.field);
       }
       for (const int t : rule.tables) {
         if (of.tier == MemoryTier::kSsd) CheckOnSsd(check, field, t);
@@ -175,13 +174,14 @@ class ConstraintsDecoder {
   void CheckOnSsd(const FieldCheck& check, const std::string& field, int t) const {
     const Table& table = At(tables_, t);
     if (!CanBeOnSsd(table.weight_dtype)) {
-      check.Fail(field, fmt::format("is key_value, which FBGEMM has for fp32 and fp16; '{}' is {}",
-                                    names_.ReferenceTo(t), ToText(table.weight_dtype)));
+      check.Fail(field, "is key_value, which FBGEMM has for fp32 and fp16; '{}' is {}",
+                 names_.ReferenceTo(t), ToText(table.weight_dtype));
     }
     if (table.l2_cache_bytes > 0 && num_ranks_ > 0 && topology_.host_memory_bytes.empty()) {
-      check.Fail(field, fmt::format("is key_value, and no host has memory (topology.hosts[]."
-                                    "host_memory_bytes) for the l2_cache_bytes of '{}'",
-                                    names_.ReferenceTo(t)));
+      check.Fail(field,
+                 "is key_value, and no host has memory (topology.hosts[].host_memory_bytes) for "
+                 "the l2_cache_bytes of '{}'",
+                 names_.ReferenceTo(t));
     }
   }
 
@@ -220,8 +220,7 @@ class ConstraintsDecoder {
       TableGroup group;
       group.tables = DecodeTables(check, messages[i].tables());
       if (messages[i].tables_size() < 2) {
-        check.Fail("tables",
-                   fmt::format("must name at least two tables, got {}", messages[i].tables_size()));
+        check.Fail("tables", "must name at least two tables, got {}", messages[i].tables_size());
       }
       group.level = check.WordOrDefault("level", messages[i].level(), GroupLevel::kRank);
       groups.push_back(std::move(group));
@@ -254,9 +253,8 @@ class ConstraintsDecoder {
     for (int i = 0; i < indices.size(); ++i) {
       const int value = indices[i];
       if (count > 0 && (value < 0 || value >= count)) {
-        check.Fail(
-            fmt::format("{}[{}]", field, i),
-            fmt::format("must be from 0 to {}, what the topology has, got {}", count - 1, value));
+        check.Fail(fmt::format("{}[{}]", field, i),
+                   "must be from 0 to {}, what the topology has, got {}", count - 1, value);
       } else if (once.Note(value, i)) {
         values.push_back(value);
       }

@@ -14,9 +14,9 @@ void FieldCheck::Fail(std::string_view field, std::string description) const {
 bool FieldCheck::InRange(std::string_view field, std::int64_t value, std::int64_t low,
                          std::int64_t high) const {
   if (value < low) {
-    Fail(field, fmt::format("must be at least {}, got {}", low, value));
+    Fail(field, "must be at least {}, got {}", low, value);
   } else if (value > high) {
-    Fail(field, fmt::format("must be at most {}, got {}", high, value));
+    Fail(field, "must be at most {}, got {}", high, value);
   } else {
     return true;
   }
@@ -25,17 +25,17 @@ bool FieldCheck::InRange(std::string_view field, std::int64_t value, std::int64_
 
 bool FieldCheck::IsPositiveShare(std::string_view field, double value) const {
   if (value > 0 && value <= 1) return true;
-  Fail(field, fmt::format("must be more than 0 and at most 1, got {}", value));
+  Fail(field, "must be more than 0 and at most 1, got {}", value);
   return false;
 }
 
 bool FieldCheck::InRange(std::string_view field, double value, double low, double high) const {
   if (std::isnan(value)) {
-    Fail(field, fmt::format("must be a number from {} to {}, got nan", low, high));
+    Fail(field, "must be a number from {} to {}, got nan", low, high);
   } else if (value < low) {
-    Fail(field, fmt::format("must be at least {}, got {}", low, value));
+    Fail(field, "must be at least {}, got {}", low, value);
   } else if (value > high) {
-    Fail(field, fmt::format("must be at most {}, got {}", high, value));
+    Fail(field, "must be at most {}, got {}", high, value);
   } else {
     return true;
   }
@@ -45,15 +45,14 @@ bool FieldCheck::InRange(std::string_view field, double value, double low, doubl
 bool FieldCheck::IsText(std::string_view field, std::string_view text,
                         std::size_t max_bytes) const {
   if (text.size() > max_bytes) {
-    Fail(field, fmt::format("must be at most {} bytes, got {}", max_bytes, text.size()));
+    Fail(field, "must be at most {} bytes, got {}", max_bytes, text.size());
     return false;
   }
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte < 0x20 || byte == 0x7F) {
-      Fail(field,
-           fmt::format("must not contain control characters, got {} with 0x{:02x} at byte {}",
-                       Quoted(text), byte, i));
+      Fail(field, "must not contain control characters, got {} with 0x{:02x} at byte {}",
+           Quoted(text), byte, i);
       return false;
     }
   }

@@ -36,6 +36,12 @@ class FieldCheck {
   FieldCheck In(std::string_view list, int i) const { return In(fmt::format("{}[{}]", list, i)); }
 
   void Fail(std::string_view field, std::string description) const;
+  // With a description that is formatted.
+  template <typename Arg, typename... Args>
+  void Fail(std::string_view field, fmt::format_string<Arg, Args...> format, Arg&& arg,
+            Args&&... args) const {
+    Fail(field, fmt::format(format, std::forward<Arg>(arg), std::forward<Args>(args)...));
+  }
 
   // low <= value <= high.
   bool InRange(std::string_view field, std::int64_t value, std::int64_t low,

@@ -61,13 +61,12 @@ StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSet
       check.InRange("min_iterations", std::int64_t{settings.min_iterations}, 1, 10'000) &
       check.InRange("max_iterations", std::int64_t{settings.max_iterations}, 1, 10'000);
   if (ordered && settings.min_iterations > settings.max_iterations) {
-    check.Fail("min_iterations", fmt::format("must be at most max_iterations = {}, got {}",
-                                             settings.max_iterations, settings.min_iterations));
+    check.Fail("min_iterations", "must be at most max_iterations = {}, got {}",
+               settings.max_iterations, settings.min_iterations);
   }
   if (!(settings.target_relative_error > 0 && settings.target_relative_error < 1)) {
-    check.Fail("target_relative_error",
-               fmt::format("must be greater than 0 and less than 1, got {}",
-                           settings.target_relative_error));
+    check.Fail("target_relative_error", "must be greater than 0 and less than 1, got {}",
+               settings.target_relative_error);
   }
   check.InRange("max_time_ms", settings.max_time_ms, 1, 600'000);
   NS_RETURN_IF_ERROR(violations.ToStatus());
@@ -97,17 +96,15 @@ MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldC
   shard.compute_kernel =
       check.WordOrDefault("compute_kernel", message.compute_kernel(), ComputeKernel::kFused);
   if (!IsMeasurable(shard.compute_kernel)) {
-    check.Fail("compute_kernel",
-               fmt::format("must be one of fused, fused_uvm, fused_uvm_caching, got \"{}\"",
-                           message.compute_kernel()));
+    check.Fail("compute_kernel", "must be one of fused, fused_uvm, fused_uvm_caching, got \"{}\"",
+               message.compute_kernel());
   }
   shard.cache_load_factor = message.cache_load_factor();
   if (shard.compute_kernel == ComputeKernel::kFusedUvmCaching) {
     check.IsPositiveShare("cache_load_factor", shard.cache_load_factor);
   } else if (shard.cache_load_factor != 0) {
-    check.Fail("cache_load_factor",
-               fmt::format("is for compute_kernel \"fused_uvm_caching\" alone, got \"{}\"",
-                           ToText(shard.compute_kernel)));
+    check.Fail("cache_load_factor", "is for compute_kernel \"fused_uvm_caching\" alone, got \"{}\"",
+               ToText(shard.compute_kernel));
   }
   return shard;
 }
@@ -126,8 +123,7 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
   auto sample = TakeFields<ComputeSample>(message, check);
   check.IsText("sample_id", sample.sample_id, kMaxNameBytes);
   if (message.shards_size() == 0 || message.shards_size() > kMaxShards) {
-    check.Fail("shards",
-               fmt::format("must have 1 to {} entries, got {}", kMaxShards, message.shards_size()));
+    check.Fail("shards", "must have 1 to {} entries, got {}", kMaxShards, message.shards_size());
   } else {
     for (int i = 0; i < message.shards_size(); ++i) {
       sample.shards.push_back(DecodeMeasuredShard(message.shards(i), check.In("shards", i)));
@@ -146,7 +142,7 @@ void CheckFeatures(const FieldCheck& check, const std::string& features_field,
   const bool good = check.InRange(features_field, features, 0, kMaxDistributedFeatures) &
                     check.InRange(ids_field, ids, 0.0, kMaxDistributedIds);
   if (good && features == 0 && ids > 0) {
-    check.Fail(ids_field, fmt::format("must be 0 without features, got {}", ids));
+    check.Fail(ids_field, "must be 0 without features, got {}", ids);
   }
 }
 
@@ -158,8 +154,7 @@ InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
                                        std::pair("whole_ids", message.whole_ids_size())}) {
     if (entries == ranks) continue;
     paired = false;
-    check.Fail(field,
-               fmt::format("must have as many entries as dim_sums, {}, got {}", ranks, entries));
+    check.Fail(field, "must have as many entries as dim_sums, {}, got {}", ranks, entries);
   }
   std::int64_t features = input.cut_features;
   for (int i = 0; paired && i < ranks; ++i) {
@@ -176,22 +171,21 @@ InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
 void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
                         CommSample& sample) {
   if (!message.has_input_distribution()) {
-    check.Fail("input_distribution",
-               fmt::format("must be given for collective {}", kInputDistWord));
+    check.Fail("input_distribution", "must be given for collective {}", kInputDistWord);
   }
   if (!message.direction().empty()) {
-    check.Fail("direction", fmt::format("must be absent for {}", kInputDistWord));
+    check.Fail("direction", "must be absent for {}", kInputDistWord);
   }
   if (message.element_bytes() != 0) {
-    check.Fail("element_bytes", fmt::format("must be absent for {}", kInputDistWord));
+    check.Fail("element_bytes", "must be absent for {}", kInputDistWord);
   }
   if (message.start_offsets_ms_size() != 0) {
-    check.Fail("start_offsets_ms", fmt::format("must be empty for {}", kInputDistWord));
+    check.Fail("start_offsets_ms", "must be empty for {}", kInputDistWord);
   }
   for (int i = 0; i < std::min(message.dim_sums_size(), kMaxRanks); ++i) {
     if (message.dim_sums(i) == 0) continue;
-    check.Fail(fmt::format("dim_sums[{}]", i),
-               fmt::format("must be 0 for {}, got {}", kInputDistWord, message.dim_sums(i)));
+    check.Fail(fmt::format("dim_sums[{}]", i), "must be 0 for {}, got {}", kInputDistWord,
+               message.dim_sums(i));
   }
   sample.input_dist = DecodeInputDist(message.input_distribution(), message.dim_sums_size(),
                                       check.In("input_distribution"));
@@ -203,18 +197,17 @@ void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const Field
   sample.wire_dtype = check.WordOrDefault("wire_dtype", message.wire_dtype(), DataType::kFp32);
   if (!sample.casts()) return;
   if (!IsWireCast(sample.wire_dtype)) {
-    check.Fail("wire_dtype",
-               fmt::format("must be fp32, fp16 or bf16, got {}", ToText(sample.wire_dtype)));
+    check.Fail("wire_dtype", "must be fp32, fp16 or bf16, got {}", ToText(sample.wire_dtype));
     return;
   }
   if (!all_to_all) {
-    check.Fail("wire_dtype", fmt::format("goes with collective {} alone, got {}",
-                                         ToText(Collective::kAllToAll), message.collective()));
+    check.Fail("wire_dtype", "goes with collective {} alone, got {}", ToText(Collective::kAllToAll),
+               message.collective());
   }
   const std::int64_t bytes = ElementBits(sample.wire_dtype) / 8;
   if (message.element_bytes() != 0 && message.element_bytes() != bytes) {
-    check.Fail("element_bytes", fmt::format("must be absent or {} for wire_dtype {}, got {}", bytes,
-                                            ToText(sample.wire_dtype), message.element_bytes()));
+    check.Fail("element_bytes", "must be absent or {} for wire_dtype {}, got {}", bytes,
+               ToText(sample.wire_dtype), message.element_bytes());
   }
   sample.element_bytes = bytes;
 }
@@ -247,8 +240,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
     sample.collective =
         check.WordOrDefault("collective", message.collective(), Collective::kAllToAll);
     if (message.has_input_distribution()) {
-      check.Fail("input_distribution",
-                 fmt::format("goes with collective {} alone", kInputDistWord));
+      check.Fail("input_distribution", "goes with collective {} alone", kInputDistWord);
     }
   }
   const bool all_to_all = sample.collective == Collective::kAllToAll && !distributes;
@@ -257,22 +249,20 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
   }
   const int ranks = message.dim_sums_size();
   if (ranks == 0 || ranks > kMaxRanks) {
-    check.Fail("dim_sums", fmt::format("must have 1 to {} entries, got {}", kMaxRanks, ranks));
+    check.Fail("dim_sums", "must have 1 to {} entries, got {}", kMaxRanks, ranks);
   } else {
     for (int i = 0; i < ranks; ++i) {
       check.InRange(fmt::format("dim_sums[{}]", i), message.dim_sums(i), 0, std::int64_t{1} << 32);
     }
     if (!all_to_all && !distributes &&
         std::ranges::count(sample.dim_sums, sample.dim_sums.front()) != ranks) {
-      check.Fail("dim_sums",
-                 fmt::format("must be the same on every rank for {}, got {}",
-                             ToText(sample.collective), fmt::join(sample.dim_sums, ", ")));
+      check.Fail("dim_sums", "must be the same on every rank for {}, got {}",
+                 ToText(sample.collective), fmt::join(sample.dim_sums, ", "));
     }
   }
   if (message.start_offsets_ms_size() != 0 && message.start_offsets_ms_size() != ranks) {
-    check.Fail("start_offsets_ms", fmt::format("must have none or as many entries as dim_sums, {}, "
-                                               "got {}",
-                                               ranks, message.start_offsets_ms_size()));
+    check.Fail("start_offsets_ms", "must have none or as many entries as dim_sums, {}, got {}",
+               ranks, message.start_offsets_ms_size());
   } else {
     for (int i = 0; i < message.start_offsets_ms_size(); ++i) {
       check.InRange(fmt::format("start_offsets_ms[{}]", i), message.start_offsets_ms(i), 0.0,
@@ -281,22 +271,21 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
   }
   if (check.InRange("batch_size", message.batch_size(), 1, kMaxMeasuredBatch) && ranks > 0 &&
       message.batch_size() % ranks != 0) {
-    check.Fail("batch_size", fmt::format("must be a multiple of the {} ranks, got {}", ranks,
-                                         message.batch_size()));
+    check.Fail("batch_size", "must be a multiple of the {} ranks, got {}", ranks,
+               message.batch_size());
   }
   if (message.element_bytes() != 0) sample.element_bytes = message.element_bytes();
   if (check.InRange("element_bytes", sample.element_bytes, 1, 16) && Reduces(sample.collective) &&
       sample.element_bytes != kFp32Bytes) {
-    check.Fail("element_bytes",
-               fmt::format("must be {} for {}, which adds fp32 numbers, got {}", kFp32Bytes,
-                           ToText(sample.collective), sample.element_bytes));
+    check.Fail("element_bytes", "must be {} for {}, which adds fp32 numbers, got {}", kFp32Bytes,
+               ToText(sample.collective), sample.element_bytes);
   }
   DecodeWireDtype(message, all_to_all, check, sample);
   sample.cadence = check.WordOrDefault("cadence", message.cadence(), Cadence::kBarrier);
   if (sample.cadence != Cadence::kBarrier && message.start_offsets_ms_size() != 0) {
-    check.Fail("start_offsets_ms", fmt::format("must be empty for cadence {}, which has no barrier "
-                                               "to count from",
-                                               ToText(sample.cadence)));
+    check.Fail("start_offsets_ms",
+               "must be empty for cadence {}, which has no barrier to count from",
+               ToText(sample.cadence));
   }
   if (distributes) DecodeDistribution(message, check, sample);
   NS_RETURN_IF_ERROR(violations.ToStatus());

@@ -128,11 +128,9 @@ void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check
   if (!message.has_cache_load_factor()) {
     plan.cache_load_factor = caches ? kDefaultCacheLoadFactor : 0;
   } else if (!caches) {
-    check.Fail(
-        "cache_load_factor",
-        fmt::format("is for compute_kernel \"fused_uvm_caching\" or \"key_value\" alone, got "
-                    "\"{}\"",
-                    ToText(plan.compute_kernel)));
+    check.Fail("cache_load_factor",
+               "is for compute_kernel \"fused_uvm_caching\" or \"key_value\" alone, got \"{}\"",
+               ToText(plan.compute_kernel));
   } else if (check.IsPositiveShare("cache_load_factor", message.cache_load_factor())) {
     plan.cache_load_factor = message.cache_load_factor();
   }
@@ -147,9 +145,8 @@ void CheckKinds(const std::vector<Table>& tables, const v1::Plan& message, const
     if (table_of[i] < 0 || !stated) continue;
     const TableKind kind = tables[static_cast<std::size_t>(table_of[i])].kind;
     if (*stated == kind) continue;
-    violations.Add(
-        fmt::format("migration.previous.tables[{}].kind", i),
-        fmt::format("must be {} as in the request, got {}", ToText(kind), ToText(*stated)));
+    violations.Add(fmt::format("migration.previous.tables[{}].kind", i),
+                   "must be {} as in the request, got {}", ToText(kind), ToText(*stated));
   }
 }
 
@@ -283,7 +280,7 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
     if (!type) {
       check.Fail(field, NotAWord<ShardingType>(message.only_types(i)));
     } else if (first != migration.only_types.end()) {
-      check.Fail(field, fmt::format("lists '{}' twice", message.only_types(i)));
+      check.Fail(field, "lists '{}' twice", message.only_types(i));
     } else {
       migration.only_types.push_back(*type);
     }

@@ -39,9 +39,8 @@ StatusOr<PredictionRequest> DecodePredictionRequest(const v1::PredictComputeRequ
   RequestFaults faults;
   if (!admitted) {
     faults.over_limits.Add(
-        "sets",
-        fmt::format("the request has {} sets with {} shards, this server takes at most {} shards",
-                    message.sets_size(), shards, limits.max_prediction_shards));
+        "sets", "the request has {} sets with {} shards, this server takes at most {} shards",
+        message.sets_size(), shards, limits.max_prediction_shards);
   }
   Violations& violations = faults.violations;
   const FieldCheck check("", violations);

@@ -59,7 +59,7 @@ struct Admitted {
 void CheckWire(const QuantizedComms& comms, const FieldCheck& check) {
   const auto check_one = [&](std::string_view field, const std::optional<DataType>& dtype) {
     if (!dtype || ElementBits(*dtype) >= 8) return;
-    check.Fail(field, fmt::format("must be fp32, fp16, bf16, fp8 or int8, got {}", ToText(*dtype)));
+    check.Fail(field, "must be fp32, fp16, bf16, fp8 or int8, got {}", ToText(*dtype));
   };
   check_one("forward_dtype", comms.forward_dtype);
   check_one("backward_dtype", comms.backward_dtype);
@@ -100,8 +100,8 @@ MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violat
   const FieldCheck check("memory", violations);
   const auto memory = TakeFields<MemoryModel>(message, check);
   if (!(memory.reserve_fraction >= 0 && memory.reserve_fraction < 1)) {
-    check.Fail("reserve_fraction",
-               fmt::format("must be at least 0 and less than 1, got {}", memory.reserve_fraction));
+    check.Fail("reserve_fraction", "must be at least 0 and less than 1, got {}",
+               memory.reserve_fraction);
   }
   check.InRange("reserve_bytes", memory.reserve_bytes, 0, kMaxReserveBytes);
   check.InRange("dense_bytes", memory.dense_bytes, 0, kMaxReserveBytes);
@@ -115,9 +115,8 @@ void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
         ShardMemory(request, table, table.num_embeddings, table.embedding_dim).total_bytes());
   }
   if (bytes > static_cast<double>(kMaxTotalBytes)) {
-    violations.Add("tables",
-                   fmt::format("must take at most {} of memory together, got {:.3g} bytes",
-                               FormatBytes(kMaxTotalBytes), bytes));
+    violations.Add("tables", "must take at most {} of memory together, got {:.3g} bytes",
+                   FormatBytes(kMaxTotalBytes), bytes);
   }
 }
 
@@ -131,18 +130,17 @@ void CheckReserves(const PlanRequest& request, Violations& violations) {
   if (reserve <= largest->memory_bytes) {
     const std::int64_t left = largest->memory_bytes - reserve;
     if (request.memory.dense_bytes <= left) return;
-    violations.Add("memory.dense_bytes",
-                   fmt::format("must be at most {}, which the reserve leaves of the largest "
-                               "device's {}, got {}",
-                               left, largest->memory_bytes, request.memory.dense_bytes));
+    violations.Add(
+        "memory.dense_bytes",
+        "must be at most {}, which the reserve leaves of the largest device's {}, got {}", left,
+        largest->memory_bytes, request.memory.dense_bytes);
     return;
   }
-  violations.Add(
-      "memory.reserve_bytes",
-      fmt::format("keeps {} bytes ({}) free of each device{}, and the largest has {} ({})", reserve,
-                  FormatBytes(reserve),
-                  request.memory.reserve_fraction > 0 ? ", with reserve_fraction" : "",
-                  largest->memory_bytes, FormatBytes(largest->memory_bytes)));
+  violations.Add("memory.reserve_bytes",
+                 "keeps {} bytes ({}) free of each device{}, and the largest has {} ({})", reserve,
+                 FormatBytes(reserve),
+                 request.memory.reserve_fraction > 0 ? ", with reserve_fraction" : "",
+                 largest->memory_bytes, FormatBytes(largest->memory_bytes));
 }
 
 void CheckDigest(const FieldCheck& check, std::string_view field, const std::string& digest) {
@@ -151,8 +149,8 @@ void CheckDigest(const FieldCheck& check, std::string_view field, const std::str
                          digest.find_first_not_of("0123456789abcdef") == std::string::npos)) {
     return;
   }
-  check.Fail(field, fmt::format("must be {} lower case hexadecimal digits, got {}", kSha256Digits,
-                                Quoted(digest)));
+  check.Fail(field, "must be {} lower case hexadecimal digits, got {}", kSha256Digits,
+             Quoted(digest));
 }
 
 std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& message,
@@ -173,13 +171,12 @@ std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& 
     } else if (device == nullptr) {
       check.Fail("device", DescribeUnknownDevice(entry.device()));
     } else if (!seen.insert(device->name).second) {
-      check.Fail("device", fmt::format("{} has a cost model already", device->name));
+      check.Fail("device", "{} has a cost model already", device->name);
     } else if (topology_ok && std::ranges::find(on_hosts, device->name) == on_hosts.end()) {
-      check.Fail("device",
-                 fmt::format("must be a device of topology.hosts, which {}, got {}",
-                             on_hosts.empty() ? std::string("name none")
-                                              : fmt::format("name {}", fmt::join(on_hosts, ", ")),
-                             device->name));
+      check.Fail("device", "must be a device of topology.hosts, which {}, got {}",
+                 on_hosts.empty() ? std::string("name none")
+                                  : fmt::format("name {}", fmt::join(on_hosts, ", ")),
+                 device->name);
     } else {
       models.push_back({device->name, TakeFields<CostModelRef>(entry.cost_model(), check)});
     }
@@ -213,13 +210,12 @@ void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const
   constexpr int kMaxGoals = static_cast<int>(kWords<PlanMeasure>.size());
   if (message.goals().empty()) return;
   if (message.goals_size() < 2 || message.goals_size() > kMaxGoals) {
-    check.Fail("goals",
-               fmt::format("must be none, or 2 to {}: cost and what comes after it, got {}",
-                           kMaxGoals, message.goals_size()));
+    check.Fail("goals", "must be none, or 2 to {}: cost and what comes after it, got {}", kMaxGoals,
+               message.goals_size());
   }
   if (options.strategy != kObeysConstraints || options.objective != PlanObjective::kMaxOfMeans) {
-    check.Fail("goals", fmt::format("are for the strategy '{}' with the objective '{}'",
-                                    kObeysConstraints, ToText(PlanObjective::kMaxOfMeans)));
+    check.Fail("goals", "are for the strategy '{}' with the objective '{}'", kObeysConstraints,
+               ToText(PlanObjective::kMaxOfMeans));
   }
   for (int i = 0; i < std::min(message.goals_size(), kMaxGoals); ++i) {
     const FieldCheck of_goal = check.In("goals", i);
@@ -232,7 +228,7 @@ void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const
     }
     const auto is_same = [&](const PlanGoal& other) { return other.measure == goal.measure; };
     if (i > 0 && std::ranges::any_of(options.goals, is_same)) {
-      of_goal.Fail("measure", fmt::format("'{}' is a goal already", ToText(goal.measure)));
+      of_goal.Fail("measure", "'{}' is a goal already", ToText(goal.measure));
     }
     options.goals.push_back(goal);
   }
@@ -260,8 +256,8 @@ SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& 
       check.WordOrDefault("objective", message.objective(), PlanObjective::kMaxOfMeans);
   options.effort = check.WordOrDefault("effort", message.effort(), SearchEffort::kDefault);
   if (options.objective == PlanObjective::kMeanOfMax && options.strategy != kObeysConstraints) {
-    check.Fail("objective", fmt::format("'{}' does not know mean_of_max; '{}' does",
-                                        options.strategy, kObeysConstraints));
+    check.Fail("objective", "'{}' does not know mean_of_max; '{}' does", options.strategy,
+               kObeysConstraints);
   }
   DecodeGoals(message, options, check, violations);
   return options;
@@ -303,10 +299,9 @@ bool CheckShardLimit(const std::string& path, const v1::Plan& plan, const Reques
   const std::int64_t shards = CountShards(plan);
   const std::int64_t tables = plan.tables_size();
   if (std::max(tables, shards) <= limits.max_plan_shards) return true;
-  over_limits.Add(
-      path + ".tables",
-      fmt::format("the plan has {} tables and {} shards, this server takes at most {} of each",
-                  tables, shards, limits.max_plan_shards));
+  over_limits.Add(path + ".tables",
+                  "the plan has {} tables and {} shards, this server takes at most {} of each",
+                  tables, shards, limits.max_plan_shards);
   return false;
 }
 

@@ -66,9 +66,8 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
   }
   const bool by_feature = message.pooling_factors_size() > 0;
   if (by_feature && message.pooling_factors_size() != message.features_size()) {
-    check.Fail("pooling_factors",
-               fmt::format("must have as many entries as features, {}, got {}",
-                           message.features_size(), message.pooling_factors_size()));
+    check.Fail("pooling_factors", "must have as many entries as features, {}, got {}",
+               message.features_size(), message.pooling_factors_size());
     ok = false;
   }
   for (std::size_t i = 0; ok && i < static_cast<std::size_t>(message.features_size()); ++i) {
@@ -83,8 +82,8 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
   if (!message.has_pooling_factor()) {
     if (!by_feature) without_pooling_factor_.push_back(decoded_);
     if (by_feature && ok && sum > kMaxPoolingFactor) {
-      check.Fail("pooling_factors",
-                 fmt::format("must sum to at most {}{}, got {}", kMaxPoolingFactor, over, sum));
+      check.Fail("pooling_factors", "must sum to at most {}{}, got {}", kMaxPoolingFactor, over,
+                 sum);
       return;
     }
     if (by_feature && ok) table.pooling_factor = sum;
@@ -93,8 +92,8 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
     if (by_feature && ok &&
         std::abs(sum - table.pooling_factor) >
             kPoolingTolerance * std::max(sum, table.pooling_factor)) {
-      check.Fail("pooling_factor", fmt::format("must be the sum of pooling_factors{}, {}, got {}",
-                                               over, sum, table.pooling_factor));
+      check.Fail("pooling_factor", "must be the sum of pooling_factors{}, {}, got {}", over, sum,
+                 table.pooling_factor);
     }
   }
   if (by_feature || !has_bags || !ok) return;
@@ -105,9 +104,8 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
   const double of_bag = bags == 0 ? 0 : table.pooling_factor / bags;
   if (of_bag > kMaxPoolingFactor) {
     check.Fail("pooling_factor",
-               fmt::format("gives {} ids a bag, given num_poolings and feature_batch_sizes; must "
-                           "be at most {}",
-                           of_bag, kMaxPoolingFactor));
+               "gives {} ids a bag, given num_poolings and feature_batch_sizes; must be at most {}",
+               of_bag, kMaxPoolingFactor);
     return;
   }
   table.pooling_factors.assign(static_cast<std::size_t>(message.features_size()), of_bag);
@@ -144,8 +142,8 @@ bool TableDecoder::CheckBags(const v1::Table& message, const FieldCheck& check) 
   const auto one_a_feature = [&](const char* field, int size) {
     if (size == 0 || size == message.features_size()) return;
     ok = false;
-    check.Fail(field, fmt::format("must have as many entries as features, {}, got {}",
-                                  message.features_size(), size));
+    check.Fail(field, "must have as many entries as features, {}, got {}", message.features_size(),
+               size);
   };
   one_a_feature("num_poolings", message.num_poolings_size());
   one_a_feature("feature_batch_sizes", message.feature_batch_sizes_size());
@@ -166,15 +164,14 @@ void TableDecoder::CheckBatches(const v1::Table& message, const FieldCheck& chec
   const int count = message.batch_pooling_factors_size();
   if (count == 0) return;
   if (count > kMaxBatches) {
-    check.Fail("batch_pooling_factors",
-               fmt::format("must have at most {} entries, got {}", kMaxBatches, count));
+    check.Fail("batch_pooling_factors", "must have at most {} entries, got {}", kMaxBatches, count);
     return;
   }
   if (num_batches_ == 0) num_batches_ = count;
   if (count != num_batches_) {
     check.Fail("batch_pooling_factors",
-               fmt::format("must have as many entries as those of the tables before, {}, got {}",
-                           num_batches_, count));
+               "must have as many entries as those of the tables before, {}, got {}", num_batches_,
+               count);
   }
   for (int i = 0; i < count; ++i) {
     check.InRange(fmt::format("batch_pooling_factors[{}]", i), message.batch_pooling_factors(i),
@@ -190,8 +187,8 @@ void TableDecoder::CheckCaches(const Table& table, const FieldCheck& check) {
   const double all = static_cast<double>(table.num_embeddings) *
                      static_cast<double>(table.embedding_dim) * ElementBytes(table.weight_dtype);
   if (all < 0 || static_cast<double>(table.l2_cache_bytes) <= all) return;
-  check.Fail("l2_cache_bytes", fmt::format("must be at most the {:.0f} bytes of the table, got {}",
-                                           all, table.l2_cache_bytes));
+  check.Fail("l2_cache_bytes", "must be at most the {:.0f} bytes of the table, got {}", all,
+             table.l2_cache_bytes);
 }
 
 Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
@@ -214,8 +211,7 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
     const std::string field = fmt::format("features[{}]", i);
     check.IsNonEmptyText(field, message.features(i), kMaxNameBytes);
     const auto [first, added] = features.try_emplace(message.features(i), i);
-    if (!added)
-      check.Fail(field, fmt::format("is given twice, first at features[{}]", first->second));
+    if (!added) check.Fail(field, "is given twice, first at features[{}]", first->second);
   }
   CheckBatches(message, check);
   CheckCaches(table, check);

@@ -25,8 +25,7 @@ ReuseHistogram DecodeReuseHistogram(const FieldCheck& check, const Fractions& fr
                                     double pooling_factor) {
   ReuseHistogram histogram{};
   if (fractions.size() != kReuseBins) {
-    check.Fail("reuse_histogram",
-               fmt::format("must have {} entries, got {}", kReuseBins, fractions.size()));
+    check.Fail("reuse_histogram", "must have {} entries, got {}", kReuseBins, fractions.size());
     return histogram;
   }
   double sum = 0;
@@ -38,7 +37,7 @@ ReuseHistogram DecodeReuseHistogram(const FieldCheck& check, const Fractions& fr
   }
   if (sum < 1 - 1e-3 || sum > 1 + 1e-3) {
     if (sum == 0 && pooling_factor == 0) return histogram;
-    check.Fail("reuse_histogram", fmt::format("must sum to 1 (within 0.001), got {:.6g}", sum));
+    check.Fail("reuse_histogram", "must sum to 1 (within 0.001), got {:.6g}", sum);
     return {};
   }
   return histogram;
@@ -94,8 +93,8 @@ void CheckUniqueNames(const Messages& tables, std::string_view path, Violations&
     const int first = names.Find(full_name);
     if (first == i) continue;
     violations.Add(fmt::format("{}[{}].name", path, i),
-                   fmt::format("must be unique, got {}, which is also {}[{}].name",
-                               Quoted(full_name), path, first));
+                   "must be unique, got {}, which is also {}[{}].name", Quoted(full_name), path,
+                   first);
   }
 }
 

@@ -27,19 +27,18 @@ Table ParseLine(std::string_view line, std::size_t index, const FieldCheck& chec
   Table table;
   const std::vector<std::string_view> cells = SplitText(line, ',');
   if (cells.size() != kColumns) {
-    check.Fail("columns", fmt::format("must be {}, got {}", kColumns, cells.size()));
+    check.Fail("columns", "must be {}, got {}", kColumns, cells.size());
     return table;
   }
   if (Number(cells[0]) != static_cast<double>(index)) {
-    check.Fail("index", fmt::format("must be {}, the number of tables above, got {}", index,
-                                    Quoted(cells[0])));
+    check.Fail("index", "must be {}, the number of tables above, got {}", index, Quoted(cells[0]));
   }
   table.name = fmt::format("table_{}", index);
   if (const auto rows = NumberOf<std::int64_t>(cells[1])) {
     check.InRange("row", *rows, 1, std::int64_t{1} << 48);
     table.num_embeddings = *rows;
   } else {
-    check.Fail("row", fmt::format("must be an integer, got {}", Quoted(cells[1])));
+    check.Fail("row", "must be an integer, got {}", Quoted(cells[1]));
   }
   table.pooling_factor = Number(cells[2]);
   check.InRange("pooling_factor", table.pooling_factor, 0.0, 1e6);
@@ -51,7 +50,7 @@ Table ParseLine(std::string_view line, std::size_t index, const FieldCheck& chec
     sum += share;
   }
   if (!(std::abs(sum - 1) <= 1e-3) && !(sum == 0 && table.pooling_factor == 0)) {
-    check.Fail("bins", fmt::format("must sum to 1 (within 0.001), got {:.6g}", sum));
+    check.Fail("bins", "must sum to 1 (within 0.001), got {:.6g}", sum);
   }
   return table;
 }
@@ -63,8 +62,8 @@ StatusOr<std::vector<Table>> ParseTableCsv(std::string_view text) {
   std::vector<Table> tables;
   const std::vector<std::string_view> lines = SplitLines(text);
   if (lines.empty() || lines[0] != Header()) {
-    violations.Add("line 1", fmt::format("must be {}, got {}", Quoted(Header()),
-                                         Quoted(lines.empty() ? "" : lines[0])));
+    violations.Add("line 1", "must be {}, got {}", Quoted(Header()),
+                   Quoted(lines.empty() ? "" : lines[0]));
     return violations.ToStatus();
   }
   for (std::size_t i = 1; i < lines.size(); ++i) {

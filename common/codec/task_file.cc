@@ -19,7 +19,7 @@ std::vector<std::int64_t> ParseIntegers(std::string_view text, std::string_view 
   for (const std::string_view cell : SplitText(text, ',')) {
     const auto value = NumberOf<std::int64_t>(cell);
     if (!value) {
-      check.Fail(field, fmt::format("must be comma-separated integers, got {}", Quoted(cell)));
+      check.Fail(field, "must be comma-separated integers, got {}", Quoted(cell));
     } else {
       check.InRange(field, *value, low, high);
     }
@@ -31,15 +31,13 @@ std::vector<std::int64_t> ParseIntegers(std::string_view text, std::string_view 
 BenchmarkTask ParseLine(std::string_view line, const FieldCheck& check) {
   const std::vector<std::string_view> halves = SplitText(line, ' ');
   if (halves.size() != 2) {
-    check.Fail("parts", fmt::format("must be table indices, one space, dims; got {} part(s)",
-                                    halves.size()));
+    check.Fail("parts", "must be table indices, one space, dims; got {} part(s)", halves.size());
     return {};
   }
   const auto indices = ParseIntegers(halves[0], "indices", 0, (std::int64_t{1} << 31) - 1, check);
   const auto dims = ParseIntegers(halves[1], "dims", 1, 65536, check);
   if (indices.size() != dims.size()) {
-    check.Fail("dims",
-               fmt::format("must be as many as indices, {}, got {}", indices.size(), dims.size()));
+    check.Fail("dims", "must be as many as indices, {}, got {}", indices.size(), dims.size());
     return {};
   }
   BenchmarkTask task;

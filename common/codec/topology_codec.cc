@@ -70,9 +70,8 @@ std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group,
     return std::vector<std::int64_t>(static_cast<std::size_t>(group.num_devices()), bytes);
   }
   if (group.device_memory_bytes_size() != group.num_devices()) {
-    check.Fail("device_memory_bytes",
-               fmt::format("must have num_devices = {} entries, got {}", group.num_devices(),
-                           group.device_memory_bytes_size()));
+    check.Fail("device_memory_bytes", "must have num_devices = {} entries, got {}",
+               group.num_devices(), group.device_memory_bytes_size());
     return {};
   }
   bool ok = true;
@@ -90,7 +89,7 @@ void CheckShared(const FieldCheck& check, const SharedMemory& of, std::int64_t b
   check.InRange(of.field, bytes, 0, kMaxDeviceBytes);
   check.InRange(of.most_field, most, 0, kMaxDeviceBytes);
   if (most > 0 && bytes == 0) {
-    check.Fail(of.most_field, fmt::format("needs {}, got {} of none", of.field, most));
+    check.Fail(of.most_field, "needs {}, got {} of none", of.field, most);
   }
 }
 
@@ -268,8 +267,8 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     const FieldCheck check("topology", violations);
     if (check.InRange("pod_size", std::int64_t{message.pod_size()}, 1, std::max(host, 1)) &&
         host % message.pod_size() != 0) {
-      check.Fail("pod_size", fmt::format("must divide the number of hosts, {}, got {}", host,
-                                         message.pod_size()));
+      check.Fail("pod_size", "must divide the number of hosts, {}, got {}", host,
+                 message.pod_size());
     }
     topology.pod_size = message.pod_size();
   }

@@ -81,9 +81,9 @@ class WireWalk {
                           const std::string& option) {
     RequestFaults faults;
     const std::string field = ToText(path);
-    faults.over_limits.Add(
-        field.empty() ? "request" : field,
-        fmt::format("has more than {} {}, which is this server's limit ({})", most, what, option));
+    faults.over_limits.Add(field.empty() ? "request" : field,
+                           "has more than {} {}, which is this server's limit ({})", most, what,
+                           option);
     return faults.ToStatus();
   }
 

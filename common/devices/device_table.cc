@@ -37,7 +37,7 @@ void RequireFormat(ConfigReader& reader, std::string_view expected) {
   std::string format;
   reader.Read("format", &format);
   if (format != expected) {
-    reader.AddViolation("format", fmt::format("must be {}, got {}", expected, Quoted(format)));
+    reader.AddViolation("format", "must be {}, got {}", expected, Quoted(format));
   }
 }
 
@@ -73,7 +73,7 @@ PublishedDevice ReadDevice(ConfigReader& reader, const std::map<std::string, Fab
   if (const auto found = fabrics.find(fabric); found != fabrics.end()) {
     device.fabric = found->second;
   } else if (!fabric.empty()) {
-    reader.AddViolation("fabric", fmt::format("there is no fabric {}", Quoted(fabric)));
+    reader.AddViolation("fabric", "there is no fabric {}", Quoted(fabric));
   }
   return device;
 }
@@ -126,7 +126,7 @@ StatusOr<std::vector<PublishedDevice>> ParseDeviceTable(std::string_view devices
     own.push_back(device.name);
     for (const std::string& name : own) {
       if (!names.insert(name).second) {
-        section.AddViolation("name", fmt::format("{} is used twice", Quoted(name)));
+        section.AddViolation("name", "{} is used twice", Quoted(name));
       }
     }
     table.push_back(std::move(device));

@@ -171,8 +171,8 @@ void CheckColumnTiling(const TablePlan& plan, std::span<const std::size_t> order
                        const std::function<void(std::span<const std::size_t>)>& on_block) {
   const auto at = [&](std::size_t i) -> const Shard& { return plan.shards[order[i]]; };
   const auto add_gap = [&](std::int64_t begin, std::int64_t end) {
-    violations.Add(path + ".shards",
-                   fmt::format("columns [{}, {}) of '{}' are in no shard", begin, end, plan.name));
+    violations.Add(path + ".shards", "columns [{}, {}) of '{}' are in no shard", begin, end,
+                   plan.name);
   };
   std::int64_t covered = 0;
   for (std::size_t begin = 0; begin < order.size();) {
@@ -186,8 +186,8 @@ void CheckColumnTiling(const TablePlan& plan, std::span<const std::size_t> order
       add_gap(covered, first.col_offset);
     } else if (first.col_offset < covered) {
       violations.Add(fmt::format("{}.shards[{}].col_offset", path, order[begin]),
-                     fmt::format("columns [{}, {}) are in another shard too", first.col_offset,
-                                 std::min(covered, first.col_offset + first.cols)));
+                     "columns [{}, {}) are in another shard too", first.col_offset,
+                     std::min(covered, first.col_offset + first.cols));
     }
     covered = std::max(covered, first.col_offset + first.cols);
     on_block(order.subspan(begin, end - begin));

@@ -185,8 +185,7 @@ void AddFaultIfTaken(std::string_view key, const std::string& address, Violation
     close(socket->fd);
     return;
   }
-  faults.Add(std::string(key),
-             fmt::format("cannot listen on {}: {}", address, Message(socket.status())));
+  faults.Add(std::string(key), "cannot listen on {}: {}", address, Message(socket.status()));
 }
 
 bool IsInUse(const Violation& fault) {

@@ -119,9 +119,8 @@ void ReadLogOptions(ConfigReader& reader, LogOptions* options) {
   reader.ReadWord("log_format", &options->format);
   reader.Read("log_level", &options->level);
   if (IsLevel(options->level)) return;
-  reader.AddViolation("log_level", fmt::format("must be one of debug, info, warn, error, off, got "
-                                               "\"{}\"",
-                                               options->level));
+  reader.AddViolation("log_level", "must be one of debug, info, warn, error, off, got \"{}\"",
+                      options->level);
 }
 
 StatusOr<std::unique_ptr<Logger>> Logger::Create(const LogOptions& options) {

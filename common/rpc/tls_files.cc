@@ -166,7 +166,7 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side)
   const std::int64_t now_unix_s = NowUnixS();
   const auto read = [&](const char* field, const std::string& path) {
     std::optional<std::string> text = ContentsOf(path);
-    if (!text.has_value()) violations.Add(field, fmt::format("cannot read {}", path));
+    if (!text.has_value()) violations.Add(field, "cannot read {}", path);
     return text;
   };
   const auto certificate = read(certificate_field, files.certificate);
@@ -177,24 +177,21 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side)
   const auto [authorities, unread_authority] = CertificatesIn(client_ca.value_or(""));
   const std::string fault_of_chain = unread.empty() ? ChainFault(chain, side, now_unix_s) : unread;
   if (certificate.has_value() && !fault_of_chain.empty()) {
-    violations.Add(certificate_field, fmt::format("{} {}", files.certificate, fault_of_chain));
+    violations.Add(certificate_field, "{} {}", files.certificate, fault_of_chain);
   }
   const bool one_is_valid = std::ranges::any_of(
       authorities, [&](const Certificate& one) { return TimeFault(*one, now_unix_s).empty(); });
   if (client_ca.has_value() && !(one_is_valid && unread_authority.empty())) {
-    violations.Add(ca_field,
-                   fmt::format("{} {}", files.client_ca,
-                               unread_authority.empty() ? TimeFault(*authorities[0], now_unix_s)
-                                                        : unread_authority));
+    violations.Add(
+        ca_field, "{} {}", files.client_ca,
+        unread_authority.empty() ? TimeFault(*authorities[0], now_unix_s) : unread_authority);
   }
   if (key_text.has_value()) {
     const Key key = KeyIn(*key_text);
     if (key == nullptr) {
-      violations.Add(key_field,
-                     fmt::format("{} has no private key in PEM without a pass phrase", files.key));
+      violations.Add(key_field, "{} has no private key in PEM without a pass phrase", files.key);
     } else if (!chain.empty() && X509_check_private_key(chain[0].get(), key.get()) != 1) {
-      violations.Add(key_field,
-                     fmt::format("{} is not the key of {}", files.key, files.certificate));
+      violations.Add(key_field, "{} is not the key of {}", files.key, files.certificate);
     }
   }
   NS_RETURN_IF_ERROR(violations.ToStatus());

@@ -209,7 +209,7 @@ void ConfigReader::Read(std::string_view key, std::int64_t* value, IntegerRange 
   if (*parsed >= range.min && *parsed <= range.max) {
     *value = *parsed;
   } else {
-    AddViolation(key, fmt::format("{}, got {}", Describe(range), *parsed));
+    AddViolation(key, "{}, got {}", Describe(range), *parsed);
   }
 }
 
@@ -234,7 +234,7 @@ void ConfigReader::Read(std::string_view key, double* value, RealRange range) {
   if (InRange(*parsed, range)) {
     *value = *parsed;
   } else {
-    AddViolation(key, fmt::format("{}, got {}", Describe(range), *parsed));
+    AddViolation(key, "{}, got {}", Describe(range), *parsed);
   }
 }
 
@@ -291,9 +291,8 @@ void ConfigReader::ReadFlattened(std::string_view key, std::size_t max_values,
   const std::function<bool(const TextValue&, const std::string&, int)> flatten =
       [&](const TextValue& value, const std::string& path, int depth) {
         if (++seen > max_values || depth > kMaxNesting) {
-          AddViolation(key,
-                       fmt::format("has more than {} values or is nested deeper than {} levels",
-                                   max_values, kMaxNesting));
+          AddViolation(key, "has more than {} values or is nested deeper than {} levels",
+                       max_values, kMaxNesting);
           return false;
         }
         for (std::size_t i = 0; i < value.items.size(); ++i) {

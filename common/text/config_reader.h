@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -120,6 +121,12 @@ class ConfigReader {
 
   // A fault that only the owner of the options can see, e.g. that two values contradict each other.
   void AddViolation(std::string_view key, std::string description);
+  // With a description that is formatted.
+  template <typename Arg, typename... Args>
+  void AddViolation(std::string_view key, fmt::format_string<Arg, Args...> format, Arg&& arg,
+                    Args&&... args) {
+    AddViolation(key, fmt::format(format, std::forward<Arg>(arg), std::forward<Args>(args)...));
+  }
 
   // OK, or INVALID_ARGUMENT that names the file and lists every fault, including keys that nobody
   // read. Call it once, on the reader of the whole file, after everything was read.

@@ -324,9 +324,8 @@ class ConstraintChecker {
     if (most == 0) return;
     for (std::size_t rank = 0; rank < counts.size(); ++rank) {
       if (counts[rank] <= most) continue;
-      violations_.Add("plan.tables", fmt::format("rank {} has {} {}, must have at most {} "
-                                                 "(constraints.{})",
-                                                 rank, counts[rank], what, most, field));
+      violations_.Add("plan.tables", "rank {} has {} {}, must have at most {} (constraints.{})",
+                      rank, counts[rank], what, most, field);
     }
   }
 
@@ -335,11 +334,10 @@ class ConstraintChecker {
     const std::int64_t budget = *request_.migration->budget_bytes;
     const MigrationReport report = ReportMigration(request_, plan_);
     if (report.moved_bytes <= budget) return;
-    violations_.Add("plan.tables",
-                    fmt::format("moves {} bytes ({}), '{}' first, must move at most {} "
-                                "(migration.budget_bytes)",
-                                report.moved_bytes, FormatBytes(report.moved_bytes),
-                                report.tables.front().table, budget));
+    violations_.Add(
+        "plan.tables",
+        "moves {} bytes ({}), '{}' first, must move at most {} (migration.budget_bytes)",
+        report.moved_bytes, FormatBytes(report.moved_bytes), report.tables.front().table, budget);
   }
 
   const PlanRequest& request_;

@@ -63,8 +63,8 @@ class LayoutChecker {
     CheckKernel();
     Sort();
     if (type_ == ShardingType::kTableWise && order_.size() != 1) {
-      violations_.Add(path_ + ".shards",
-                      fmt::format("table_wise must have exactly one shard, got {}", order_.size()));
+      violations_.Add(path_ + ".shards", "table_wise must have exactly one shard, got {}",
+                      order_.size());
     }
     CheckColumns();
     if (type_ == ShardingType::kTableColumnWise) CheckOneHost();
@@ -81,30 +81,25 @@ class LayoutChecker {
         type_ == ShardingType::kDataParallel ? MemoryTier::kDevice : TierOf(kernel);
     for (const SharedMemory& memory : kSharedMemories) {
       if (memory.tier != tier || !(topology_.*memory.of_hosts).empty()) continue;
-      violations_.Add(
-          path_ + ".compute_kernel",
-          fmt::format("must be {}, since the topology states no {} of hosts ({}), got {}",
-                      ToText(KernelOf(type_)), memory.name, memory.field, ToText(kernel)));
+      violations_.Add(path_ + ".compute_kernel",
+                      "must be {}, since the topology states no {} of hosts ({}), got {}",
+                      ToText(KernelOf(type_)), memory.name, memory.field, ToText(kernel));
     }
     if (tier == MemoryTier::kDevice && kernel != KernelOf(type_)) {
-      violations_.Add(path_ + ".compute_kernel",
-                      fmt::format("must be {} with {}, got {}", ToText(KernelOf(type_)),
-                                  ToText(type_), ToText(kernel)));
+      violations_.Add(path_ + ".compute_kernel", "must be {} with {}, got {}",
+                      ToText(KernelOf(type_)), ToText(type_), ToText(kernel));
     }
     const double factor = plan_.cache_load_factor;
     const bool caches = HasCache(kernel);
     if (caches ? !(factor > 0 && factor <= 1) : factor != 0) {
-      violations_.Add(path_ + ".cache_load_factor",
-                      fmt::format("must be {} with {}, got {}", caches ? "in (0, 1]" : "0",
-                                  ToText(kernel), factor));
+      violations_.Add(path_ + ".cache_load_factor", "must be {} with {}, got {}",
+                      caches ? "in (0, 1]" : "0", ToText(kernel), factor);
     }
     if (tier != MemoryTier::kSsd) return;
     if (!CanBeOnSsd(table_.weight_dtype)) {
-      violations_.Add(
-          path_ + ".compute_kernel",
-          fmt::format("must not be {}, which FBGEMM has for fp32 and fp16; the table is "
-                      "{}",
-                      ToText(kernel), ToText(table_.weight_dtype)));
+      violations_.Add(path_ + ".compute_kernel",
+                      "must not be {}, which FBGEMM has for fp32 and fp16; the table is {}",
+                      ToText(kernel), ToText(table_.weight_dtype));
     }
     CheckApart();
   }
@@ -116,9 +111,8 @@ class LayoutChecker {
       const auto [first, is_new] = first_on.emplace(At(s).rank, s);
       if (is_new) continue;
       violations_.Add(fmt::format("{}.shards[{}].rank", path_, s),
-                      fmt::format("must not be {}, where shards[{}] is: a key_value table has one "
-                                  "shard a rank",
-                                  At(s).rank, first->second));
+                      "must not be {}, where shards[{}] is: a key_value table has one shard a rank",
+                      At(s).rank, first->second);
     }
   }
 
@@ -172,9 +166,9 @@ class LayoutChecker {
     const std::int64_t rows = table_.num_embeddings;
     if (spread == Spread::kRows && cut_.multiple > 0 && rows / cut_.multiple < num_ranks_) {
       violations_.Add(path_ + ".sharding_type",
-                      fmt::format("cannot be row_wise with fewer buckets of rows than ranks "
-                                  "(row_multiple), {} of {} rows for {} ranks",
-                                  rows / cut_.multiple, cut_.multiple, num_ranks_));
+                      "cannot be row_wise with fewer buckets of rows than ranks (row_multiple), {} "
+                      "of {} rows for {} ranks",
+                      rows / cut_.multiple, cut_.multiple, num_ranks_);
       return;
     }
     const bool on_host = spread == Spread::kOneHost;
@@ -216,10 +210,9 @@ class LayoutChecker {
 
   bool CountIs(Indices shards, int expected, const char* what) {
     if (static_cast<std::int64_t>(shards.size()) == expected) return true;
-    violations_.Add(path_ + ".shards",
-                    fmt::format("{} must have {}, {}, got {} at columns [{}, {})", ToText(type_),
-                                what, expected, shards.size(), At(shards.front()).col_offset,
-                                At(shards.front()).col_offset + At(shards.front()).cols));
+    violations_.Add(path_ + ".shards", "{} must have {}, {}, got {} at columns [{}, {})",
+                    ToText(type_), what, expected, shards.size(), At(shards.front()).col_offset,
+                    At(shards.front()).col_offset + At(shards.front()).cols);
     return false;
   }
 
@@ -308,7 +301,7 @@ bool CheckShardRange(const Table& table, ShardingType type, const Shard& shard, 
   const bool rank_ok = shard.rank >= 0 && shard.rank < num_ranks;
   if (!rank_ok) {
     violations.Add(fmt::format("plan.tables[{}].shards[{}].rank", position.table, position.shard),
-                   fmt::format("must be in [0, {}), got {}", num_ranks, shard.rank));
+                   "must be in [0, {}), got {}", num_ranks, shard.rank);
   }
   return rows_ok && cols_ok && rank_ok;
 }
@@ -330,9 +323,9 @@ void CheckUnpooledTables(const PlanRequest& request, const Plan& plan,
     if (table.kind != TableKind::kEmbedding) continue;
     if (!IsTypeOf(table.kind, entry.sharding_type)) {
       violations.Add(fmt::format("plan.tables[{}].sharding_type", t),
-                     fmt::format("must be table_wise, column_wise or row_wise for an unpooled "
-                                 "table (kind \"embedding\"), got {}",
-                                 ToText(entry.sharding_type)));
+                     "must be table_wise, column_wise or row_wise for an unpooled table (kind "
+                     "\"embedding\"), got {}",
+                     ToText(entry.sharding_type));
     }
     if (entry.sharding_type != ShardingType::kColumnWise) continue;
     for (std::size_t s = 0; s < entry.shards.size(); ++s) {
@@ -341,11 +334,10 @@ void CheckUnpooledTables(const PlanRequest& request, const Plan& plan,
           first.try_emplace({table.module, table.embedding_dim}, t, cols);
       const auto& [of, width] = block->second;
       if (is_first || cols == width) continue;
-      violations.Add(
-          fmt::format("plan.tables[{}].shards[{}].cols", t, s),
-          fmt::format("must be {}, as plan.tables[{}] has, since TorchRec runs one block "
-                      "width in an EmbeddingCollection, got {}",
-                      width, of, cols));
+      violations.Add(fmt::format("plan.tables[{}].shards[{}].cols", t, s),
+                     "must be {}, as plan.tables[{}] has, since TorchRec runs one block width in "
+                     "an EmbeddingCollection, got {}",
+                     width, of, cols);
     }
   }
 }

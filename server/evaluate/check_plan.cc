@@ -49,17 +49,14 @@ class PlanChecker {
   void CheckWorld() {
     const int ranks = request_.topology.num_ranks();
     if (plan_.world_size != ranks) {
-      violations_.Add(
-          "plan.world_size",
-          fmt::format("must be {}, the ranks of the topology, got {}", ranks, plan_.world_size));
+      violations_.Add("plan.world_size", "must be {}, the ranks of the topology, got {}", ranks,
+                      plan_.world_size);
     }
     const int per_host = request_.topology.ranks_per_host();
     if (plan_.local_world_size != per_host) {
-      violations_.Add(
-          "plan.local_world_size",
-          fmt::format("must be {}, {}, got {}", per_host,
+      violations_.Add("plan.local_world_size", "must be {}, {}, got {}", per_host,
                       per_host == 0 ? "since hosts differ in ranks" : "the ranks of a host",
-                      plan_.local_world_size));
+                      plan_.local_world_size);
     }
   }
 
@@ -77,19 +74,19 @@ class PlanChecker {
       const std::size_t index = static_cast<std::size_t>(table_of[t]);
       std::size_t& first = seen_at_[index];
       if (first != plan_.tables.size()) {
-        violations_.Add(path + ".name", fmt::format("'{}' already appears as plan.tables[{}]",
-                                                    names_.ReferenceTo(table_of[t]), first));
+        violations_.Add(path + ".name", "'{}' already appears as plan.tables[{}]",
+                        names_.ReferenceTo(table_of[t]), first);
       } else {
         first = t;
       }
       const Table& table = request_.tables[index];
       if (table_plan.module != table.module) {
-        violations_.Add(path + ".module", fmt::format("must be '{}' as in the request, got '{}'",
-                                                      table.module, table_plan.module));
+        violations_.Add(path + ".module", "must be '{}' as in the request, got '{}'", table.module,
+                        table_plan.module);
       }
       if (table_plan.kind && *table_plan.kind != table.kind) {
-        violations_.Add(path + ".kind", fmt::format("must be {} as in the request, got {}",
-                                                    ToText(table.kind), ToText(*table_plan.kind)));
+        violations_.Add(path + ".kind", "must be {} as in the request, got {}", ToText(table.kind),
+                        ToText(*table_plan.kind));
       }
       CheckShards(index, t, path);
     }
@@ -100,9 +97,8 @@ class PlanChecker {
   void CheckMissing() {
     for (std::size_t i = 0; i < seen_at_.size(); ++i) {
       if (seen_at_[i] == plan_.tables.size()) {
-        violations_.Add("plan.tables",
-                        fmt::format("table '{}' (tables[{}] of the request) is missing",
-                                    names_.ReferenceTo(static_cast<int>(i)), i));
+        violations_.Add("plan.tables", "table '{}' (tables[{}] of the request) is missing",
+                        names_.ReferenceTo(static_cast<int>(i)), i);
       }
     }
   }
@@ -143,9 +139,9 @@ class PlanChecker {
       use.reserve_bytes = ReserveBytes(request_.memory, capacity);
       if (use.total_bytes() > capacity) {
         violations_.Add("plan.tables",
-                        fmt::format("rank {} needs {}, {} of it reserve, but has {}: {} bytes over",
-                                    r, Quote(use.total_bytes()), use.reserve_bytes, Quote(capacity),
-                                    use.total_bytes() - capacity));
+                        "rank {} needs {}, {} of it reserve, but has {}: {} bytes over", r,
+                        Quote(use.total_bytes()), use.reserve_bytes, Quote(capacity),
+                        use.total_bytes() - capacity);
       }
     }
   }
@@ -164,9 +160,8 @@ class PlanChecker {
         if (most == 0 || bytes <= most) continue;
         violations_.Add(
             "plan.tables",
-            fmt::format("rank {} needs {} of the {} of host {}, but may take {} ({}): "
-                        "{} bytes over",
-                        r, Quote(bytes), of.name, h, Quote(most), of.most_field, bytes - most));
+            "rank {} needs {} of the {} of host {}, but may take {} ({}): {} bytes over", r,
+            Quote(bytes), of.name, h, Quote(most), of.most_field, bytes - most);
       }
       const std::int64_t bytes = of_host.by_tier()[of.tier];
       const std::int64_t capacity = of_hosts.empty() ? 0 : of_hosts[h];
@@ -174,9 +169,8 @@ class PlanChecker {
         continue;
       violations_.Add(
           "plan.tables",
-          fmt::format("host {} needs {} of its {} for the tables of its ranks, "
-                      "but has {} ({}): {} bytes over",
-                      h, Quote(bytes), of.name, Quote(capacity), of.field, bytes - capacity));
+          "host {} needs {} of its {} for the tables of its ranks, but has {} ({}): {} bytes over",
+          h, Quote(bytes), of.name, Quote(capacity), of.field, bytes - capacity);
     }
   }
 

@@ -99,7 +99,7 @@ void ManifestFields::Constant(std::string_view key, std::string_view expected) {
   reader_->Require({key});
   reader_->Read(key, &text);
   if (text == expected) return;
-  reader_->AddViolation(key, fmt::format("must be \"{}\", got {}", expected, Quoted(text)));
+  reader_->AddViolation(key, "must be \"{}\", got {}", expected, Quoted(text));
 }
 
 void ManifestFields::Format(std::string_view family, int* number) {
@@ -113,17 +113,15 @@ void ManifestFields::Format(std::string_view family, int* number) {
     if (text == fmt::format("{}/{}", family, known)) *number = known;
   }
   if (*number != 0) return;
-  reader_->AddViolation(
-      "format", fmt::format("must be \"{0}/1\" or \"{0}/2\", got {1}", family, Quoted(text)));
+  reader_->AddViolation("format", "must be \"{0}/1\" or \"{0}/2\", got {1}", family, Quoted(text));
 }
 
 void ManifestFields::Name(std::string_view key, std::string* value) {
   Text(key, value, Presence::kRequired);
   if (!reads() || value->empty() || IsModelName(*value)) return;
   reader_->AddViolation(
-      key, fmt::format("must be 1 to {} letters, digits, '.', '_' or '-', the first a letter or "
-                       "digit, got {}",
-                       kMaxNameBytes, Quoted(*value)));
+      key, "must be 1 to {} letters, digits, '.', '_' or '-', the first a letter or digit, got {}",
+      kMaxNameBytes, Quoted(*value));
 }
 
 void ManifestFields::FileName(std::string_view key, std::string* value) {
@@ -131,8 +129,8 @@ void ManifestFields::FileName(std::string_view key, std::string* value) {
   const std::filesystem::path path(*value);
   const bool climbs = std::ranges::find(path, "..") != path.end();
   if (reads() && (path.is_absolute() || climbs || value->find('\0') != std::string::npos)) {
-    reader_->AddViolation(
-        key, fmt::format("must be a path inside the model's directory, got {}", Quoted(*value)));
+    reader_->AddViolation(key, "must be a path inside the model's directory, got {}",
+                          Quoted(*value));
   }
 }
 
@@ -176,9 +174,8 @@ void ManifestFields::KnownTexts(std::string_view key, std::vector<std::string>* 
   for (std::size_t i = 0; reads() && i < values->size(); ++i) {
     const std::string& text = (*values)[i];
     if (std::ranges::find(known, text) != known.end()) continue;
-    reader_->AddViolation(
-        fmt::format("{}[{}]", key, i),
-        fmt::format("must be one of {}, got {}", fmt::join(known, ", "), Quoted(text)));
+    reader_->AddViolation(fmt::format("{}[{}]", key, i), "must be one of {}, got {}",
+                          fmt::join(known, ", "), Quoted(text));
   }
 }
 
@@ -186,8 +183,8 @@ void ManifestFields::Layers(std::string_view key, std::vector<std::int64_t>* lay
   List(key, layers, {1, kMaxLayerWidth}, Presence::kRequired);
   if (!reads() || !reader_->IsList(key)) return;
   if (layers->size() >= 2 && layers->size() <= kMaxLayers) return;
-  reader_->AddViolation(key, fmt::format("must list 2 to {} widths from input to output, got {}",
-                                         kMaxLayers, layers->size()));
+  reader_->AddViolation(key, "must list 2 to {} widths from input to output, got {}", kMaxLayers,
+                        layers->size());
   layers->clear();
 }
 
@@ -196,9 +193,8 @@ void ManifestFields::Outputs(std::vector<std::string>* outputs) {
   const std::vector<std::string> split = {"forward_ms", "backward_ms"};
   List("outputs", outputs, Presence::kOptional);
   if (!reads() || *outputs == total || *outputs == split) return;
-  reader_->AddViolation("outputs",
-                        fmt::format("must be [total_ms] or [forward_ms, backward_ms], got [{}]",
-                                    fmt::join(*outputs, ", ")));
+  reader_->AddViolation("outputs", "must be [total_ms] or [forward_ms, backward_ms], got [{}]",
+                        fmt::join(*outputs, ", "));
 }
 
 void ManifestFields::Map(std::string_view key, Texts* values) {

@@ -90,8 +90,7 @@ class ManifestFields {
       range.Number("min", min, {1, most});
       range.Number("max", max, {1, most});
       if (!range.reads() || *min <= *max) return;
-      range.reader().AddViolation("min",
-                                  fmt::format("must be at most max = {}, got {}", *max, *min));
+      range.reader().AddViolation("min", "must be at most max = {}, got {}", *max, *min);
     });
   }
 

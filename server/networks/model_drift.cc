@@ -40,15 +40,14 @@ StatusOr<std::vector<StageDrift>> ParseModelDrift(std::string_view yaml) {
   root.Require({"stages"});
   ConfigReader section = root.Section("stages");
   if (section.keys().size() > kMaxStages) {
-    root.AddViolation("stages", fmt::format("must have at most {} stages, got {}", kMaxStages,
-                                            section.keys().size()));
+    root.AddViolation("stages", "must have at most {} stages, got {}", kMaxStages,
+                      section.keys().size());
   }
   std::vector<StageDrift> stages;
   for (const std::string& stage : section.keys()) {
     auto of_stage = section.SectionIfGiven(stage);
     if (!IsStageName(stage)) {
-      root.AddViolation("stages",
-                        fmt::format("{} is no stage: lower case letters and '_'", Quoted(stage)));
+      root.AddViolation("stages", "{} is no stage: lower case letters and '_'", Quoted(stage));
     } else if (of_stage) {
       ManifestFields fields(*std::move(of_stage));
       Describe(fields, stages.emplace_back());

@@ -61,9 +61,8 @@ void CheckWidth(ManifestFields& fields, std::string_view key, std::size_t positi
                 const std::vector<std::int64_t>& widths, std::size_t expected,
                 std::string_view what, std::string_view more = "") {
   if (widths.empty() || widths[position] == static_cast<std::int64_t>(expected)) return;
-  fields.reader().AddViolation(
-      fmt::format("{}[{}]", key, position),
-      fmt::format("must be {}{}{}, got {}", what, expected, more, widths[position]));
+  fields.reader().AddViolation(fmt::format("{}[{}]", key, position), "must be {}{}{}, got {}", what,
+                               expected, more, widths[position]);
 }
 
 // 1 to `most` rising values, and as many in the list beside them.
@@ -71,14 +70,14 @@ template <typename T>
 void CheckPoints(ConfigReader& section, std::string_view key, const std::vector<T>& points,
                  std::size_t most, std::string_view beside_key, std::size_t beside) {
   if (points.empty() || points.size() > most) {
-    section.AddViolation(key, fmt::format("must list 1 to {} values, got {}", most, points.size()));
+    section.AddViolation(key, "must list 1 to {} values, got {}", most, points.size());
   }
   if (std::adjacent_find(points.begin(), points.end(), std::greater_equal<>()) != points.end()) {
     section.AddViolation(key, "must rise from entry to entry");
   }
   if (beside != points.size()) {
-    section.AddViolation(beside_key, fmt::format("must have an entry for each of {}, {}, got {}",
-                                                 key, points.size(), beside));
+    section.AddViolation(beside_key, "must have an entry for each of {}, {}, got {}", key,
+                         points.size(), beside);
   }
 }
 
@@ -144,7 +143,7 @@ void DescribeCommNetworks(ManifestFields& fields, std::string_view key, CommDire
     CheckWidth(of_count, "layers", network.layers.size() - 1, network.layers, ranks,
                "the number of devices, ");
     if (counts.insert(network.num_devices).second) return;
-    of_count.reader().AddViolation("num_devices", fmt::format("{} has a network already", ranks));
+    of_count.reader().AddViolation("num_devices", "{} has a network already", ranks);
   };
   if (fields.reads() && !fields.reader().IsList(key)) {
     fields.Section(key, [&](ManifestFields& one) { describe(one, networks->emplace_back()); });
@@ -162,8 +161,8 @@ void DescribeFeatures(ManifestFields& fields, std::vector<std::string>& features
   std::set<std::string_view> seen;
   for (std::size_t i = 0; fields.reads() && i < features.size(); ++i) {
     if (seen.insert(features[i]).second) continue;
-    fields.reader().AddViolation(fmt::format("features[{}]", i),
-                                 fmt::format("{} is given twice", Quoted(features[i])));
+    fields.reader().AddViolation(fmt::format("features[{}]", i), "{} is given twice",
+                                 Quoted(features[i]));
   }
 }
 
@@ -253,16 +252,14 @@ void Describe(ManifestFields& fields, UniversalCommManifest& comm) {
   // Which weights have to be at least 0 goes by position.
   if (!std::equal(comm.features.begin(), comm.features.end(), CommFeatureNames().begin(),
                   CommFeatureNames().end())) {
-    fields.reader().AddViolation("features",
-                                 fmt::format("must be [{}]", fmt::join(CommFeatureNames(), ", ")));
+    fields.reader().AddViolation("features", "must be [{}]", fmt::join(CommFeatureNames(), ", "));
   }
   CheckWidth(fields, "layers", 0, comm.layers, kCommFeatures, "the number of features, ");
   CheckWidth(fields, "layers", comm.layers.size() - 1, comm.layers, 1, "one cost, ");
   for (std::size_t i = 0; i < comm.layers.size(); ++i) {
     if (comm.layers[i] <= kMaxCommLayerWidth) continue;
-    fields.reader().AddViolation(
-        fmt::format("layers[{}]", i),
-        fmt::format("must be at most {}, got {}", kMaxCommLayerWidth, comm.layers[i]));
+    fields.reader().AddViolation(fmt::format("layers[{}]", i), "must be at most {}, got {}",
+                                 kMaxCommLayerWidth, comm.layers[i]);
   }
 }
 
@@ -292,9 +289,8 @@ void DescribeRates(ManifestFields& fields, std::vector<Rates>* rates,
   fields.Sections<Rates>("rates", rates, [&](ManifestFields& of_ranks, Rates& entry) {
     describe(of_ranks, entry);
     if (of_ranks.reads() && entry.num_ranks <= before) {
-      of_ranks.reader().AddViolation(
-          "num_ranks",
-          fmt::format("must rise from entry to entry, got {} after {}", entry.num_ranks, before));
+      of_ranks.reader().AddViolation("num_ranks", "must rise from entry to entry, got {} after {}",
+                                     entry.num_ranks, before);
     }
     before = entry.num_ranks;
   });
@@ -346,9 +342,8 @@ void Describe(ManifestFields& fields, CastRates& rates) {
   if (fields.reads()) rates.ns_per_value_beyond = rates.ns_per_value;
   fields.Number("ns_per_value_beyond", &rates.ns_per_value_beyond, kNsPerUnit);
   if (!fields.reads() || rates.ns_per_value_beyond >= rates.ns_per_value) return;
-  fields.reader().AddViolation("ns_per_value_beyond",
-                               fmt::format("must be at least ns_per_value, {}, got {}",
-                                           rates.ns_per_value, rates.ns_per_value_beyond));
+  fields.reader().AddViolation("ns_per_value_beyond", "must be at least ns_per_value, {}, got {}",
+                               rates.ns_per_value, rates.ns_per_value_beyond);
 }
 
 void Describe(ManifestFields& fields, MeasuredCasts& casts) {
@@ -376,8 +371,8 @@ void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
   for (const auto& [path, coverage] : coverages) {
     const auto& [first_path, first] = coverages.front();
     if (coverage == first) continue;
-    root.AddViolation(path + ".coverage",
-                      fmt::format("must be that of {}, {}, got {}", first_path, first, coverage));
+    root.AddViolation(path + ".coverage", "must be that of {}, {}, got {}", first_path, first,
+                      coverage);
   }
 }
 
@@ -393,9 +388,9 @@ void CheckKernels(const ModelManifest& manifest, ConfigReader& root) {
     for (const std::string& feature : {kernels[i], std::string("log_missed_rows")}) {
       if (std::ranges::find(features, feature) != features.end()) continue;
       root.AddViolation(fmt::format("trained_on.compute_kernels[{}]", i),
-                        fmt::format("{} needs feature {} in compute.features, which lacks it: "
-                                    "the network cannot tell its lookups from others",
-                                    kernels[i], feature));
+                        "{} needs feature {} in compute.features, which lacks it: the network "
+                        "cannot tell its lookups from others",
+                        kernels[i], feature);
     }
   }
 }

@@ -37,15 +37,15 @@ void CheckValues(const std::string& field, bool positive, std::int64_t non_negat
   for (std::size_t i = 0; i < tensor.values.size(); ++i) {
     const float value = tensor.values[i];
     if (!std::isfinite(value)) {
-      violations.Add(field, fmt::format("value {} is {}, must be finite", i, value));
+      violations.Add(field, "value {} is {}, must be finite", i, value);
       return;
     }
     if (positive && value <= 0) {
-      violations.Add(field, fmt::format("value {} is {}, must be above 0", i, value));
+      violations.Add(field, "value {} is {}, must be above 0", i, value);
       return;
     }
     if (value < 0 && i % columns < static_cast<std::size_t>(non_negative_columns)) {
-      violations.Add(field, fmt::format("value {} is {}, must not be negative", i, value));
+      violations.Add(field, "value {} is {}, must not be negative", i, value);
       return;
     }
   }
@@ -116,8 +116,8 @@ Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const Tensor
     if (found == file.tensors.end()) {
       violations.Add(field, "missing");
     } else if (found->second.shape != spec.shape) {
-      violations.Add(field, fmt::format("shape {}, the manifest's layers ask for {}",
-                                        ShapeText(found->second.shape), ShapeText(spec.shape)));
+      violations.Add(field, "shape {}, the manifest's layers ask for {}",
+                     ShapeText(found->second.shape), ShapeText(spec.shape));
     } else {
       CheckValues(field, spec.name == "feature_std", spec.non_negative_columns, found->second,
                   violations);

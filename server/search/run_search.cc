@@ -54,33 +54,31 @@ Status CheckDemands(const PlanRequest& request) {
   if (strategy == kObeysConstraints) return absl::OkStatus();
   Violations violations;
   if (!request.constraints.empty()) {
-    violations.Add("search.strategy", fmt::format("'{}' obeys no constraints; '{}' does", strategy,
-                                                  kObeysConstraints));
+    violations.Add("search.strategy", "'{}' obeys no constraints; '{}' does", strategy,
+                   kObeysConstraints);
   }
   if (request.has_copies_in_host_memory()) {
     violations.Add("search.strategy",
-                   fmt::format("'{}' does not know that copies of stashed tables take host memory; "
-                               "'{}' does",
-                               strategy, kObeysConstraints));
+                   "'{}' does not know that copies of stashed tables take host memory; '{}' does",
+                   strategy, kObeysConstraints);
   }
   if (request.has_unpooled_tables() && !KeepsTablesWhole(strategy)) {
-    violations.Add("search.strategy",
-                   fmt::format("'{}' does not know what TorchRec runs of unpooled tables (kind "
-                               "\"embedding\"); '{}' does",
-                               strategy, kObeysConstraints));
+    violations.Add(
+        "search.strategy",
+        "'{}' does not know what TorchRec runs of unpooled tables (kind \"embedding\"); '{}' does",
+        strategy, kObeysConstraints);
   }
   if (const std::vector<int> wide = request.too_wide_tables(); !wide.empty()) {
     const KernelLimits& limits = request.kernels();
-    violations.Add(
-        "search.strategy",
-        fmt::format("'{}' does not know that {} takes at most {} columns a shard, which {} must be "
-                    "cut for; '{}' does",
-                    strategy, limits.kernels, limits.max_columns,
-                    ListText(TableNames(request.tables).ReferencesTo(wide)), kObeysConstraints));
+    violations.Add("search.strategy",
+                   "'{}' does not know that {} takes at most {} columns a shard, which {} must be "
+                   "cut for; '{}' does",
+                   strategy, limits.kernels, limits.max_columns,
+                   ListText(TableNames(request.tables).ReferencesTo(wide)), kObeysConstraints);
   }
   if (request.migration.has_value()) {
-    violations.Add("search.strategy", fmt::format("'{}' starts from no previous plan; '{}' does",
-                                                  strategy, kObeysConstraints));
+    violations.Add("search.strategy", "'{}' starts from no previous plan; '{}' does", strategy,
+                   kObeysConstraints);
   }
   return violations.ToStatus();
 }
@@ -107,9 +105,8 @@ StatusOr<SearchResult> Search(const PlanRequest& request, const BoundCostModel& 
   const Strategy strategy = StrategyOf(request.search.strategy);
   if (strategy == nullptr) {
     Violations violations;
-    violations.Add("search.strategy",
-                   fmt::format("must be one of {}, got '{}'", fmt::join(kStrategyNames, ", "),
-                               request.search.strategy));
+    violations.Add("search.strategy", "must be one of {}, got '{}'",
+                   fmt::join(kStrategyNames, ", "), request.search.strategy);
     return violations.ToStatus();
   }
   NS_RETURN_IF_ERROR(CheckDemands(request));

@@ -13,8 +13,8 @@ namespace {
 
 void CheckTimeout(const char* field, std::chrono::milliseconds value, Violations& violations) {
   if (value < kMinGroupTimeout || value > kMaxGroupTimeout) {
-    violations.Add(field, fmt::format("must be in [{}, {}], got {}", kMinGroupTimeout.count(),
-                                      kMaxGroupTimeout.count(), value.count()));
+    violations.Add(field, "must be in [{}, {}], got {}", kMinGroupTimeout.count(),
+                   kMaxGroupTimeout.count(), value.count());
   }
 }
 
@@ -25,13 +25,13 @@ Status CheckAddresses(const std::vector<RankAddress>& addresses, int world_size)
     const std::string field = fmt::format("addresses[{}].rank", i);
     const int rank = addresses[i].rank;
     if (rank < 0 || rank >= world_size) {
-      violations.Add(field, fmt::format("must be in [0, {}), got {}", world_size, rank));
+      violations.Add(field, "must be in [0, {}), got {}", world_size, rank);
     } else if (!seen.insert(rank).second) {
-      violations.Add(field, fmt::format("rank {} has an address already", rank));
+      violations.Add(field, "rank {} has an address already", rank);
     }
   }
   for (int rank = 0; rank < world_size; ++rank) {
-    if (!seen.contains(rank)) violations.Add("addresses", fmt::format("none of rank {}", rank));
+    if (!seen.contains(rank)) violations.Add("addresses", "none of rank {}", rank);
   }
   return violations.ToStatus();
 }
@@ -41,12 +41,11 @@ Status CheckAddresses(const std::vector<RankAddress>& addresses, int world_size)
 Status CheckCommGroupSpec(const CommGroupSpec& spec, int num_devices) {
   Violations violations;
   if (spec.group_id.empty() || spec.group_id.size() > kMaxGroupIdBytes) {
-    violations.Add("group_id", fmt::format("must have 1 to {} bytes, got {}", kMaxGroupIdBytes,
-                                           spec.group_id.size()));
+    violations.Add("group_id", "must have 1 to {} bytes, got {}", kMaxGroupIdBytes,
+                   spec.group_id.size());
   }
   if (spec.world_size < 1 || spec.world_size > kMaxWorldSize) {
-    violations.Add("world_size",
-                   fmt::format("must be in [1, {}], got {}", kMaxWorldSize, spec.world_size));
+    violations.Add("world_size", "must be in [1, {}], got {}", kMaxWorldSize, spec.world_size);
   }
   if (spec.local_ranks.empty()) violations.Add("local_ranks", "must have at least one entry");
   std::set<int> ranks;
@@ -54,18 +53,17 @@ Status CheckCommGroupSpec(const CommGroupSpec& spec, int num_devices) {
   for (std::size_t i = 0; i < spec.local_ranks.size(); ++i) {
     const auto [rank, device] = spec.local_ranks[i];
     if (rank < 0 || rank >= spec.world_size) {
-      violations.Add(fmt::format("local_ranks[{}].rank", i),
-                     fmt::format("must be in [0, {}), got {}", spec.world_size, rank));
+      violations.Add(fmt::format("local_ranks[{}].rank", i), "must be in [0, {}), got {}",
+                     spec.world_size, rank);
     } else if (!ranks.insert(rank).second) {
-      violations.Add(fmt::format("local_ranks[{}].rank", i),
-                     fmt::format("rank {} appears twice", rank));
+      violations.Add(fmt::format("local_ranks[{}].rank", i), "rank {} appears twice", rank);
     }
     if (device < 0 || device >= num_devices) {
-      violations.Add(fmt::format("local_ranks[{}].device", i),
-                     fmt::format("must be in [0, {}), got {}", num_devices, device));
+      violations.Add(fmt::format("local_ranks[{}].device", i), "must be in [0, {}), got {}",
+                     num_devices, device);
     } else if (!devices.insert(device).second) {
       violations.Add(fmt::format("local_ranks[{}].device", i),
-                     fmt::format("device {} appears twice; each rank needs its own", device));
+                     "device {} appears twice; each rank needs its own", device);
     }
   }
   CheckTimeout("timeout_ms", spec.timeout, violations);

@@ -47,8 +47,7 @@ template <typename E>
 void CheckAmong(const std::string& field, E word, const std::vector<E>& words,
                 Violations& violations) {
   if (std::ranges::find(words, word) != words.end()) return;
-  violations.Add(field,
-                 fmt::format("this device measures {}, got {}", Listed(words), ToText(word)));
+  violations.Add(field, "this device measures {}, got {}", Listed(words), ToText(word));
 }
 
 Status CheckSupported(const ComputeSample& sample, const EmbeddingAbilities& device) {

@@ -16,8 +16,7 @@ void CheckInputDist(const InputDistSample& input, std::size_t ranks, Violations&
   const auto check = [&](const char* field, std::size_t entries) {
     if (entries == ranks) return;
     violations.Add(fmt::format("input_distribution.{}", field),
-                   fmt::format("must have one entry for each of the group's {} ranks, got {}",
-                               ranks, entries));
+                   "must have one entry for each of the group's {} ranks, got {}", ranks, entries);
   };
   check("whole_features", input.whole_features.size());
   check("whole_ids", input.whole_ids.size());
@@ -52,36 +51,31 @@ Status CheckCommSample(const CommSample& sample, int world_size,
   Violations violations;
   const auto ranks = static_cast<std::size_t>(world_size);
   if (sample.dim_sums.size() != ranks) {
-    violations.Add("dim_sums", fmt::format("must have one entry for each of the group's {} ranks, "
-                                           "got {}",
-                                           world_size, sample.dim_sums.size()));
+    violations.Add("dim_sums", "must have one entry for each of the group's {} ranks, got {}",
+                   world_size, sample.dim_sums.size());
   }
   const bool uneven = std::ranges::any_of(sample.dim_sums,
                                           [&](auto dim) { return dim != sample.dim_sums.front(); });
   if (uneven && sample.collective != Collective::kAllToAll) {
-    violations.Add("dim_sums",
-                   fmt::format("must be the same on every rank for {}", ToText(sample.collective)));
+    violations.Add("dim_sums", "must be the same on every rank for {}", ToText(sample.collective));
   }
   const std::vector<double>& offsets = sample.start_offsets_ms;
   if (!offsets.empty() && offsets.size() != ranks) {
     violations.Add("start_offsets_ms",
-                   fmt::format("must be empty or have one entry for each of the group's {} ranks, "
-                               "got {}",
-                               world_size, offsets.size()));
+                   "must be empty or have one entry for each of the group's {} ranks, got {}",
+                   world_size, offsets.size());
   }
   if (!offsets.empty()) {
     const auto [first, last] = std::minmax_element(offsets.begin(), offsets.end());
     if (*last - *first >= static_cast<double>(timeout.count())) {
-      violations.Add(
-          fmt::format("start_offsets_ms[{}]", last - offsets.begin()),
-          fmt::format("must be less than the group's timeout of {} ms after the first, got {} ms",
-                      timeout.count(), *last - *first));
+      violations.Add(fmt::format("start_offsets_ms[{}]", last - offsets.begin()),
+                     "must be less than the group's timeout of {} ms after the first, got {} ms",
+                     timeout.count(), *last - *first);
     }
   }
   if (sample.batch_size < 1 || sample.batch_size % world_size != 0) {
-    violations.Add("batch_size",
-                   fmt::format("must be a positive multiple of the group's {} ranks, got {}",
-                               world_size, sample.batch_size));
+    violations.Add("batch_size", "must be a positive multiple of the group's {} ranks, got {}",
+                   world_size, sample.batch_size);
   }
   if (sample.input_dist) CheckInputDist(*sample.input_dist, ranks, violations);
   return violations.ToStatus();

@@ -16,10 +16,9 @@ Status CheckMeasures(const DeviceInventory& inventory, const CommGroupSpec& spec
   for (const LocalRank& local : spec.local_ranks) {
     const std::string& backend = inventory.properties(local.device).collective_backend;
     if (backend == kNeuroshardTcp) continue;
-    violations.Add(casts ? "wire_dtype" : "collective",
-                   fmt::format("{} is measured by {} alone, and rank {} has {}",
-                               casts ? ToText(sample.wire_dtype) : kInputDistWord, kNeuroshardTcp,
-                               local.rank, backend));
+    violations.Add(
+        casts ? "wire_dtype" : "collective", "{} is measured by {} alone, and rank {} has {}",
+        casts ? ToText(sample.wire_dtype) : kInputDistWord, kNeuroshardTcp, local.rank, backend);
   }
   return violations.ToStatus();
 }

@@ -85,8 +85,7 @@ StatusOr<ComputeHeader> DecodeHeader(const v1::ProfileComputeRequest& request, i
   RequestFaults faults;
   const int device = request.header().device();
   if (device < 0 || device >= num_devices) {
-    faults.violations.Add("header.device",
-                          fmt::format("must be in [0, {}), got {}", num_devices, device));
+    faults.violations.Add("header.device", "must be in [0, {}), got {}", num_devices, device);
   }
   StatusOr<MeasurementSettings> settings = DecodeMeasurementSettings(request.header().settings());
   faults.Add(settings.status(), "header.settings.");

@@ -74,11 +74,11 @@ double NumberIn(const nlohmann::json& table, const std::string& path, const std:
   if (found == table.end()) {
     violations.Add(field, "is missing");
   } else if (!found->is_number()) {
-    violations.Add(field, fmt::format("must be a number, got {}", found->dump()));
+    violations.Add(field, "must be a number, got {}", found->dump());
   } else if (const double value = found->get<double>(); value >= minimum && value <= maximum) {
     return value;
   } else {
-    violations.Add(field, fmt::format("must be in [{}, {}], got {}", minimum, maximum, value));
+    violations.Add(field, "must be in [{}, {}], got {}", minimum, maximum, value);
   }
   return minimum;
 }
@@ -140,7 +140,7 @@ StatusOr<std::vector<MeasuredShard>> ParseTableConfigs(const std::string& json) 
   for (std::size_t i = 0; i < document.size(); ++i) {
     const std::string path = fmt::format("[{}]", i);
     if (!document[i].is_object()) {
-      violations.Add(path, fmt::format("must be a table, got {}", document[i].type_name()));
+      violations.Add(path, "must be a table, got {}", document[i].type_name());
       continue;
     }
     const auto number = [&](const std::string& key, double minimum, double maximum) {

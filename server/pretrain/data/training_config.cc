@@ -20,8 +20,7 @@ void ReadWidths(ConfigReader& reader, std::string_view key, std::vector<int>* wi
   std::vector<std::int64_t> values(widths->begin(), widths->end());
   reader.Read(key, &values, {1, kMaxLayerWidth});
   if (values.empty() || static_cast<std::int64_t>(values.size()) > kMaxLayers) {
-    reader.AddViolation(key,
-                        fmt::format("must list 1 to {} widths, got {}", kMaxLayers, values.size()));
+    reader.AddViolation(key, "must list 1 to {} widths, got {}", kMaxLayers, values.size());
   }
   widths->assign(values.begin(), values.end());
 }
@@ -36,8 +35,7 @@ void ReadTransforms(ConfigReader reader, std::map<std::string, std::string>* tra
     } else if (transform == "none") {
       transforms->erase(feature);
     } else {
-      reader.AddViolation(feature,
-                          fmt::format("must be one of none, log1p, got \"{}\"", transform));
+      reader.AddViolation(feature, "must be one of none, log1p, got \"{}\"", transform);
     }
   }
 }

@@ -73,7 +73,7 @@ Status NotFound(const PlanRequest& request, TypeSet default_types, const StopSig
           FormatBytes(moved));
       Violations violations;
       violations.Add("migration.budget_bytes",
-                     fmt::format("{} bytes would be enough for one plan that was found", moved));
+                     "{} bytes would be enough for one plan that was found", moved);
       return WithReason(WithPayloadsOf(violations.ToStatus(), std::move(status)),
                         FailureReason::kNoPlanFound);
     }
@@ -120,8 +120,8 @@ Status ToStatus(const Conflict& conflict) {
   Violations violations;
   std::string list;
   for (const ConflictingDemand& demand : conflict.demands) {
-    violations.Add(demand.path, fmt::format("{}; no plan keeps this{}", demand.text,
-                                            several ? " and the other demands listed" : ""));
+    violations.Add(demand.path, "{}; no plan keeps this{}", demand.text,
+                   several ? " and the other demands listed" : "");
     list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.text);
   }
   // The reason first: a long message is cut on its way.

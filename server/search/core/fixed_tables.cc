@@ -108,20 +108,19 @@ void AddFullRanks(const PlanRequest& request, const OwnPlan& kept, Violations& v
   for (std::size_t r = 0; r < available.size(); ++r) {
     const std::int64_t needed = taken[r].total_bytes();
     if (needed > 0 && needed > available[r]) {
-      violations.Add(
-          "migration.only_types",
-          fmt::format("{}, which must stay on rank {}, need {} bytes, it has {} for shards",
-                      listed(r), r, needed, std::max<std::int64_t>(0, available[r])));
+      violations.Add("migration.only_types",
+                     "{}, which must stay on rank {}, need {} bytes, it has {} for shards",
+                     listed(r), r, needed, std::max<std::int64_t>(0, available[r]));
     }
     const int rank = static_cast<int>(r);
     for (const SharedMemory& memory : kSharedMemories) {
       const std::int64_t bytes = taken[r].by_tier()[memory.tier];
       const std::int64_t left = pools.Left(rank, memory.tier);
       if (bytes == 0 || left >= 0) continue;
-      violations.Add("migration.only_types",
-                     fmt::format("{}, which must stay on rank {}, need {} bytes of the {} of host "
-                                 "{}, which lacks {}",
-                                 listed(r), r, bytes, memory.name, pools.host_of(rank), -left));
+      violations.Add(
+          "migration.only_types",
+          "{}, which must stay on rank {}, need {} bytes of the {} of host {}, which lacks {}",
+          listed(r), r, bytes, memory.name, pools.host_of(rank), -left);
     }
   }
 }
