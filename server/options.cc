@@ -87,8 +87,7 @@ std::variant<PlannerOptions, int> ParsePlannerCommandLine(
     const std::function<Status(const PlannerOptions&)>& try_models) {
   CLI::App app(
       "NeuroShard planner: answers ShardPlan RPCs with plans searched against cost models. SIGTERM "
-      "or "
-      "SIGINT drains, SIGHUP looks for new models and reads log_level of --config again.",
+      "or SIGINT drains, SIGHUP looks for new models and reads log_level of --config again.",
       "neuroshard-planner");
   app.footer(kExitCodesText);
   ServerCommandLine line;

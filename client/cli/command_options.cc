@@ -152,10 +152,9 @@ CLI::Option* AddModelOption(CLI::App& command, std::string& model, const std::st
 
 void AddPlannerOptions(CLI::App& command, PlannerOptions& options) {
   command
-      .add_option(
-          "--planner", options.address,
-          "Planner to ask: HOST:PORT, or replicas: HOST:PORT,HOST:PORT,... or a name of several "
-          "addresses, or unix:/PATH")
+      .add_option("--planner", options.address,
+                  "Planner to ask: HOST:PORT, or replicas: HOST:PORT,HOST:PORT,... or a name of "
+                  "several addresses, or unix:/PATH")
       ->type_name("HOST:PORT")
       ->check(CheckReplicaAddress)
       ->capture_default_str()

@@ -219,10 +219,9 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
   InRange(command->add_option("--time-budget-ms", options->time_budget_ms,
                               "Time for optimising after the first plan; default: the request's"),
           std::int64_t{0}, std::int64_t{3'600'000});
-  InRange(command->add_option(
-              "--steps", options->steps,
-              "Steps of local search after which refine ends; default: the request's, or an "
-              "amount of work that depends on the request alone"),
+  InRange(command->add_option("--steps", options->steps,
+                              "Steps of local search after which refine ends; default: the "
+                              "request's, or an amount of work that depends on the request alone"),
           std::int64_t{0}, std::numeric_limits<std::int64_t>::max());
   NotNegative(command->add_option("--seed", options->seed,
                                   "Seed of everything random; default: the request's"));
@@ -232,17 +231,16 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "(for jobs that run for days); default: the request's")
       ->check(OneOf({"quick", "default", "thorough"}));
   command
-      ->add_option("--objective", options->objective,
-                   "What is made small: the costliest rank in the mean batch, or the mean of the "
-                   "costliest rank over batch_pooling_factors; default: the request's, else "
-                   "max_of_means")
+      ->add_option(
+          "--objective", options->objective,
+          "What is made small: the costliest rank in the mean batch, or the mean of the costliest "
+          "rank over batch_pooling_factors; default: the request's, else max_of_means")
       ->check(OneOf({"max_of_means", "mean_of_max"}));
   AddModelOption(*command, options->model, "Cost model; default: the request's");
   command
-      ->add_option(
-          "--request-id", options->request_id,
-          "Id of this call in the planner's log and in the answer; default: the request's, "
-          "else one is made up")
+      ->add_option("--request-id", options->request_id,
+                   "Id of this call in the planner's log and in the answer; default: the "
+                   "request's, else one is made up")
       ->type_name("ID");
   command
       ->add_option("--format", options->output.format,
@@ -274,10 +272,9 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
                    "Plan in place, to move little away from: JSON, output of plan --format json, "
                    "or a bare plan; default: the request's")
       ->type_name("PLAN.json");
-  InRange(command->add_option(
-              "--migration-budget-gib", options->migration_budget_gib,
-              "Most GiB of weights that may move away from the previous plan; 0: nothing; "
-              "default: the request's, or any amount"),
+  InRange(command->add_option("--migration-budget-gib", options->migration_budget_gib,
+                              "Most GiB of weights that may move away from the previous plan; 0: "
+                              "nothing; default: the request's, or any amount"),
           0.0, 1e6);
   command
       ->add_option("--only-types", options->only_types,
@@ -289,8 +286,8 @@ void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code) {
   command
       ->add_option(
           "--emit-moves", options->moves_file,
-          "Write to this file the shards that must travel from the previous plan, in steps "
-          "that keep within every rank's memory (JSON); -: stdout, with the plan in --out")
+          "Write to this file the shards that must travel from the previous plan, in steps that "
+          "keep within every rank's memory (JSON); -: stdout, with the plan in --out")
       ->type_name("FILE.json")
       ->excludes(what_if);
   AddCompareOption(*command, options->compared)->excludes(what_if);

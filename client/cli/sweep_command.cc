@@ -313,10 +313,9 @@ StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
   ProgressDisplay display(console.err, clock,
                           console.err_is_terminal ? DisplayMode::kTerminal : DisplayMode::kLog);
   store->database().OnOutage([&](const Status& why) {
-    display.Note(
-        fmt::format("the store cannot be reached, tried again for {} s; meanwhile nothing "
-                    "is recorded: {}",
-                    kReconnectTime.count() / 1000, Message(why)));
+    display.Note(fmt::format(
+        "the store cannot be reached, tried again for {} s; meanwhile nothing is recorded: {}",
+        kReconnectTime.count() / 1000, Message(why)));
   });
   display.Begin(std::string(ToText(kind)), sweep->num_samples,
                 sweep->num_samples - sweep->num_pending());
@@ -352,18 +351,17 @@ void AddKind(CLI::App& sweep, SweepKind kind, const char* description, const Con
   AddTlsOptions(*command, options->tls);
   AddStoreOption(*command, options->store_file,
                  "Profile store; made when missing. The same command again resumes");
-  InRange(command->add_option("--reconnect-s", options->reconnect_s,
-                              "Try so many seconds to reach a worker (again) before doing without "
-                              "it"),
-          0, 86'400)
+  InRange(
+      command->add_option("--reconnect-s", options->reconnect_s,
+                          "Try so many seconds to reach a worker (again) before doing without it"),
+      0, 86'400)
       ->capture_default_str();
   InRange(command->add_option("--reconnect", options->reconnect_s), 0, 86'400)
       ->group("");  // its old name
   if (kind == SweepKind::kCompute) {
-    InRange(command->add_option(
-                "--devices-per-worker", options->devices_per_worker,
-                "Measure on so many devices of each worker at a time, 0 for all; CPU devices "
-                "that share cores disturb each other"),
+    InRange(command->add_option("--devices-per-worker", options->devices_per_worker,
+                                "Measure on so many devices of each worker at a time, 0 for all; "
+                                "CPU devices that share cores disturb each other"),
             0, 1024)
         ->capture_default_str();
     command

@@ -117,10 +117,9 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   NS_ASSIGN_OR_RETURN(ValidationReport report, Validate(request, ranks, validation, stop, display));
   for (std::string& line : NotMeasuredOf(request, plan)) report.notes.push_back(std::move(line));
   if (cadence != Cadence::kBarrier && !report.comm.empty()) {
-    report.notes.push_back(
-        fmt::format("collectives were measured with cadence {}, as those that the cost model "
-                    "learned from",
-                    ToText(cadence)));
+    report.notes.push_back(fmt::format(
+        "collectives were measured with cadence {}, as those that the cost model learned from",
+        ToText(cadence)));
   }
   return report;
 }
@@ -160,9 +159,9 @@ StatusOr<int> RunValidate(const ValidateOptions& options, const Console& console
   NS_ASSIGN_OR_RETURN(Prediction prediction, Predict(options, *request, *file));
   std::optional<PlanCost>& predicted = prediction.cost;
   if (!predicted) {
-    console.err << "warning: nothing to compare with: " << options.plan_file
-                << " has no prediction, as output of plan --format json has; --planner asks for "
-                   "one\n";
+    console.err
+        << "warning: nothing to compare with: " << options.plan_file
+        << " has no prediction, as output of plan --format json has; --planner asks for one\n";
   }
   NS_RETURN_IF_ERROR(CheckStoreFile(options.store_file));
   auto report = Measure(options, *request, file->plan, prediction.cadence, console);

@@ -260,10 +260,10 @@ void AddTorchRecWarnings(const PlanRequest& request, const Plan& plan, v1::WhatI
         optimizer == Optimizer::kRowwiseAdagrad) {
       continue;
     }
-    row.add_warnings(fmt::format(
-        "DMPCollection of TorchRec 1.9.2 averages the state of sgd, adagrad and rowwise_adagrad; "
-        "with {} it fails when it is made",
-        ToText(optimizer)));
+    row.add_warnings(
+        fmt::format("DMPCollection of TorchRec 1.9.2 averages the state of sgd, adagrad and "
+                    "rowwise_adagrad; with {} it fails when it is made",
+                    ToText(optimizer)));
   }
   if (std::ranges::any_of(plan.tables, [](const TablePlan& table) {
         return table.sharding_type == ShardingType::kDataParallel;
@@ -427,10 +427,9 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
     if (asked.groups) {
       SetGroups(asked, *row.mutable_two_dimensional());
       if (row.global_batch_size() % Replicas(asked) != 0) {
-        row.add_warnings(
-            fmt::format("the batch of {} does not divide into {} groups: plans are for "
-                        "the larger share",
-                        row.global_batch_size(), Replicas(asked)));
+        row.add_warnings(fmt::format(
+            "the batch of {} does not divide into {} groups: plans are for the larger share",
+            row.global_batch_size(), Replicas(asked)));
       }
     }
     auto answer = planner.ShardPlan(message);

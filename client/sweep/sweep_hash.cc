@@ -60,10 +60,9 @@ std::string Canonical(const ComputeSweepConfig& config) {
 
 std::string Canonical(const CommSweepConfig& config) {
   std::string text = fmt::format(
-      "kind=comm seed={} num_samples={} repeats={} num_ranks={} {} dims={} "
-      "min_tables={} "
-      "max_tables={} min_random_placement={} "
-      "max_random_placement={} max_start_offset={} start_offset_unit_ms={} {}",
+      "kind=comm seed={} num_samples={} repeats={} num_ranks={} {} dims={} min_tables={} "
+      "max_tables={} min_random_placement={} max_random_placement={} max_start_offset={} "
+      "start_offset_unit_ms={} {}",
       config.seed, config.num_samples, config.repeats, config.num_ranks,
       Canonical(config.batch_sizes), config.dims, config.min_tables, config.max_tables,
       config.min_random_placement, config.max_random_placement, config.max_start_offset,

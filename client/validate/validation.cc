@@ -109,11 +109,10 @@ class Validation {
       }
     }
     if (!own_devices_) {
-      report_.notes.push_back(
-          fmt::format("{} ranks on {} devices: ranks that share a device were looked up one after "
-                      "the other, and "
-                      "communication was not measured (it needs a device for every rank)",
-                      ranks_.size(), num_devices));
+      report_.notes.push_back(fmt::format(
+          "{} ranks on {} devices: ranks that share a device were looked up one after the other, "
+          "and communication was not measured (it needs a device for every rank)",
+          ranks_.size(), num_devices));
     }
     return absl::OkStatus();
   }
@@ -256,8 +255,7 @@ class Validation {
     if (!SetStartOffsets()) {
       report_.notes.push_back(
           "forward communication was not measured: its start offsets need compute and backward "
-          "communication of "
-          "every rank");
+          "communication of every rank");
       return absl::OkStatus();
     }
     return MeasureStage(*group, CommDirection::kForward, &MeasuredRank::forward_comm_ms);

@@ -238,10 +238,9 @@ std::vector<std::string> TableDecoder::Warnings(const std::vector<Table>& tables
                                    of.size() > kNamed ? ", ..." : ""));
   };
   warn(without_pooling_factor_, "pooling_factor is missing and taken as 1");
-  warn(
-      without_reuse_histogram_,
-      "reuse_histogram and zipf_exponent are missing and ids taken to repeat as in the public DLRM "
-      "2021 tables at 65,536 samples, which may move prices severalfold,");
+  warn(without_reuse_histogram_,
+       "reuse_histogram and zipf_exponent are missing and ids taken to repeat as in the public "
+       "DLRM 2021 tables at 65,536 samples, which may move prices severalfold,");
   std::vector<int> other_batches;
   for (std::size_t t = 0; t < tables.size(); ++t) {
     const std::vector<double>& batches = tables[t].batch_pooling_factors;

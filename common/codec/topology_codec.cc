@@ -174,8 +174,7 @@ std::vector<std::string> BandwidthWarnings(const v1::Bandwidths& message) {
     if (!slow && stated <= kMaxBandwidthRatio * fastest) continue;
     warnings.push_back(fmt::format(
         "topology.bandwidths.{} is {:.3g}, {}; the unit is bytes per second, and that of "
-        "TorchRec's "
-        "Topology bytes per millisecond",
+        "TorchRec's Topology bytes per millisecond",
         name, stated,
         slow ? fmt::format("a thousandth of what the fastest have ({:.3g}) or less", fastest)
              : fmt::format("{:.0f} times what the fastest have ({:.3g})", stated / fastest,
@@ -291,11 +290,11 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
   if (names.size() > 1 || some_unnamed) {
     const bool speeds = std::ranges::any_of(
         topology.devices, [](const Device& device) { return device.compute_speed != 1; });
-    warnings.push_back(fmt::format(
-        "topology.hosts name {}{}: where prices rest on published figures, all devices have the "
-        "slowest memory and links of those named{}",
-        fmt::join(names, ", "), some_unnamed ? ", and some hosts no device" : "",
-        speeds ? "; compute_speed of a host is times that" : ""));
+    warnings.push_back(
+        fmt::format("topology.hosts name {}{}: where prices rest on published figures, all devices "
+                    "have the slowest memory and links of those named{}",
+                    fmt::join(names, ", "), some_unnamed ? ", and some hosts no device" : "",
+                    speeds ? "; compute_speed of a host is times that" : ""));
   }
   if (!topology.fabric && topology.num_ranks() > 1 &&
       !(message.bandwidths().has_intra_host_bytes_per_s() &&

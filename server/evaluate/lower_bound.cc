@@ -407,10 +407,9 @@ LowerBound EvenSpread(const PlanRequest& request, const CompiledRules& rules,
   const std::vector<float> backward(ranks, static_cast<float>(spread.backward_load / num_ranks));
   PlacementPrices prices;
   PricePlacements(model, compute_ms, forward, backward, prices, {&spread.kinds, 1});
-  return {
-      prices.cost_ms.front() + model.exposed_input_dist_fixed_ms(), BoundKind::kReference,
-      "no bound: what tables, whole where they may be, would cost if all ranks shared them evenly; "
-      "plans may cost less"};
+  return {prices.cost_ms.front() + model.exposed_input_dist_fixed_ms(), BoundKind::kReference,
+          "no bound: what tables, whole where they may be, would cost if all ranks shared them "
+          "evenly; plans may cost less"};
 }
 
 // Whether no table, whole and alone on a rank, costs less with rows in host memory: with no cache,

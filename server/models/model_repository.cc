@@ -190,11 +190,10 @@ StatusOr<std::shared_ptr<const CostModel>> ModelSnapshot::Find(const CostModelRe
   return WithReason(
       FailedPrecondition(
           "no cost model {}{}; {}{}", name,
-          !by_channel    ? version == 0 ? "" : fmt::format(" version {}", version)
-             : version == 0 ? fmt::format(" ({} is refused)", kChannelFileName)
-                         : fmt::format(" version {}, which requests without a "
-                                       "version get",
-                                       version),
+          !by_channel ? version == 0 ? "" : fmt::format(" version {}", version)
+          : version == 0
+              ? fmt::format(" ({} is refused)", kChannelFileName)
+              : fmt::format(" version {}, which requests without a version get", version),
           DescribeAvailable(models_, name),
           ref.name.empty() ? fmt::format("; requests that name none get {}", name) : ""),
       FailureReason::kNoModel);

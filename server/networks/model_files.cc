@@ -81,10 +81,9 @@ Status CheckLine(const fs::path& directory, std::string_view line, std::string* 
     NS_ASSIGN_OR_RETURN(const std::string bytes, ReadRegularFile(path, kMaxFileBytes));
     if (LineOf(*name, bytes) == fmt::format("{}\n", line)) return absl::OkStatus();
   }
-  return fault(
-      fmt::format("{} is not the file of {} bytes that is listed: it is being copied, or "
-                  "was changed",
-                  Printable(*name, 256), size));
+  return fault(fmt::format(
+      "{} is not the file of {} bytes that is listed: it is being copied, or was changed",
+      Printable(*name, 256), size));
 }
 
 }  // namespace

@@ -166,8 +166,7 @@ StatusOr<Pricing> PriceBy(const PlanRequest& request,
       if (i > 0) continue;
       unfit = bound.status();
       why_not_measured = fmt::format(
-          "the cost model that was measured on the device cannot price "
-          "this request: {}",
+          "the cost model that was measured on the device cannot price this request: {}",
           Message(unfit));
       continue;
     }
@@ -244,12 +243,12 @@ void AddAnalyticCost(const PlanRequest& request, const Pricing& pricing,
   answer.analytic_cost_ms = by_formulas->embedding_cost_ms;
   const std::string doubt = DoubtOfDevices(request, model);
   if (doubt.empty() || !pricing.devices.empty()) return;
-  answer.warnings.push_back(fmt::format(
-      "cost model {} version {} {}: the plan costs "
-      "{:.4g} ms by that model and {:.4g} ms by TorchRec's formulas with the request's figures, by "
-      "which another plan may be cheaper (cost_model: {{name: {}}})",
-      model.name, model.version, doubt, answer.cost.embedding_cost_ms, *answer.analytic_cost_ms,
-      kAnalyticKind));
+  answer.warnings.push_back(
+      fmt::format("cost model {} version {} {}: the plan costs {:.4g} ms by that model and {:.4g} "
+                  "ms by TorchRec's formulas with the request's figures, by which another plan may "
+                  "be cheaper (cost_model: {{name: {}}})",
+                  model.name, model.version, doubt, answer.cost.embedding_cost_ms,
+                  *answer.analytic_cost_ms, kAnalyticKind));
 }
 
 bool AsksForMeanOfMax(const PlanRequest& request) {
@@ -263,20 +262,20 @@ Status AddMeanOfMax(const PlanRequest& request, const BoundCostModel& model, con
   const bool is_objective = AsksForMeanOfMax(request);
   if (!answer.cost.mean_of_max_ms) {
     if (NumBatches(request) == 0) return absl::OkStatus();
-    answer.warnings.push_back(fmt::format(
-        "there is no mean over batches (batch_pooling_factors){}: no time was left, or the "
-        "batches have more than {} shards to price",
-        is_objective ? ", and the plan is the one for the objective max_of_means" : "",
-        kMaxShardsOfBatches));
+    answer.warnings.push_back(
+        fmt::format("there is no mean over batches (batch_pooling_factors){}: no time was left, or "
+                    "the batches have more than {} shards to price",
+                    is_objective ? ", and the plan is the one for the objective max_of_means" : "",
+                    kMaxShardsOfBatches));
     return absl::OkStatus();
   }
   if (!is_objective) return absl::OkStatus();
   if (!stop.ShouldStop()) answer.lower_bound = LowerBoundOfMean(request, model, stop);
   if (!answer.lower_bound) {
-    answer.warnings.push_back(fmt::format(
-        "there is no lower bound of the mean over batches: no time was left, or there are more "
-        "than {} tables x batches",
-        kMaxTablesOfBounds));
+    answer.warnings.push_back(
+        fmt::format("there is no lower bound of the mean over batches: no time was left, or there "
+                    "are more than {} tables x batches",
+                    kMaxTablesOfBounds));
   }
   return absl::OkStatus();
 }

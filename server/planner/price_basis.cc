@@ -39,8 +39,8 @@ std::string FormulasText(const Topology& topology, const std::vector<std::string
   const Bandwidths& bandwidths = topology.bandwidths;
   if (devices.empty()) {
     return fmt::format(
-        "TorchRec's formulas with {}; nothing was measured: costs compare plans "
-        "but do not forecast times",
+        "TorchRec's formulas with {}; nothing was measured: costs compare plans but do not "
+        "forecast times",
         bandwidths == Bandwidths() ? "their default bandwidths of a V100-class host"
                                    : "the request's bandwidths" + BetweenHosts(topology));
   }
@@ -76,8 +76,8 @@ PriceBasis BasisOf(const CostModelInfo& model, const std::string& formulas, bool
     }
     if (model.properties.measured_steps) {
       basis.text +=
-          ", and on recorded steps of a trainer for each exchange that it issues (one for "
-          "each module and sharding type)";
+          ", and on recorded steps of a trainer for each exchange that it issues (one for each "
+          "module and sharding type)";
     }
     return basis;
   }
@@ -200,10 +200,9 @@ StagePriceBasis StageOf(CostStage stage, const std::vector<Gap>& gaps,
 }  // namespace
 
 std::string UnnamedDevices(const Topology& topology) {
-  return topology.compute_device
-             ? "the request names no device (topology.hosts[].device)"
-             : "the request says nothing of its devices (topology.compute_device, "
-               "topology.hosts[].device)";
+  return topology.compute_device ? "the request names no device (topology.hosts[].device)"
+                                 : "the request says nothing of its devices "
+                                   "(topology.compute_device, topology.hosts[].device)";
 }
 
 std::string OtherDevices(const Topology& topology, const CostModelInfo& model) {

@@ -369,8 +369,7 @@ Status RunDrift(const CompareCommand& command, const CommandContext& context) {
       trained_at == manifest.provenance.end() ? std::nullopt : UtcFromText(trained_at->second);
   if (!made) {
     return FailedPrecondition(
-        "{}: model.yaml does not say when the model was made "
-        "(provenance.trained_at)",
+        "{}: model.yaml does not say when the model was made (provenance.trained_at)",
         directory.string());
   }
   const DriftMeasurement measured =
@@ -382,8 +381,7 @@ Status RunDrift(const CompareCommand& command, const CommandContext& context) {
   }
   if (drift.empty()) {
     return FailedPrecondition(
-        "{} has no measurement of the model's backends made after {}, when the "
-        "model was made{}",
+        "{} has no measurement of the model's backends made after {}, when the model was made{}",
         command.store, trained_at->second,
         left_out.empty() ? "" : fmt::format("; left out: {}", fmt::join(left_out, ", ")));
   }

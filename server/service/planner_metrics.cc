@@ -36,10 +36,9 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
                       "Plans made, by strategy, cost model and whether the search ran to its end")),
       plan_cost_(FamilyOf(registry, prometheus::BuildHistogram(), "neuroshard_plan_cost_seconds",
                           "Predicted cost of the plans made, by cost model")),
-      bound_ratio_(FamilyOf(registry, prometheus::BuildHistogram(),
-                            "neuroshard_plan_cost_bound_ratio",
-                            "Predicted cost of a plan to the lower bound of all plans, by strategy "
-                            "and cost model")),
+      bound_ratio_(FamilyOf(
+          registry, prometheus::BuildHistogram(), "neuroshard_plan_cost_bound_ratio",
+          "Predicted cost of a plan to the lower bound of all plans, by strategy and cost model")),
       plan_failures_(FamilyOf(registry, prometheus::BuildCounter(),
                               "neuroshard_plan_failures_total",
                               "Calls for a plan that got none, by reason and cost model")),
@@ -61,9 +60,9 @@ PlannerMetrics::PlannerMetrics(prometheus::Registry& registry)
                               "Cost model versions loaded, at the start and by reloads")),
       model_refusals_(OneCounter(registry, "neuroshard_model_refusals_total",
                                  "Cost model directories found bad, once for each content")),
-      content_changes_(OneCounter(registry, "neuroshard_model_content_changes_total",
-                                  "Cost model versions that were loaded with other files than "
-                                  "before")),
+      content_changes_(
+          OneCounter(registry, "neuroshard_model_content_changes_total",
+                     "Cost model versions that were loaded with other files than before")),
       last_poll_(OneGauge(registry, "neuroshard_models_last_poll_timestamp_seconds",
                           "When the model root was last read, Unix time")),
       search_threads_(OneGauge(registry, "neuroshard_search_threads",

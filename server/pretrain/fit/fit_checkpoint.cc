@@ -111,10 +111,9 @@ Status CheckpointFolder::Save(const std::string& network, const std::string& fin
     return Unavailable("{}: cannot be made for checkpoints: {}", directory_.string(),
                        error.message());
   }
-  return Annotate(
-      WriteFileAtomically(FileOf(directory_, network), bytes),
-      "the checkpoint of the training could not be written; once there is room, the same command "
-      "goes on from the last one");
+  return Annotate(WriteFileAtomically(FileOf(directory_, network), bytes),
+                  "the checkpoint of the training could not be written; once there is room, the "
+                  "same command goes on from the last one");
 }
 
 bool CheckpointFolder::IsDue() const {

@@ -231,10 +231,9 @@ Status RunHugeCtr(SearchContext& context) {
   }
   if (!best) {
     if (context.stopped()) return absl::OkStatus();
-    return WithReason(
-        FailedPrecondition("no plan was found: no candidate of 'hugectr_auto' fits, not even every "
-                           "table cut over all ranks"),
-        FailureReason::kNoPlanFound);
+    return WithReason(FailedPrecondition("no plan was found: no candidate of 'hugectr_auto' fits, "
+                                         "not even every table cut over all ranks"),
+                      FailureReason::kNoPlanFound);
   }
   Plan plan = UnplacedTables(request);
   for (std::size_t t = 0; t < request.tables.size(); ++t) {
