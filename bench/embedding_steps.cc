@@ -24,6 +24,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/indices/lookup_generator.h"
 #include "kernels/indices/testing/zipf_lookups.h"
@@ -64,12 +65,13 @@ class Case {
     for (std::size_t t = 0; t < batches.size(); ++t) {
       WriteArray(fmt::format("{}/ids.{}", folder_, t), batches[t].ids);
       WriteArray(fmt::format("{}/offsets.{}", folder_, t), batches[t].offsets);
-      WriteArray(fmt::format("{}/weights.{}", folder_, t), op_->Weights(static_cast<int>(t)));
+      WriteArray(fmt::format("{}/weights.{}", folder_, t),
+                 testing::ContentsOf(*op_)->Weights(static_cast<int>(t)));
     }
     std::vector<float> gradient(spec.batch_size * output_cols);
     Random random(2);
     for (float& value : gradient) value = static_cast<float>(random.UniformReal() - 0.5);
-    Check(op_->SetOutputGradient(gradient));
+    Check(testing::ContentsOf(*op_)->SetOutputGradient(gradient));
     WriteArray(folder_ + "/gradient", gradient);
     Check(op_->SetInputs(std::move(batches)));
   }
@@ -92,7 +94,7 @@ class Case {
       device_->FlushCache();
       std::cout << 0 << std::endl;
     } else if (command == "output") {
-      WriteArray(folder_ + "/output", op_->Output());
+      WriteArray(folder_ + "/output", testing::ContentsOf(*op_)->Output());
       std::cout << 0 << std::endl;
     } else {
       throw std::runtime_error("unknown command: " + command);

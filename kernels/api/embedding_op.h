@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "common/base/status.h"
@@ -30,8 +29,7 @@ struct EmbeddingTableSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   PoolingMode pooling_mode = PoolingMode::kSum;
-  // The type of the weights where they are stored. Sums, gradients, optimizer state and what
-  // Weights and SetWeights exchange are fp32.
+  // The type of the weights where they are stored. Sums, gradients and optimizer state are fp32.
   DataType weight_dtype = DataType::kFp32;
   // fused: all of it in the device's memory. fused_uvm: weights, and optimizer state that has a
   // value for each of them, in the host's, where lookups reach for them. fused_uvm_caching: the
@@ -102,9 +100,10 @@ class EmbeddingOp {
   // with what a processor's caches hold. Weights, state and the caches of rows stay.
   virtual void ForgetHostRows() {}
 
-  // Applies the gradient of the output to weights and optimizer state: exact, i.e. the gradients of
-  // all occurrences of a row are summed before its one update; rows that are not looked up keep
-  // weights and state. With t the number of this call, from 1, and |x| the norm of a row:
+  // Applies the gradient of the output, a fixed pattern of ordinary small values, to weights and
+  // optimizer state: exact, i.e. the gradients of all occurrences of a row are summed before its
+  // one update; rows that are not looked up keep weights and state. With t the number of this call,
+  // from 1, and |x| the norm of a row:
   //   SGD                   w -= lr g
   //   Adagrad               m += g^2; w -= lr g / (sqrt(m) + epsilon)
   //   row-wise Adagrad      the same with mean(g^2), one m a row
@@ -117,17 +116,6 @@ class EmbeddingOp {
   // |r| or |g| is 0, so is what is divided by it. The result does not depend on the number of
   // threads.
   virtual void Backward() = 0;
-
-  // Host copies, for tests. Until SetOutputGradient the gradient is a fixed pattern of ordinary
-  // small values; new inputs may bring it back, for tables without pooling.
-  virtual std::vector<float> Output() const = 0;
-  virtual Status SetOutputGradient(std::span<const float> gradient) = 0;
-  virtual std::vector<float> Weights(int table) const = 0;
-  virtual Status SetWeights(int table, std::span<const float> weights) = 0;
-  // momentum1 of all rows, then momentum2 (StateOfRow).
-  virtual std::vector<float> OptimizerState(int table) const = 0;
-  // The rows that the slots of a table's cache hold, kNoRow where they are free.
-  virtual std::vector<std::int64_t> SlotRows(int) const { return {}; }
 };
 
 // INVALID_ARGUMENT names what is out of range (batch size, rows, cols, the optimizer's numbers) or

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/bytes.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/tcp/tcp_backend.h"
 
 namespace neuroshard {
@@ -65,7 +66,7 @@ TEST(CpuDeviceTest, OpOutlivesItsDevice) {
   auto device = Device();
   auto op = device->CreateEmbeddingOp(Spec(100)).value();
   device.reset();
-  EXPECT_EQ(op->Weights(0).size(), 1600U);
+  EXPECT_EQ(testing::ContentsOf(*op)->Weights(0).size(), 1600U);
 }
 
 TEST(CpuDeviceTest, TimesTheWorkItRuns) {

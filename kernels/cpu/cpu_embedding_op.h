@@ -13,6 +13,9 @@
 #include "kernels/cpu/memory_arena.h"
 
 namespace neuroshard {
+namespace testing {
+class CpuOpContents;
+}
 
 // The embedding op on one core. Lives in the device's arena, one at a time; not for concurrent use.
 class CpuEmbeddingOp final : public EmbeddingOp {
@@ -33,14 +36,9 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   CacheCounts Caches() const override;
   void ForgetHostRows() override;
 
-  std::vector<float> Output() const override;
-  Status SetOutputGradient(std::span<const float> gradient) override;
-  std::vector<float> Weights(int table) const override;
-  Status SetWeights(int table, std::span<const float> weights) override;
-  std::vector<float> OptimizerState(int table) const override;
-  std::vector<std::int64_t> SlotRows(int table) const override;
-
  private:
+  friend class testing::CpuOpContents;
+
   struct TableData {
     std::int64_t rows = 0;
     std::int64_t cols = 0;
@@ -68,7 +66,6 @@ class CpuEmbeddingOp final : public EmbeddingOp {
   void MakeKeys(const TableData& table, const LookupBatch& batch,
                 std::span<const std::uint64_t> rows, int low_bits);
   void BackwardTable(const TableData& table, const LookupBatch& batch);
-  Status CheckTable(int table) const;
 
   std::shared_ptr<MemoryArena> arena_;
   EmbeddingOpSpec spec_;

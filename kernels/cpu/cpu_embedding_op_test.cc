@@ -10,6 +10,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/cpu/embedding_kernels.h"
 #include "kernels/cpu/testing/chosen_instruction_set.h"
 #include "kernels/cpu/testing/embedding_oracle.h"
@@ -127,12 +128,12 @@ TEST(CpuEmbeddingOpTest, BackwardIsTheDerivativeOfForward) {
   const LookupBatch batch = RandomLookups(random, 6, 12, 5, true);
   OpBesideOracle pair = BesideOracle(spec, {batch}, random);
   const std::vector<float> gradient = RandomNumbers(random, 12 * 5);
-  ASSERT_TRUE(pair.op().SetOutputGradient(gradient).ok());
-  const std::vector<float> before = pair.op().Weights(0);
+  ASSERT_TRUE(testing::ContentsOf(pair.op())->SetOutputGradient(gradient).ok());
+  const std::vector<float> before = testing::ContentsOf(pair.op())->Weights(0);
 
   pair.op().Backward();
 
-  const std::vector<float> after = pair.op().Weights(0);
+  const std::vector<float> after = testing::ContentsOf(pair.op())->Weights(0);
   // loss = sum of output x gradient, differentiated numerically in double precision.
   const auto loss = [&](std::size_t weight, double change) {
     OracleTable table = pair.oracle(0);
@@ -168,11 +169,11 @@ TEST(CpuEmbeddingOpTest, NothingIsLeftOfWhatTheMemoryHeldBefore) {
                              RandomLookups(random, 100, 33, 5, true)})
                   .ok());
   op->Forward();
-  EXPECT_TRUE(sane(op->Output()));
+  EXPECT_TRUE(sane(testing::ContentsOf(*op)->Output()));
   for (int pass = 0; pass < 200; ++pass) op->Backward();
   for (int table = 0; table < 2; ++table) {
-    EXPECT_TRUE(sane(op->Weights(table)));
-    EXPECT_TRUE(sane(op->OptimizerState(table)));
+    EXPECT_TRUE(sane(testing::ContentsOf(*op)->Weights(table)));
+    EXPECT_TRUE(sane(testing::ContentsOf(*op)->OptimizerState(table)));
   }
 }
 
@@ -182,7 +183,7 @@ TEST(CpuEmbeddingOpTest, SeedsDecideTheInitialWeights) {
   spec.tables = {{100, 10, PoolingMode::kSum}, {100, 10, PoolingMode::kSum}};
   const auto weights = [&](std::uint64_t seed, int table) {
     spec.seed = seed;
-    return CpuEmbeddingOp::Create(Arena(), spec).value()->Weights(table);
+    return testing::ContentsOf(*CpuEmbeddingOp::Create(Arena(), spec).value())->Weights(table);
   };
   EXPECT_EQ(weights(1, 0), weights(1, 0));
   EXPECT_NE(weights(1, 0), weights(1, 1));
@@ -261,15 +262,15 @@ TEST(CpuEmbeddingOpTest, VectorsWithoutPoolingTakeMemoryByTheirIds) {
   };
   ASSERT_EQ(op->SetInputs(inputs(2000)), absl::OkStatus());  // 4 MiB of vectors and gradients
   op->Forward();
-  const std::vector<float> output = op->Output();
+  const std::vector<float> output = testing::ContentsOf(*op)->Output();
   EXPECT_EQ(output.size(), 2000U * 256 + 64 * 4);
   const Status status = op->SetInputs(inputs(4000));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_THAT(Message(status), HasSubstr("without pooling"));
   op->Forward();
-  EXPECT_EQ(op->Output(), output);
+  EXPECT_EQ(testing::ContentsOf(*op)->Output(), output);
   ASSERT_EQ(op->SetInputs(inputs(0)), absl::OkStatus());
-  EXPECT_EQ(op->Output().size(), 64U * 4);
+  EXPECT_EQ(testing::ContentsOf(*op)->Output().size(), 64U * 4);
   ASSERT_EQ(op->SetInputs(inputs(3000)), absl::OkStatus());  // what was freed is used again
   LookupBatch weighted = inputs(5)[0];
   weighted.weights.assign(5, 1.0F);

@@ -138,20 +138,4 @@ void HostTable::Fetch(std::span<const std::int64_t> ids, std::span<std::uint64_t
               static_cast<int>(std::bit_width(static_cast<std::uint64_t>(num_rows_ - 1))), replace);
 }
 
-void HostTable::CopyWeightsTo(std::span<float> weights) const {
-  std::copy(weights_.begin(), weights_.end(), weights.begin());
-  for (std::int64_t slot = 0; slot < num_slots(); ++slot) {
-    const std::int64_t row = slot_rows()[slot];
-    if (row != RowCache::kNoRow) std::copy_n(rows_ + slot * cols_, cols_, &weights[row * cols_]);
-  }
-}
-
-void HostTable::SetWeights(std::span<const float> weights) {
-  std::copy(weights.begin(), weights.end(), weights_.begin());
-  for (std::int64_t slot = 0; slot < num_slots(); ++slot) {
-    const std::int64_t row = slot_rows()[slot];
-    if (row != RowCache::kNoRow) std::copy_n(&weights[row * cols_], cols_, rows_ + slot * cols_);
-  }
-}
-
 }  // namespace neuroshard

@@ -82,8 +82,6 @@ class HostTable {
   // One an id, after Fetch.
   std::span<const std::uint64_t> places() const { return places_; }
 
-  void CopyWeightsTo(std::span<float> weights) const;
-  void SetWeights(std::span<const float> weights);
   void Forget() { memory_->Forget(); }
   CacheCounts counts() const { return cache_ ? cache_->counts() : CacheCounts(); }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/cuda/device_gate.h"
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/nvml.h"
@@ -181,11 +182,11 @@ TEST_F(CudaDeviceTest, LargeTablesReachTheirLastRow) {
   if (!op.ok()) GTEST_SKIP() << "SKIPPED, NOT TESTED: " << op.status();
   ASSERT_TRUE((*op)->SetInputs({{{kRows - 1, 0}, {0, 1, 2}, {}}}).ok());
   (*op)->Forward();
-  const std::vector<float> before = (*op)->Output();
-  ASSERT_TRUE((*op)->SetOutputGradient(std::vector<float>(2 * kCols, 0.5F)).ok());
+  const std::vector<float> before = ContentsOf(**op)->Output();
+  ASSERT_TRUE(ContentsOf(**op)->SetOutputGradient(std::vector<float>(2 * kCols, 0.5F)).ok());
   (*op)->Backward();
   (*op)->Forward();
-  const std::vector<float> after = (*op)->Output();
+  const std::vector<float> after = ContentsOf(**op)->Output();
   for (std::size_t i = 0; i < after.size(); ++i) ASSERT_EQ(after[i], before[i] - 0.5F);
 }
 

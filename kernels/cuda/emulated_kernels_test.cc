@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/bytes.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/cuda/gpu_embedding_op.h"
 #include "kernels/cuda/kernel_launches.h"
 #include "kernels/cuda/testing/emulated_gpu.h"
@@ -52,9 +53,9 @@ TEST(EmulatedKernelsTest, NoOrderOfThreadsChangesAResult) {
     for (int step = 0; step < 2; ++step) {
       op->Forward();
       op->Backward();
-      results.push_back(op->Output());
+      results.push_back(testing::ContentsOf(*op)->Output());
     }
-    for (int t = 0; t < 6; ++t) results.push_back(op->Weights(t));
+    for (int t = 0; t < 6; ++t) results.push_back(testing::ContentsOf(*op)->Weights(t));
     return results;
   };
   const auto first = run(1);

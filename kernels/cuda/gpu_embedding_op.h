@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "common/base/status.h"
@@ -44,14 +43,9 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   void Backward() override;
   CacheCounts Caches() const override;
 
-  std::vector<float> Output() const override;
-  Status SetOutputGradient(std::span<const float> gradient) override;
-  std::vector<float> Weights(int table) const override;
-  Status SetWeights(int table, std::span<const float> weights) override;
-  std::vector<float> OptimizerState(int table) const override;
-  std::vector<std::int64_t> SlotRows(int table) const override;
-
  private:
+  friend class neuroshard::testing::GpuOpContents;
+
   struct TableData {
     EmbeddingTableSpec spec;
     NumberType type;
@@ -93,12 +87,7 @@ class GpuEmbeddingOp final : public EmbeddingOp {
                      LaunchArrays& arrays);
   Status PlanBackward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
                       LaunchArrays& arrays);
-  Status CheckTable(int table) const;
   UpdateStep NextStep();
-  // So many columns of each of the device's padded rows; empty where the device fails.
-  std::vector<float> CopyRows(const float* from, std::int64_t rows, std::int64_t stride,
-                              std::int64_t cols) const;
-  std::int64_t OutputSize() const;
 
   std::shared_ptr<Gpu> gpu_;
   const EmbeddingOpSpec spec_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -147,46 +146,6 @@ StatusOr<CacheCounts> GpuRowCaches::Counts() const {
     counts.free_slots -= static_cast<std::int64_t>(part.filled_slots);
   }
   return counts;
-}
-
-StatusOr<std::vector<std::int64_t>> GpuRowCaches::SlotRows(std::size_t table) const {
-  const Cache* const cache = Find(table);
-  if (cache == nullptr) return std::vector<std::int64_t>();
-  std::vector<std::int64_t> rows(cache->slots), batches(cache->slots);
-  NS_RETURN_IF_ERROR(gpu_->CopyOut(rows.data(), cache->on_device.row_of_slot, cache->slots * 8));
-  NS_RETURN_IF_ERROR(
-      gpu_->CopyOut(batches.data(), cache->on_device.batch_of_slot, cache->slots * 8));
-  for (std::int64_t slot = 0; slot < cache->slots; ++slot) {
-    if (batches[slot] == 0) rows[slot] = kNoRow;
-  }
-  return rows;
-}
-
-Status GpuRowCaches::CopySlotsOut(std::size_t table, std::vector<std::byte>& rows) const {
-  const Cache* const cache = Find(table);
-  if (cache == nullptr) return absl::OkStatus();
-  NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> row_of_slot, SlotRows(table));
-  const std::int64_t bytes = cache->row_bytes();
-  std::vector<std::byte> slots(cache->slots * bytes);
-  NS_RETURN_IF_ERROR(gpu_->CopyOut(slots.data(), cache->on_device.slots, std::ssize(slots)));
-  for (std::int64_t slot = 0; slot < cache->slots; ++slot) {
-    if (row_of_slot[slot] == kNoRow) continue;
-    std::memcpy(&rows[row_of_slot[slot] * bytes], &slots[slot * bytes], bytes);
-  }
-  return absl::OkStatus();
-}
-
-Status GpuRowCaches::CopySlotsIn(std::size_t table, const std::vector<std::byte>& rows) {
-  const Cache* const cache = Find(table);
-  if (cache == nullptr) return absl::OkStatus();
-  NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> row_of_slot, SlotRows(table));
-  const std::int64_t bytes = cache->row_bytes();
-  std::vector<std::byte> slots(cache->slots * bytes);
-  for (std::int64_t slot = 0; slot < cache->slots; ++slot) {
-    if (row_of_slot[slot] == kNoRow) continue;
-    std::memcpy(&slots[slot * bytes], &rows[row_of_slot[slot] * bytes], bytes);
-  }
-  return gpu_->CopyIn(cache->on_device.slots, slots.data(), std::ssize(slots));
 }
 
 }  // namespace neuroshard::cuda

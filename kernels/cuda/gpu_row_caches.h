@@ -13,6 +13,10 @@
 #include "kernels/cuda/launch_arrays.h"
 #include "kernels/cuda/launch_plan.h"
 
+namespace neuroshard::testing {
+class GpuOpContents;
+}
+
 namespace neuroshard::cuda {
 
 // One cache a table, by the rule of cache_rule.h; all of them are used in the same launches. None:
@@ -40,14 +44,12 @@ class GpuRowCaches {
   bool fetched() const { return fetched_; }
   void Fetch();
 
-  // Host copies, after everything launched before.
+  // After everything launched before.
   StatusOr<CacheCounts> Counts() const;
-  StatusOr<std::vector<std::int64_t>> SlotRows(std::size_t table) const;
-  // Bytes of slots to and from those of their rows, for a table of so many.
-  Status CopySlotsOut(std::size_t table, std::vector<std::byte>& rows) const;
-  Status CopySlotsIn(std::size_t table, const std::vector<std::byte>& rows);
 
  private:
+  friend class neuroshard::testing::GpuOpContents;
+
   struct Cache {
     std::size_t table = 0;  // of the spec
     std::int64_t rows = 0;

@@ -21,6 +21,7 @@
 #include "common/domain/reuse_histogram.h"
 #include "common/domain/testing/reuse_histograms.h"
 #include "kernels/api/embedding_op.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/indices/lookup_generator.h"
 #include "kernels/indices/testing/zipf_lookups.h"
 #include "tests/support/op_beside_oracle.h"
@@ -274,8 +275,8 @@ TYPED_TEST_P(EmbeddingSuite, TheSameTwiceGivesTheSameBits) {
       pair.op().Forward();
       pair.op().Backward();
     }
-    return std::tuple(pair.op().Output(), pair.op().Weights(0), pair.op().Weights(1),
-                      pair.op().OptimizerState(1));
+    return std::tuple(ContentsOf(pair.op())->Output(), ContentsOf(pair.op())->Weights(0),
+                      ContentsOf(pair.op())->Weights(1), ContentsOf(pair.op())->OptimizerState(1));
   };
   EXPECT_EQ(run(), run());
 }
@@ -294,10 +295,10 @@ TYPED_TEST_P(EmbeddingSuite, NewInputsReplaceOldOnes) {
     ASSERT_TRUE(pair.op().SetInputs({RandomLookups(random, 100, 20, 2500, false)}).ok());
     ASSERT_TRUE(pair.op().SetInputs({other}).ok());
     pair.op().Forward();
-    const std::vector<float> weights = pair.op().Weights(0);
+    const std::vector<float> weights = ContentsOf(pair.op())->Weights(0);
     const std::vector<double> expected =
         OracleForward({100, 6, PoolingMode::kSum, {weights.begin(), weights.end()}, {}, {}}, other);
-    const std::vector<float> output = pair.op().Output();
+    const std::vector<float> output = ContentsOf(pair.op())->Output();
     for (std::size_t i = 0; i < output.size(); ++i) ASSERT_NEAR(output[i], expected[i], 1e-5);
   }
 }
@@ -311,10 +312,10 @@ TYPED_TEST_P(EmbeddingSuite, NoLookupsGiveZerosAndChangeNothing) {
   none.offsets.assign(9, 0);
   OpBesideOracle pair = this->Make(spec, {none, none}, random);
   pair.op().Forward();
-  EXPECT_THAT(pair.op().Output(), ::testing::Each(0.0F));
-  const std::vector<float> before = pair.op().Weights(0);
+  EXPECT_THAT(ContentsOf(pair.op())->Output(), ::testing::Each(0.0F));
+  const std::vector<float> before = ContentsOf(pair.op())->Weights(0);
   pair.op().Backward();
-  EXPECT_EQ(pair.op().Weights(0), before);
+  EXPECT_EQ(ContentsOf(pair.op())->Weights(0), before);
 }
 
 TYPED_TEST_P(EmbeddingSuite, StartsWithOrdinaryValuesThatTheSeedDecides) {
@@ -324,7 +325,7 @@ TYPED_TEST_P(EmbeddingSuite, StartsWithOrdinaryValuesThatTheSeedDecides) {
   spec.tables = {{100, 10, PoolingMode::kSum}, {100, 10, PoolingMode::kSum}};
   const auto weights = [&](std::uint64_t seed, int table) {
     spec.seed = seed;
-    return this->devices_->Create(spec).value()->Weights(table);
+    return ContentsOf(*this->devices_->Create(spec).value())->Weights(table);
   };
   EXPECT_EQ(weights(1, 0), weights(1, 0));
   EXPECT_NE(weights(1, 0), weights(1, 1));
@@ -333,7 +334,7 @@ TYPED_TEST_P(EmbeddingSuite, StartsWithOrdinaryValuesThatTheSeedDecides) {
               ::testing::Each(::testing::AllOf(::testing::Ge(-0.05F), ::testing::Lt(0.05F))));
   Random random(20);
   auto op = this->devices_->Create(spec).value();
-  EXPECT_THAT(op->OptimizerState(0), ::testing::Each(0.0F));
+  EXPECT_THAT(ContentsOf(*op)->OptimizerState(0), ::testing::Each(0.0F));
   ASSERT_TRUE(op->SetInputs({RandomLookups(random, 100, 30, 5, false),
                              RandomLookups(random, 100, 30, 5, true)})
                   .ok());
@@ -341,8 +342,8 @@ TYPED_TEST_P(EmbeddingSuite, StartsWithOrdinaryValuesThatTheSeedDecides) {
   const auto sane = [](float value) {
     return value == 0 || (std::isnormal(value) && std::abs(value) <= 1);
   };
-  EXPECT_THAT(op->Weights(0), ::testing::Each(::testing::Truly(sane)));
-  EXPECT_THAT(op->OptimizerState(1), ::testing::Each(::testing::Truly(sane)));
+  EXPECT_THAT(ContentsOf(*op)->Weights(0), ::testing::Each(::testing::Truly(sane)));
+  EXPECT_THAT(ContentsOf(*op)->OptimizerState(1), ::testing::Each(::testing::Truly(sane)));
 }
 
 TYPED_TEST_P(EmbeddingSuite, TooLargeIsAValueThatQuotesBothSizes) {
@@ -366,7 +367,7 @@ TYPED_TEST_P(EmbeddingSuite, BadInputsAreNamedAndKeepTheOldOnes) {
   const LookupBatch good = {{1, 2, 3}, {0, 1, 3}, {}};
   ASSERT_TRUE(op->SetInputs({good}).ok());
   op->Forward();
-  const std::vector<float> output = op->Output();
+  const std::vector<float> output = ContentsOf(*op)->Output();
   const LookupBatch bad[] = {{{1, 2, 10}, {0, 1, 3}, {}}, {{1, -1, 3}, {0, 1, 3}, {}},
                              {{1, 2, 3}, {0, 3}, {}},     {{1, 2, 3}, {0, 2, 1}, {}},
                              {{1, 2, 3}, {1, 2, 3}, {}},  {{1, 2, 3}, {0, 1, 2}, {}},
@@ -378,7 +379,7 @@ TYPED_TEST_P(EmbeddingSuite, BadInputsAreNamedAndKeepTheOldOnes) {
   }
   EXPECT_EQ(op->SetInputs({good, good}).code(), absl::StatusCode::kInvalidArgument);
   op->Forward();
-  EXPECT_EQ(op->Output(), output);
+  EXPECT_EQ(ContentsOf(*op)->Output(), output);
 }
 
 // Ids of every kind that are made by the device are those that the host makes, to the bit: so are
@@ -409,15 +410,16 @@ TYPED_TEST_P(EmbeddingSuite, GeneratedInputsAreThoseOfTheHost) {
       for (int t = 0; t < 6; ++t) {
         Random random(t);
         EXPECT_TRUE(
-            op->SetWeights(t, RandomNumbers(random, spec.tables[t].rows * spec.tables[t].cols))
+            ContentsOf(*op)
+                ->SetWeights(t, RandomNumbers(random, spec.tables[t].rows * spec.tables[t].cols))
                 .ok());
       }
       const Status set = set_inputs();
       EXPECT_TRUE(set.ok()) << set;
       op->Forward();
-      std::vector<std::vector<float>> results = {op->Output()};
+      std::vector<std::vector<float>> results = {ContentsOf(*op)->Output()};
       op->Backward();
-      for (int t = 0; t < 6; ++t) results.push_back(op->Weights(t));
+      for (int t = 0; t < 6; ++t) results.push_back(ContentsOf(*op)->Weights(t));
       return results;
     };
     const auto generated = run([&] { return op->GenerateInputs(plans); });
@@ -439,11 +441,11 @@ TYPED_TEST_P(EmbeddingSuite, GeneratedIdsHaveTheHistogramThatWasAskedFor) {
   auto op = this->devices_->Create(spec).value();
   std::vector<float> numbers(kRows);
   for (std::int64_t row = 0; row < kRows; ++row) numbers[row] = static_cast<float>(row);
-  ASSERT_TRUE(op->SetWeights(0, numbers).ok());
+  ASSERT_TRUE(ContentsOf(*op)->SetWeights(0, numbers).ok());
   const auto measure = [&](const StatusOr<LookupPlan>& plan) {
     EXPECT_TRUE(op->GenerateInputs({*plan}).ok());
     op->Forward();
-    const std::vector<float> output = op->Output();
+    const std::vector<float> output = ContentsOf(*op)->Output();
     return MeasureReuseHistogram(std::vector<std::int64_t>(output.begin(), output.end()));
   };
   const ReuseHistogram wanted = {0.25, 0.2, 0.2, 0.1, 0.1, 0.1, 0.04, 0.01};

@@ -10,6 +10,7 @@
 
 #include "common/base/random.h"
 #include "kernels/api/embedding_op.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/indices/testing/zipf_lookups.h"
 #include "tests/support/op_beside_oracle.h"
 #include "tests/support/tables_in_host_memory.h"
@@ -64,7 +65,7 @@ void RunEveryLookupKernel(const Create& create) {
     auto op = create(spec).value();
     EXPECT_TRUE(set_inputs(*op).ok());
     op->Forward();
-    return op->Output();
+    return ContentsOf(*op)->Output();
   };
   EXPECT_EQ(forward([&](EmbeddingOp& op) { return op.GenerateInputs({plan}); }),
             forward([&](EmbeddingOp& op) { return op.SetInputs({ExpandLookups(plan)}); }));

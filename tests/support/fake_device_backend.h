@@ -82,11 +82,6 @@ class FakeEmbeddingOp final : public EmbeddingOp {
     return {.free_slots = free_slots_[std::min(batches_, free_slots_.size() - 1)]};
   }
   void Backward() override { log_.Add("backward"); }
-  std::vector<float> Output() const override { return {}; }
-  Status SetOutputGradient(std::span<const float>) override { return absl::OkStatus(); }
-  std::vector<float> Weights(int) const override { return {}; }
-  Status SetWeights(int, std::span<const float>) override { return absl::OkStatus(); }
-  std::vector<float> OptimizerState(int) const override { return {}; }
 
  private:
   FakeDeviceLog& log_;

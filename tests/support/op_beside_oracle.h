@@ -12,6 +12,7 @@
 
 #include "common/base/random.h"
 #include "kernels/api/embedding_op.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/cpu/testing/embedding_oracle.h"
 
 namespace neuroshard::testing {
@@ -49,9 +50,11 @@ class OpBesideOracle {
     for (std::size_t t = 0; t < spec.tables.size(); ++t) {
       const EmbeddingTableSpec& table = spec.tables[t];
       EXPECT_TRUE(
-          op_->SetWeights(static_cast<int>(t), RandomNumbers(random, table.rows * table.cols))
+          ContentsOf(*op_)
+              ->SetWeights(static_cast<int>(t), RandomNumbers(random, table.rows * table.cols))
               .ok());
-      const std::vector<float> stored = op_->Weights(static_cast<int>(t));  // rounded to its type
+      const std::vector<float> stored =
+          ContentsOf(*op_)->Weights(static_cast<int>(t));  // rounded to its type
       EXPECT_EQ(static_cast<std::int64_t>(stored.size()), table.rows * table.cols);
       oracles_.push_back(
           {table.rows, table.cols, table.pooling_mode, {stored.begin(), stored.end()}, {}, {}});
@@ -67,7 +70,7 @@ class OpBesideOracle {
   // Relative to the sum of what was added up, since sums may cancel.
   void ForwardAgrees(double tolerance = 1e-5) {
     op_->Forward();
-    const std::vector<float> output = op_->Output();
+    const std::vector<float> output = ContentsOf(*op_)->Output();
     ASSERT_EQ(output.size(), OutputSize());
     for (std::size_t t = 0; t < oracles_.size(); ++t) {
       const std::vector<double> expected = OracleForward(oracles_[t], inputs_[t]);
@@ -84,7 +87,7 @@ class OpBesideOracle {
   void BackwardAgrees(Random& random, double tolerance = 1e-5) {
     const std::vector<float> gradient =
         RandomNumbers(random, static_cast<std::int64_t>(OutputSize()));
-    ASSERT_TRUE(op_->SetOutputGradient(gradient).ok());
+    ASSERT_TRUE(ContentsOf(*op_)->SetOutputGradient(gradient).ok());
     op_->Backward();
     for (std::size_t t = 0; t < oracles_.size(); ++t) {
       OracleTable& table = oracles_[t];
@@ -94,7 +97,7 @@ class OpBesideOracle {
       const double rounding = spec_.tables[t].weight_dtype == DataType::kFp32   ? 0
                               : spec_.tables[t].weight_dtype == DataType::kFp16 ? 0x1p-11
                                                                                 : 0x1p-8;
-      const std::vector<float> weights = op_->Weights(static_cast<int>(t));
+      const std::vector<float> weights = ContentsOf(*op_)->Weights(static_cast<int>(t));
       ASSERT_EQ(weights.size(), table.weights.size());
       for (std::size_t i = 0; i < weights.size(); ++i) {
         ASSERT_NEAR(weights[i], table.weights[i],
@@ -106,7 +109,7 @@ class OpBesideOracle {
       expected.insert(expected.end(), table.momentum2.begin(), table.momentum2.end());
       // Means of squares are never small; sums of gradients may cancel.
       const double least = spec_.optimizer == Optimizer::kRowwiseAdagrad ? 1e-3 : 0.1;
-      const std::vector<float> state = op_->OptimizerState(static_cast<int>(t));
+      const std::vector<float> state = ContentsOf(*op_)->OptimizerState(static_cast<int>(t));
       ASSERT_EQ(state.size(), expected.size());
       for (std::size_t i = 0; i < state.size(); ++i) {
         ASSERT_NEAR(state[i], expected[i], tolerance * (least + std::abs(expected[i])))

@@ -12,6 +12,7 @@
 
 #include "common/base/random.h"
 #include "kernels/api/embedding_op.h"
+#include "kernels/api/testing/op_contents.h"
 #include "kernels/cpu/row_cache.h"
 #include "tests/support/op_beside_oracle.h"
 
@@ -45,12 +46,13 @@ class CachesByRule {
     }
   }
 
-  void ExpectIn(const EmbeddingOp& op) const {
+  void ExpectIn(EmbeddingOp& op) const {
     CacheCounts sum;
     for (std::size_t t = 0; t < caches_.size(); ++t) {
       if (!caches_[t]) continue;
       const auto rows = caches_[t]->slot_rows();
-      EXPECT_EQ(op.SlotRows(static_cast<int>(t)), std::vector(rows.begin(), rows.end()))
+      EXPECT_EQ(ContentsOf(op)->SlotRows(static_cast<int>(t)),
+                std::vector(rows.begin(), rows.end()))
           << "table " << t;
       sum.distinct_rows += caches_[t]->counts().distinct_rows;
       sum.missed_rows += caches_[t]->counts().missed_rows;
@@ -126,21 +128,22 @@ void CompareWithDeviceMemory(const Create& create, Optimizer optimizer,
       if (batch != 3) {  // else backward fetches
         in_device->Forward();
         op->Forward();
-        ASSERT_EQ(op->Output(), in_device->Output());
+        ASSERT_EQ(ContentsOf(*op)->Output(), ContentsOf(*in_device)->Output());
       }
       if (batch % 3 == 2) op->ForgetHostRows();
       in_device->Backward();
       op->Backward();
       caches.ExpectIn(*op);
       for (int t = 0; t < std::ssize(plain.tables); ++t) {
-        ASSERT_EQ(op->Weights(t), in_device->Weights(t)) << "table " << t;
-        ASSERT_EQ(op->OptimizerState(t), in_device->OptimizerState(t)) << "table " << t;
+        ASSERT_EQ(ContentsOf(*op)->Weights(t), ContentsOf(*in_device)->Weights(t)) << "table " << t;
+        ASSERT_EQ(ContentsOf(*op)->OptimizerState(t), ContentsOf(*in_device)->OptimizerState(t))
+            << "table " << t;
       }
       if (batch != 2) continue;
       const std::vector<float> weights =
           RandomNumbers(random, plain.tables[0].rows * plain.tables[0].cols);
-      ASSERT_TRUE(in_device->SetWeights(0, weights).ok());
-      ASSERT_TRUE(op->SetWeights(0, weights).ok());
+      ASSERT_TRUE(ContentsOf(*in_device)->SetWeights(0, weights).ok());
+      ASSERT_TRUE(ContentsOf(*op)->SetWeights(0, weights).ok());
     }
     evicted += caches.evicted();
     outside += caches.outside();
