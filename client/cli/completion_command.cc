@@ -1,3 +1,4 @@
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -45,9 +46,7 @@ void Collect(const CLI::App& app, const std::string& parent, std::vector<Complet
 }
 
 std::string Quote(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
+  return "'" + absl::StrReplaceAll(text, {{"'", "'\\''"}}) + "'";
 }
 
 // One function that finds the command and then what may stand behind it; where it knows nothing,

@@ -1,5 +1,6 @@
 #include "client/cli/store_records_csv.h"
 
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -20,12 +21,7 @@ constexpr std::string_view kEnvironmentColumns =
 // A field of CSV, in quotes where it needs them.
 std::string Field(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
-  std::string quoted = "\"";
-  for (const char c : text) {
-    quoted += c;
-    if (c == '"') quoted += c;
-  }
-  return quoted + '"';
+  return '"' + absl::StrReplaceAll(std::string(text), {{"\"", "\"\""}}) + '"';
 }
 
 // The shortest text that is this number again; empty for none.

@@ -112,20 +112,13 @@ TEST(MessageTextTest, NullableFieldsAreNullWhereTheyAreAbsentAndOthersAreLeftOut
             "  \"measured_ms\": [\n    1.0,\n    null\n  ]\n}");
 }
 
-TEST(MessageTextTest, MapsBytesAndSpecialNumbersComeBack) {
-  v1::MeasurementEnvironment environment, environment_again;
+TEST(MessageTextTest, MapsAreSortedAndSpecialNumbersComeBack) {
+  v1::MeasurementEnvironment environment;
   (*environment.mutable_properties())["os"] = "Debian \"12\"";
   (*environment.mutable_properties())["cpu"] = "\xE2\x84\xA2";
-  environment.set_measured_at_unix_ms(std::int64_t{1} << 60);
-  ASSERT_TRUE(ParseJson(MessageToJson(environment), environment_again).ok());
-  EXPECT_TRUE(MessageDifferencer::Equals(environment, environment_again));
-
-  for (const char* bytes : {"", "a", "ab", "abc", "abc\xFF"}) {
-    v1::RankAddress address, address_again;
-    address.set_address(bytes);
-    ASSERT_TRUE(ParseJson(MessageToJson(address), address_again).ok());
-    EXPECT_EQ(address_again.address(), bytes);
-  }
+  EXPECT_THAT(MessageToJson(environment),
+              testing::HasSubstr("\"properties\": {\n    \"cpu\": \"\xE2\x84\xA2\",\n"
+                                 "    \"os\": \"Debian \\\"12\\\"\"\n  }"));
 
   v1::TimedSeries series, series_again;
   series.add_samples_ms(std::nan(""));
@@ -229,12 +222,6 @@ TEST(MessageTextTest, NumbersMayHaveAUnit) {
               AllOf(HasSubstr("memory_bytes: must be an integer (or with a unit: 80GiB, 80GB), got "
                               "\"80G\""),
                     HasSubstr("num_embeddings: must be an integer, got \"1MB\"")));
-}
-
-TEST(MessageTextTest, OneofTakesOneMember) {
-  EXPECT_THAT(Message(YamlStatus<v1::ProfileComputeRequest>("{header: {}, sample: {}}")),
-              HasSubstr("sample: must not be given together with header"));
-  EXPECT_TRUE(YamlStatus<v1::ProfileComputeRequest>("sample: {seed: 1}").ok());
 }
 
 TEST(MessageTextTest, SyntaxErrorsSayWhere) {

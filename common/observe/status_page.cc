@@ -1,5 +1,6 @@
 #include "common/observe/status_page.h"
 
+#include <absl/strings/str_replace.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -32,29 +33,9 @@ td.n{text-align:right}td.n,td:first-child{white-space:nowrap}
 )";
 
 std::string Escaped(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
+  return absl::StrReplaceAll(
+      std::string(text),
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 bool IsEmpty(const Json& value) {

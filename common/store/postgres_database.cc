@@ -1,5 +1,8 @@
 #include "common/store/postgres_database.h"
 
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
 #include <libpq-fe.h>
 
 #include <algorithm>
@@ -23,18 +26,9 @@ constexpr std::int64_t kExclusiveLock = 0x4E537066;
 
 // Messages of libpq and the server may have several lines, the last of which show the statement.
 std::string OneLine(std::string_view text) {
-  text = text.substr(0, text.find("\nLINE "));
-  std::string line;
-  for (const char c : text) {
-    const bool space = c == '\n' || c == '\t' || c == ' ';
-    if (!space) {
-      line += c;
-    } else if (!line.empty() && line.back() != ' ') {
-      line += ' ';
-    }
-  }
-  while (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
+  return absl::StrJoin(absl::StrSplit(std::string(text.substr(0, text.find("\nLINE "))),
+                                      absl::ByAnyChar("\n\t "), absl::SkipEmpty()),
+                       " ");
 }
 
 bool HasClass(std::string_view sqlstate, std::initializer_list<std::string_view> prefixes) {
@@ -112,12 +106,8 @@ StatusOr<std::string> SettingsFor(const std::string& address) {
   }
   std::string text;
   for (const auto& [keyword, value] : settings) {
-    text += keyword + "='";
-    for (const char c : value) {
-      if (c == '\'' || c == '\\') text += '\\';
-      text += c;
-    }
-    text += "' ";
+    const std::string quoted = absl::StrReplaceAll(value, {{"'", "\\'"}, {"\\", "\\\\"}});
+    text += fmt::format("{}='{}' ", keyword, quoted);
   }
   return text;
 }

@@ -1,5 +1,6 @@
 #include "common/store/sqlite_database.h"
 
+#include <absl/strings/str_replace.h>
 #include <sqlite3.h>
 
 #include <limits>
@@ -37,15 +38,7 @@ Status SqliteError(int code, sqlite3* database, const std::string& path) {
 
 // A path inside a "file:" URI.
 std::string UriPath(const std::string& path) {
-  std::string escaped;
-  for (const char c : path) {
-    if (c == '%' || c == '?' || c == '#') {
-      escaped += fmt::format("%{:02x}", static_cast<unsigned char>(c));
-    } else {
-      escaped += c;
-    }
-  }
-  return escaped;
+  return absl::StrReplaceAll(path, {{"%", "%25"}, {"?", "%3f"}, {"#", "%23"}});
 }
 
 class SqliteStatement final : public SqlStatement {
