@@ -59,10 +59,9 @@ Status Serve() {
   devices.push_back(std::move(device));
   DeviceInventory inventory(std::move(devices));
   CommGroupRegistry groups(inventory, clock);
-  Profiler profiler(inventory, groups, IdentifyHost(), clock, nullptr);
   NS_ASSIGN_OR_RETURN(const auto logger, Logger::Create({.level = "off"}));
   RpcGate gate(16, clock, nullptr);
-  WorkerServiceImpl service(profiler, gate, clock, *logger, {});
+  WorkerServiceImpl service({inventory, groups, IdentifyHost(), nullptr}, gate, clock, *logger, {});
   NS_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,
       RpcServer::Start({}, {{v1::WorkerService::service_full_name(), &service}}, gate));

@@ -55,11 +55,9 @@ Status Serve(const WorkerOptions& options) {
     }
     groups.CutOffOverdueCalls();
   });
-  Profiler profiler(inventory, groups, IdentifyHost(), clock, &metrics);
-
   RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get());
   WorkerServiceImpl service(
-      profiler, gate, clock, *logger,
+      {inventory, groups, IdentifyHost(), &metrics}, gate, clock, *logger,
       {.stream_idle_timeout = std::chrono::milliseconds(options.stream_idle_timeout_ms)});
   NS_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,

@@ -129,7 +129,10 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
     value.clear();
     using Entry = typename V::value_type;
     for (int i = 0; i < from.FieldSize(message, field); ++i) {
-      if constexpr (kHasFields<Entry>) {
+      if constexpr (std::is_enum_v<Entry>) {
+        const auto word = FromText<Entry>(Get<std::string>(message, field, i));
+        if (word) value.push_back(*word);
+      } else if constexpr (kHasFields<Entry>) {
         value.push_back(TakeFields<Entry>(from.GetRepeatedMessage(message, field, i),
                                           check.In(field->name(), i), absent));
       } else {
@@ -170,8 +173,8 @@ Message MessageOf(const T& value) {
   return message;
 }
 
-// What is absent stays as it is in `defaults`. Words that are none are told `check`; ranges are for
-// the caller to look at, and so are arrays, which are left as they are.
+// What is absent stays as it is in `defaults`. Words that are none are told `check`, and left out of
+// lists; ranges are for the caller to look at, and so are arrays, which are left as they are.
 template <typename T, typename Message>
 T TakeFields(const Message& message, const FieldCheck& check, AbsentWord absent, T defaults) {
   auto descriptor = message_fields::DescriptorsOf<T>(message).begin();

@@ -10,8 +10,8 @@
 
 namespace neuroshard {
 
-EmbeddingAbilities AllAbilities(std::vector<DataType> weight_types) {
-  return {.weight_types = std::move(weight_types),
+EmbeddingAbilities AllAbilities(std::vector<DataType> weight_dtypes) {
+  return {.weight_dtypes = std::move(weight_dtypes),
           .optimizers = {Optimizer::kSgd, Optimizer::kAdagrad, Optimizer::kRowwiseAdagrad,
                          Optimizer::kAdam, Optimizer::kPartialRowwiseAdam, Optimizer::kLamb,
                          Optimizer::kLarsSgd},
@@ -76,7 +76,7 @@ Status CheckTable(const EmbeddingTableSpec& table, const EmbeddingAbilities& abi
                            table.cols);
   }
   NS_RETURN_IF_ERROR(
-      Annotate(CheckAmong(abilities.weight_types, table.weight_dtype), "weight_dtype"));
+      Annotate(CheckAmong(abilities.weight_dtypes, table.weight_dtype), "weight_dtype"));
   NS_RETURN_IF_ERROR(
       Annotate(CheckAmong(abilities.pooling_modes, table.pooling_mode), "pooling_mode"));
   NS_RETURN_IF_ERROR(

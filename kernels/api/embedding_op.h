@@ -14,7 +14,7 @@ namespace neuroshard {
 // What a device's kernels have. A spec with something else is INVALID_ARGUMENT, which names it and
 // lists these.
 struct EmbeddingAbilities {
-  std::vector<DataType> weight_types = {DataType::kFp32};  // that tables may be stored in
+  std::vector<DataType> weight_dtypes = {DataType::kFp32};  // that tables may be stored in
   std::vector<Optimizer> optimizers = {Optimizer::kSgd, Optimizer::kRowwiseAdagrad};
   std::vector<PoolingMode> pooling_modes = {PoolingMode::kSum, PoolingMode::kMean};
   std::vector<ComputeKernel> compute_kernels = {ComputeKernel::kFused};
@@ -22,7 +22,7 @@ struct EmbeddingAbilities {
   bool operator==(const EmbeddingAbilities&) const = default;
 };
 // Returns those of kernels that have everything, of tables in these types.
-EmbeddingAbilities AllAbilities(std::vector<DataType> weight_types);
+EmbeddingAbilities AllAbilities(std::vector<DataType> weight_dtypes);
 
 // Shape and types of one table (or shard).
 struct EmbeddingTableSpec {

@@ -19,7 +19,7 @@ class TestWorker {
  public:
   explicit TestWorker(const std::vector<DeviceSpec>& specs, WorkerServiceOptions options = {})
       : inventory_(OpenSessions(specs)),
-        service_(profiler_, gate_, time_, *logger_, options),
+        service_({inventory_, groups_, IdentifyHost(), nullptr}, gate_, time_, *logger_, options),
         server_(
             *RpcServer::Start({}, {{v1::WorkerService::service_full_name(), &service_}}, gate_)),
         stub_(v1::WorkerService::NewStub(
@@ -47,7 +47,6 @@ class TestWorker {
   RecordStamp stamp_{IdentifyHost(), [] { return std::int64_t{1'700'000'000'000}; }};
   DeviceInventory inventory_;
   CommGroupRegistry groups_{inventory_, clock_};
-  Profiler profiler_{inventory_, groups_, IdentifyHost(), time_, nullptr};
   std::unique_ptr<Logger> logger_ = *Logger::Create({.level = "off"});
   RpcGate gate_{16, time_, nullptr};
   WorkerServiceImpl service_;

@@ -1,15 +1,14 @@
-// DeviceSession: what a worker does with one device, wherever that is done; and the abilities of
-// its kernels in messages.
+// DeviceSession: what a worker does with one device, wherever that is done; and what messages say of
+// the device.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
+#include "common/domain/fields.h"
 #include "common/domain/measurement.h"
-#include "common/domain/vocabulary.h"
 #include "kernels/api/collective.h"
 #include "kernels/api/device_backend.h"
 #include "kernels/api/embedding_op.h"
@@ -68,42 +67,8 @@ class DeviceSession {
   virtual void CutOff() = 0;
 };
 
-// The texts as values of E; words that are no E are left out.
-template <typename E, typename Texts>
-std::vector<E> WordsIn(const Texts& texts) {
-  std::vector<E> words;
-  for (const std::string& text : texts) {
-    if (const std::optional<E> word = FromText<E>(text)) words.push_back(*word);
-  }
-  return words;
-}
-
-template <typename E, typename Texts>
-void AddWords(const std::vector<E>& words, Texts* texts) {
-  for (const E word : words) texts->Add(std::string(ToText(word)));
-}
-
-// What messages that list a device (v1.WorkerDevice) say of it in fields of the same names. Its
-// abilities are words in repeated fields weight_dtypes, optimizers, pooling_modes and
-// compute_kernels.
-template <typename Message>
-void EncodeProperties(const DeviceProperties& properties, Message* message) {
-  message->set_name(properties.name);
-  message->set_backend(properties.backend);
-  message->set_collective_backend(properties.collective_backend);
-  message->set_memory_bytes(properties.memory_bytes);
-  AddWords(properties.embedding.weight_types, message->mutable_weight_dtypes());
-  AddWords(properties.embedding.optimizers, message->mutable_optimizers());
-  AddWords(properties.embedding.pooling_modes, message->mutable_pooling_modes());
-  AddWords(properties.embedding.compute_kernels, message->mutable_compute_kernels());
-}
-
-template <typename Message>
-EmbeddingAbilities DecodeAbilities(const Message& message) {
-  return {.weight_types = WordsIn<DataType>(message.weight_dtypes()),
-          .optimizers = WordsIn<Optimizer>(message.optimizers()),
-          .pooling_modes = WordsIn<PoolingMode>(message.pooling_modes()),
-          .compute_kernels = WordsIn<ComputeKernel>(message.compute_kernels())};
-}
+// What messages that list a device (v1.WorkerDevice) say of it in fields of the same names.
+NS_FIELDS(DeviceProperties, name, backend, collective_backend, memory_bytes);
+NS_FIELDS(EmbeddingAbilities, weight_dtypes, optimizers, pooling_modes, compute_kernels);
 
 }  // namespace neuroshard

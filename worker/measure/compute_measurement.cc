@@ -55,7 +55,7 @@ Status CheckSupported(const ComputeSample& sample, const EmbeddingAbilities& dev
   for (std::size_t i = 0; i < sample.shards.size(); ++i) {
     const MeasuredShard& shard = sample.shards[i];
     const std::string path = fmt::format("shards[{}].", i);
-    CheckAmong(path + "weight_dtype", shard.weight_dtype, device.weight_types, violations);
+    CheckAmong(path + "weight_dtype", shard.weight_dtype, device.weight_dtypes, violations);
     CheckAmong(path + "pooling_mode", shard.pooling_mode, device.pooling_modes, violations);
     CheckAmong(path + "compute_kernel", shard.compute_kernel, device.compute_kernels, violations);
   }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/codec/message_fields.h"
 #include "common/rpc/status_mapping.h"
 
 namespace neuroshard {
@@ -111,18 +112,19 @@ StatusOr<WorkerOptions> DecodeOpenDevice(const internal::OpenDevice& message) {
 
 internal::DeviceDescription EncodeProperties(const DeviceProperties& properties) {
   internal::DeviceDescription message;
-  EncodeProperties(properties, &message);
+  PutFields(properties, message);
+  PutFields(properties.embedding, message);
   message.mutable_details()->insert(properties.details.begin(), properties.details.end());
   return message;
 }
 
 DeviceProperties DecodeProperties(const internal::DeviceDescription& message) {
-  return {.name = message.name(),
-          .backend = message.backend(),
-          .collective_backend = message.collective_backend(),
-          .memory_bytes = message.memory_bytes(),
-          .details = {message.details().begin(), message.details().end()},
-          .embedding = DecodeAbilities(message)};
+  Violations none;
+  const FieldCheck check("", none);
+  auto properties = TakeFields<DeviceProperties>(message, check);
+  properties.details = {message.details().begin(), message.details().end()};
+  properties.embedding = TakeFields<EmbeddingAbilities>(message, check);
+  return properties;
 }
 
 google::rpc::Status EncodeStatus(const Status& status) {

@@ -11,10 +11,12 @@
 #include "common/base/failure_reason.h"
 #include "common/base/mutex.h"
 #include "common/codec/measurement_codec.h"
+#include "common/codec/message_fields.h"
 #include "common/codec/request_faults.h"
+#include "common/domain/backend_names.h"
 #include "common/rpc/call_threads.h"
 #include "common/rpc/deadline.h"
-#include "worker/device/device_session.h"
+#include "worker/measure/exchange_counts.h"
 
 namespace neuroshard {
 namespace {
@@ -145,23 +147,36 @@ std::string DevicesOf(const v1::OpenCommGroupRequest& request) {
 void EncodeDevice(const DeviceDescription& device, v1::WorkerDevice* message) {
   message->set_index(device.index);
   message->set_running_job(device.running_job);
-  EncodeProperties(device.properties, message);
+  PutFields(device.properties, *message);
+  PutFields(device.properties.embedding, *message);
+}
+
+// Ids are put in order, and values cast, by kernels of this host, around exchanges that it sees.
+Status CheckMeasures(const DeviceInventory& inventory, const CommGroupSpec& spec,
+                     const CommSample& sample) {
+  const bool casts = sample.casts();
+  if (!sample.input_dist && !casts) return absl::OkStatus();
+  Violations violations;
+  for (const LocalRank& local : spec.local_ranks) {
+    const std::string& backend = inventory.properties(local.device).collective_backend;
+    if (backend == kNeuroshardTcp) continue;
+    violations.Add(
+        casts ? "wire_dtype" : "collective", "{} is measured by {} alone, and rank {} has {}",
+        casts ? ToText(sample.wire_dtype) : kInputDistWord, kNeuroshardTcp, local.rank, backend);
+  }
+  return violations.ToStatus();
 }
 
 }  // namespace
 
-WorkerServiceImpl::WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Clock& clock,
-                                     const Logger& logger, WorkerServiceOptions options)
-    : profiler_(profiler), gate_(gate), clock_(clock), logger_(logger), options_(options) {}
-
 v1::WorkerInfo WorkerServiceImpl::Info() const {
   v1::WorkerInfo info;
-  const HostIdentity& host = profiler_.host();
+  const HostIdentity& host = parts_.host;
   info.set_version(host.worker_version);
   info.set_git_commit(host.git_commit);
   info.set_hostname(host.hostname);
   info.set_now_unix_ms(UnixMillisecondsNow());
-  for (const DeviceDescription& device : profiler_.Devices()) {
+  for (const DeviceDescription& device : parts_.inventory.Describe()) {
     EncodeDevice(device, info.add_devices());
     info.mutable_environment()->insert(device.properties.details.begin(),
                                        device.properties.details.end());
@@ -202,18 +217,21 @@ Status WorkerServiceImpl::RunComputeStream(RpcGate::Call& call, grpc::ServerCont
 
   if (!read()) return InvalidArgument("header: the stream ended before it");
   NS_ASSIGN_OR_RETURN(const ComputeHeader header,
-                      DecodeHeader(request, static_cast<int>(profiler_.Devices().size())));
+                      DecodeHeader(request, static_cast<int>(parts_.inventory.Describe().size())));
   NS_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Profiler::ComputeJob> job,
-      profiler_.StartCompute(header.device, fmt::format("ProfileCompute of {}", context.peer()),
-                             header.settings));
+      const DeviceLease device,
+      parts_.inventory.Lease(header.device, fmt::format("ProfileCompute of {}", context.peer())));
   const Lease lease(call.Log(logger_), header.device);
   // Not the gate's draining signal: a drain lets the running measurement finish.
   const NeverStop never;
   const CallStop stop(context, never, clock_);
   while (read()) {
     NS_ASSIGN_OR_RETURN(const ComputeSample sample, DecodeSample(request));
-    StatusOr<ComputeMeasurement> record = job->Measure(sample, stop);
+    const TimePoint begin = clock_.Now();
+    const StatusOr<ComputeMeasurement> record =
+        device->MeasureCompute(sample, header.settings, stop);
+    Record(MeasurementKind::kCompute, begin, record.status(),
+           record.ok() ? record->outcome : Outcome::kOk);
     if (!record.ok()) return Below("sample.", record.status());
     if (!write(*record)) break;
     if (gate_.draining().ShouldStop()) {
@@ -232,7 +250,7 @@ grpc::Status WorkerServiceImpl::OpenCommGroup(grpc::ServerContext* context,
                                               v1::OpenCommGroupResponse* response) {
   return gate_.Serve(*context, "OpenCommGroup", [&](RpcGate::Call& call) -> Status {
     NS_ASSIGN_OR_RETURN(const std::shared_ptr<const CommGroup> group,
-                        profiler_.groups().Open(DecodeGroupSpec(*request)));
+                        parts_.groups.Open(DecodeGroupSpec(*request)));
     call.Log(logger_).Audit("comm_group_opened", {{"group", request->group_id()},
                                                   {"world_size", request->world_size()},
                                                   {"devices", DevicesOf(*request)}});
@@ -256,7 +274,7 @@ grpc::Status WorkerServiceImpl::ConnectCommGroup(grpc::ServerContext* context,
     }
     const NeverStop never;
     const CallStop stop(*context, never, clock_);
-    return profiler_.groups().Connect(GroupKey(*request), addresses, stop);
+    return parts_.groups.Connect(GroupKey(*request), addresses, stop);
   });
 }
 
@@ -276,7 +294,7 @@ grpc::Status WorkerServiceImpl::ProfileComm(grpc::ServerContext* context,
     const NeverStop never;
     const CallStop stop(*context, never, clock_);
     StatusOr<std::vector<CommMeasurement>> records =
-        profiler_.MeasureComm(GroupKey(*request), *sample, *settings, stop);
+        MeasureComm(GroupKey(*request), *sample, *settings, stop);
     if (!records.ok()) return Below("sample.", records.status());
     for (const CommMeasurement& record : *records) {
       *response->add_measurements() = EncodeCommMeasurement(record);
@@ -289,10 +307,33 @@ grpc::Status WorkerServiceImpl::CloseCommGroup(grpc::ServerContext* context,
                                                const v1::CloseCommGroupRequest* request,
                                                v1::CloseCommGroupResponse*) {
   return gate_.Serve(*context, "CloseCommGroup", [&](RpcGate::Call& call) -> Status {
-    NS_RETURN_IF_ERROR(profiler_.groups().Close(GroupKey(*request)));
+    NS_RETURN_IF_ERROR(parts_.groups.Close(GroupKey(*request)));
     call.Log(logger_).Audit("comm_group_closed", {{"group", request->group_id()}});
     return absl::OkStatus();
   });
+}
+
+StatusOr<std::vector<CommMeasurement>> WorkerServiceImpl::MeasureComm(
+    const CommGroupKey& group, const CommSample& sample, const MeasurementSettings& settings,
+    const StopSignal& stop) {
+  NS_ASSIGN_OR_RETURN(const CommGroupSpec spec, parts_.groups.Spec(group));
+  NS_RETURN_IF_ERROR(CheckCommSample(sample, spec.world_size, spec.timeout));
+  NS_RETURN_IF_ERROR(CheckMeasures(parts_.inventory, spec, sample));
+
+  const TimePoint begin = clock_.Now();
+  StatusOr<std::vector<CommMeasurement>> records =
+      parts_.groups.Measure(group, sample, settings, stop);
+  Record(MeasurementKind::kComm, begin, records.status(),
+         records.ok() ? records->front().outcome : Outcome::kOk);
+  return records;
+}
+
+void WorkerServiceImpl::Record(MeasurementKind kind, TimePoint begin, const Status& status,
+                               Outcome outcome) {
+  if (parts_.metrics == nullptr) return;
+  std::string label(ToText(outcome));
+  if (!status.ok()) label = absl::IsCancelled(status) ? "cancelled" : "error";
+  parts_.metrics->SampleEnded(kind, label, MillisecondsBetween(begin, clock_.Now()) / 1e3);
 }
 
 }  // namespace neuroshard

@@ -1,12 +1,18 @@
-// WorkerService (proto/neuroshard/v1/worker.proto) on top of a Profiler: decodes, calls, encodes.
+// WorkerService (proto/neuroshard/v1/worker.proto): measures samples on leased devices and on comm
+// groups.
 #pragma once
 
 #include <chrono>
+#include <utility>
+#include <vector>
 
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_gate.h"
 #include "neuroshard/v1/worker.grpc.pb.h"
-#include "worker/service/profiler.h"
+#include "worker/device/comm_group_registry.h"
+#include "worker/device/device_inventory.h"
+#include "worker/measure/record_stamp.h"
+#include "worker/service/worker_metrics.h"
 
 namespace neuroshard {
 
@@ -17,15 +23,24 @@ struct WorkerServiceOptions {
   std::chrono::milliseconds stream_idle_timeout{60000};
 };
 
+// What a worker measures with. All must outlive the service; metrics may be null.
+struct WorkerParts {
+  DeviceInventory& inventory;
+  CommGroupRegistry& groups;
+  HostIdentity host;
+  WorkerMetrics* metrics;
+};
+
 // A measurement that runs when the server drains is finished if the grace period suffices; the
 // stream then ends with UNAVAILABLE. Calls that measure hold a thread each; GetWorkerInfo holds
 // none, so that it is answered when there are no more. Leases and groups are audited.
 class WorkerServiceImpl final
     : public v1::WorkerService::WithCallbackMethod_GetWorkerInfo<v1::WorkerService::Service> {
  public:
-  // Profiler, gate, clock and logger must outlive the service.
-  WorkerServiceImpl(Profiler& profiler, RpcGate& gate, const Clock& clock, const Logger& logger,
-                    WorkerServiceOptions options);
+  // Gate, clock and logger must outlive the service.
+  WorkerServiceImpl(WorkerParts parts, RpcGate& gate, const Clock& clock, const Logger& logger,
+                    WorkerServiceOptions options)
+      : parts_(std::move(parts)), gate_(gate), clock_(clock), logger_(logger), options_(options) {}
 
   // What GetWorkerInfo answers. Any thread.
   v1::WorkerInfo Info() const;
@@ -51,8 +66,14 @@ class WorkerServiceImpl final
   using ComputeStream =
       grpc::ServerReaderWriter<v1::ProfileComputeResponse, v1::ProfileComputeRequest>;
   Status RunComputeStream(RpcGate::Call& call, grpc::ServerContext& context, ComputeStream& stream);
+  // One record a local rank.
+  StatusOr<std::vector<CommMeasurement>> MeasureComm(const CommGroupKey& group,
+                                                     const CommSample& sample,
+                                                     const MeasurementSettings& settings,
+                                                     const StopSignal& stop);
+  void Record(MeasurementKind kind, TimePoint begin, const Status& status, Outcome outcome);
 
-  Profiler& profiler_;
+  const WorkerParts parts_;
   RpcGate& gate_;
   const Clock& clock_;
   const Logger& logger_;
