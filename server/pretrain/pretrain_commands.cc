@@ -247,7 +247,8 @@ void PrintOutcome(const TrainCommand& command, const TrainingOutcome& outcome,
 Status RunTrain(const TrainCommand& command, const CommandContext& context) {
   TrainingConfig config = PresetConfig(TrainingPreset::kUniversal);
   if (!command.config.empty()) {
-    NS_ASSIGN_OR_RETURN(config, ReadTrainingConfig(command.config));
+    NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(command.config));
+    NS_ASSIGN_OR_RETURN(config, ReadTrainingConfig(std::move(reader)));
   }
   if (command.batch_size) config.records.batch_size = *command.batch_size;
   NS_ASSIGN_OR_RETURN(const ModelLocation location,

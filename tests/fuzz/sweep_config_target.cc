@@ -9,7 +9,9 @@ namespace {
 void ReadConfig(std::string_view input) {
   const auto sweep = ParseSweepConfig(std::string(input), "fuzz.yaml");
   if (sweep.ok()) Promise(SweepHash(*sweep, "").size() == 64, "a sweep has a hash");
-  const auto training = ParseTrainingConfig(std::string(input), "fuzz.yaml");
+  auto reader = ConfigReader::FromText(std::string(input), "fuzz.yaml");
+  if (!reader.ok()) return;
+  const auto training = ReadTrainingConfig(*std::move(reader));
   if (training.ok()) (void)DescribeTrainingConfig(*training);
 }
 

@@ -4,11 +4,36 @@
 
 #include <string_view>
 
-#include "common/text/config_reader.h"
+#include "common/domain/fields.h"
 #include "server/cost/feature_columns.h"
 
 namespace neuroshard {
+
+// What is said of a training.
+NS_FIELDS(OptimizationConfig, loss, learning_rate, batch_samples, max_epochs, patience_epochs,
+          schedule, learning_rate_decay, decay_patience_epochs, scale_targets, permute_ranks, seed);
+NS_FIELDS(RecordFilter, cadence, batch_size, weight_dtype, optimizer, pooling_mode, compute_kernel,
+          weighted, device, network);
+NS_FIELDS(TrainingConfig, preset, compute_outputs, members, cost_of_series, held_out_tables,
+          min_samples);
+
 namespace {
+
+// The members that NS_FIELDS lists by their names, without those that are not there.
+template <typename T>
+std::map<std::string, std::string> TextsOf(const T& values) {
+  std::map<std::string, std::string> texts;
+  ForEachField(values, [&](const char* name, const auto& value) {
+    if constexpr (requires { value.has_value(); }) {
+      if (value) texts[name] = fmt::format("{}", *value);
+    } else if constexpr (std::is_enum_v<std::decay_t<decltype(value)>>) {
+      texts[name] = ToText(value);
+    } else {
+      texts[name] = fmt::format("{}", value);
+    }
+  });
+  return texts;
+}
 
 constexpr std::int64_t kMaxEpochs = 1'000'000;
 constexpr std::int64_t kMaxLayerWidth = 4096;
@@ -88,40 +113,6 @@ void CheckPreset(ConfigReader& reader, const TrainingConfig& config) {
   }
 }
 
-StatusOr<TrainingConfig> DecodeConfig(ConfigReader reader) {
-  TrainingPreset preset = TrainingPreset::kUniversal;
-  reader.ReadWord("preset", &preset);
-  TrainingConfig config = PresetConfig(preset);
-  OptimizationConfig& optimization = config.optimization;
-  reader.ReadWord("loss", &optimization.loss);
-  ReadOptimization(reader, &optimization);
-  reader.Read("scale_targets", &optimization.scale_targets);
-  reader.Read("permute_ranks", &optimization.permute_ranks);
-  reader.Read("seed", &optimization.seed);
-  if (preset != TrainingPreset::kUniversal) config.comm_optimization = optimization;
-  config.comm_optimization.seed = optimization.seed;
-  ConfigReader comm = reader.Section("comm");
-  ReadOptimization(comm, &config.comm_optimization);
-  ReadTransforms(reader.Section("transforms"), &config.transforms);
-  reader.ReadWord("compute_outputs", &config.compute_outputs);
-  ReadWidths(reader, "table_hidden", &config.table_hidden);
-  ReadWidths(reader, "head_hidden", &config.head_hidden);
-  ReadWidths(reader, "comm_hidden", &config.comm_hidden);
-  reader.Read("representation", &config.representation, {1, kMaxLayerWidth});
-  reader.Read("members", &config.members, {1, kMaxMembers});
-  reader.Read("held_out_tables", &config.held_out_tables, {0.0, 0.5});
-  reader.Read("cache_bytes", &config.cache_bytes, {0, std::int64_t{1} << 40});
-  reader.Read("learning_curve", &config.learning_curve);
-  reader.ReadWord("cost_of_series", &config.cost_of_series);
-  reader.Read("min_samples", &config.min_samples, {10, 1'000'000'000});
-  reader.Read("min_compute_tau", &config.min_compute_tau, {-1.0, 1.0});
-  reader.Read("threads", &config.threads, {0, kMaxThreads});
-  ReadFilter(reader.Section("records"), &config.records);
-  CheckPreset(reader, config);
-  NS_RETURN_IF_ERROR(reader.Finish());
-  return config;
-}
-
 TrainingConfig UniversalPreset() {
   TrainingConfig config;
   config.table_hidden = {96, 48};
@@ -170,53 +161,45 @@ TrainingConfig PresetConfig(TrainingPreset preset) {
   return config;
 }
 
-StatusOr<TrainingConfig> ReadTrainingConfig(const std::string& path) {
-  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
-  return DecodeConfig(std::move(reader));
+StatusOr<TrainingConfig> ReadTrainingConfig(ConfigReader reader) {
+  TrainingPreset preset = TrainingPreset::kUniversal;
+  reader.ReadWord("preset", &preset);
+  TrainingConfig config = PresetConfig(preset);
+  OptimizationConfig& optimization = config.optimization;
+  reader.ReadWord("loss", &optimization.loss);
+  ReadOptimization(reader, &optimization);
+  reader.Read("scale_targets", &optimization.scale_targets);
+  reader.Read("permute_ranks", &optimization.permute_ranks);
+  reader.Read("seed", &optimization.seed);
+  if (preset != TrainingPreset::kUniversal) config.comm_optimization = optimization;
+  config.comm_optimization.seed = optimization.seed;
+  ConfigReader comm = reader.Section("comm");
+  ReadOptimization(comm, &config.comm_optimization);
+  ReadTransforms(reader.Section("transforms"), &config.transforms);
+  reader.ReadWord("compute_outputs", &config.compute_outputs);
+  ReadWidths(reader, "table_hidden", &config.table_hidden);
+  ReadWidths(reader, "head_hidden", &config.head_hidden);
+  ReadWidths(reader, "comm_hidden", &config.comm_hidden);
+  reader.Read("representation", &config.representation, {1, kMaxLayerWidth});
+  reader.Read("members", &config.members, {1, kMaxMembers});
+  reader.Read("held_out_tables", &config.held_out_tables, {0.0, 0.5});
+  reader.Read("cache_bytes", &config.cache_bytes, {0, std::int64_t{1} << 40});
+  reader.Read("learning_curve", &config.learning_curve);
+  reader.ReadWord("cost_of_series", &config.cost_of_series);
+  reader.Read("min_samples", &config.min_samples, {10, 1'000'000'000});
+  reader.Read("min_compute_tau", &config.min_compute_tau, {-1.0, 1.0});
+  reader.Read("threads", &config.threads, {0, kMaxThreads});
+  ReadFilter(reader.Section("records"), &config.records);
+  CheckPreset(reader, config);
+  NS_RETURN_IF_ERROR(reader.Finish());
+  return config;
 }
 
-StatusOr<TrainingConfig> ParseTrainingConfig(const std::string& text, const std::string& source) {
-  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromText(text, source));
-  return DecodeConfig(std::move(reader));
-}
-
-std::map<std::string, std::string> RecordFilter::Chosen() const {
-  std::map<std::string, std::string> chosen = {{"cadence", std::string(ToText(cadence))}};
-  const auto add = [&](const char* key, const auto& value) {
-    if (value) chosen[key] = fmt::format("{}", *value);
-  };
-  add("batch_size", batch_size);
-  add("weight_dtype", weight_dtype);
-  add("optimizer", optimizer);
-  add("pooling_mode", pooling_mode);
-  add("compute_kernel", compute_kernel);
-  add("weighted", weighted);
-  add("device", device);
-  add("network", network);
-  return chosen;
-}
+std::map<std::string, std::string> RecordFilter::Chosen() const { return TextsOf(*this); }
 
 std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& config) {
-  const OptimizationConfig& optimization = config.optimization;
-  std::map<std::string, std::string> values = {
-      {"preset", std::string(ToText(config.preset))},
-      {"loss", std::string(ToText(optimization.loss))},
-      {"learning_rate", fmt::format("{}", optimization.learning_rate)},
-      {"batch_samples", fmt::format("{}", optimization.batch_samples)},
-      {"max_epochs", fmt::format("{}", optimization.max_epochs)},
-      {"patience_epochs", fmt::format("{}", optimization.patience_epochs)},
-      {"schedule", std::string(ToText(optimization.schedule))},
-      {"learning_rate_decay", fmt::format("{}", optimization.learning_rate_decay)},
-      {"decay_patience_epochs", fmt::format("{}", optimization.decay_patience_epochs)},
-      {"scale_targets", fmt::format("{}", optimization.scale_targets)},
-      {"permute_ranks", fmt::format("{}", optimization.permute_ranks)},
-      {"seed", fmt::format("{}", optimization.seed)},
-      {"compute_outputs", std::string(ToText(config.compute_outputs))},
-      {"members", fmt::format("{}", config.members)},
-      {"cost_of_series", std::string(ToText(config.cost_of_series))},
-      {"held_out_tables", fmt::format("{}", config.held_out_tables)},
-      {"min_samples", fmt::format("{}", config.min_samples)},
-  };
+  std::map<std::string, std::string> values = TextsOf(config);
+  values.merge(TextsOf(config.optimization));
   for (const auto& [feature, transform] : config.transforms) {
     values["transforms." + feature] = transform;
   }

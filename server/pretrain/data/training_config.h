@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/domain/measurement.h"
 #include "common/domain/vocabulary.h"
+#include "common/text/config_reader.h"
 
 namespace neuroshard {
 
@@ -119,12 +120,8 @@ struct TrainingConfig {
 TrainingConfig PresetConfig(TrainingPreset preset);
 
 // Reads a training configuration (configs/pretrain.yaml has every key). Unknown keys and values out
-// of range are INVALID_ARGUMENT, all at once with their paths; NOT_FOUND when there is no such
-// file.
-StatusOr<TrainingConfig> ReadTrainingConfig(const std::string& path);
-
-// Parses a text; `source` replaces the file name in errors.
-StatusOr<TrainingConfig> ParseTrainingConfig(const std::string& text, const std::string& source);
+// of range are INVALID_ARGUMENT, all at once with their paths.
+StatusOr<TrainingConfig> ReadTrainingConfig(ConfigReader reader);
 
 // Returns every effective value by its key, for provenance.
 std::map<std::string, std::string> DescribeTrainingConfig(const TrainingConfig& config);

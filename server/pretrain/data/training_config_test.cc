@@ -6,19 +6,27 @@
 namespace neuroshard {
 namespace {
 
+StatusOr<TrainingConfig> ReadFile(const std::string& path) {
+  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromFile(path));
+  return ReadTrainingConfig(std::move(reader));
+}
+
+StatusOr<TrainingConfig> ParseText(const std::string& text, const std::string& source = "test") {
+  NS_ASSIGN_OR_RETURN(ConfigReader reader, ConfigReader::FromText(text, source));
+  return ReadTrainingConfig(std::move(reader));
+}
+
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(TrainingConfigTest, TheShippedFileStatesTheDefaults) {
-  const auto config =
-      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain.yaml");
+  const auto config = ReadFile(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(*config, PresetConfig(TrainingPreset::kUniversal));
 }
 
 TEST(TrainingConfigTest, TheShippedModelsFileIsReadAndStatesItsCache) {
-  const auto config =
-      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_cpu.yaml");
+  const auto config = ReadFile(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_cpu.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->preset, TrainingPreset::kUniversal);
   EXPECT_GT(config->cache_bytes, 0);
@@ -26,8 +34,7 @@ TEST(TrainingConfigTest, TheShippedModelsFileIsReadAndStatesItsCache) {
 }
 
 TEST(TrainingConfigTest, TheFileOfTheH100IsReadAndStatesItsCache) {
-  const auto config =
-      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_h100.yaml");
+  const auto config = ReadFile(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_h100.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->preset, TrainingPreset::kUniversal);
   EXPECT_EQ(config->cache_bytes, 50 << 20);
@@ -35,13 +42,13 @@ TEST(TrainingConfigTest, TheFileOfTheH100IsReadAndStatesItsCache) {
 
 TEST(TrainingConfigTest, TheShippedModelsSecondFileIsRead) {
   const auto config =
-      ReadTrainingConfig(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_cpu_comm.yaml");
+      ReadFile(std::string(NEUROSHARD_SOURCE_DIR) + "/configs/pretrain_cpu_comm.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->comm_optimization.max_epochs, 800);
 }
 
 TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
-  const auto config = ParseTrainingConfig("preset: neuroshard\nseed: 7\n", "test");
+  const auto config = ParseText("preset: neuroshard\nseed: 7\n");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->optimization.loss, TrainingLoss::kMse);
   EXPECT_EQ(config->optimization.batch_samples, 512);
@@ -58,12 +65,11 @@ TEST(TrainingConfigTest, NeuroshardIsThePapersTraining) {
 }
 
 TEST(TrainingConfigTest, OverridesAreRead) {
-  const auto config = ParseTrainingConfig(
+  const auto config = ParseText(
       "preset: per_count\nloss: mse\nmax_epochs: 9\ncomm: {max_epochs: 7}\ntransforms: {row: none, "
       "pooling_factor: log1p}\n"
       "records: {batch_size: 512, optimizer: adagrad, compute_kernel: fused_uvm, "
-      "weighted: false}\ntable_hidden: [64, 16]\ncost_of_series: least\n",
-      "test");
+      "weighted: false}\ntable_hidden: [64, 16]\ncost_of_series: least\n");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->transforms.at("pooling_factor"), "log1p");
   EXPECT_FALSE(config->transforms.contains("row"));
@@ -82,7 +88,7 @@ TEST(TrainingConfigTest, OverridesAreRead) {
 }
 
 TEST(TrainingConfigTest, AllFaultsAreReportedAtOnce) {
-  const auto config = ParseTrainingConfig(
+  const auto config = ParseText(
       "los: mse\nloss: huber\nlearning_rate: -1\nmax_epochs: 0\nhead_hidden: []\n"
       "transforms: {rows: log1p, dim: sqrt}\nrecords: {optimizer: lion}\n",
       "bad.yaml");
@@ -94,10 +100,10 @@ TEST(TrainingConfigTest, AllFaultsAreReportedAtOnce) {
 }
 
 TEST(TrainingConfigTest, UniversalNetworksHaveTheirOwnLossAndHead) {
-  const auto config = ParseTrainingConfig("loss: mse\nhead_hidden: [8, 8]\n", "test");
+  const auto config = ParseText("loss: mse\nhead_hidden: [8, 8]\n");
   EXPECT_THAT(Message(config.status()), AllOf(HasSubstr("log_ratio"), HasSubstr("head_hidden")));
-  EXPECT_FALSE(ParseTrainingConfig("preset: neuroshard\nloss: log_ratio\n", "test").ok());
-  EXPECT_FALSE(ParseTrainingConfig("preset: neuroshard\nlearning_curve: true\n", "test").ok());
+  EXPECT_FALSE(ParseText("preset: neuroshard\nloss: log_ratio\n").ok());
+  EXPECT_FALSE(ParseText("preset: neuroshard\nlearning_curve: true\n").ok());
 }
 
 }  // namespace
