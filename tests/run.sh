@@ -20,16 +20,16 @@ deploy/install_packages.sh
 
 jobs=$(nproc)
 mkdir -p build
-# Configures and builds a preset; says why it cannot.
+# Configures and builds a preset.
 build() {
   local started=$SECONDS
   if [ "$1" = torchrec ]; then
     echo "=== $1: PyTorch and TorchRec in build/pytorch"
-    bench/pytorch/setup_environment.sh
+    bench/pytorch/setup_environment.sh || return 1
   fi
   echo "=== $1: build"
-  cmake --preset "$1" >"build/$1.log" 2>&1 || { cat "build/$1.log"; return 1; }
-  cmake --build --preset "$1" --parallel "$jobs" >>"build/$1.log" 2>&1 || { tail -n 60 "build/$1.log"; return 1; }
+  cmake --preset "$1" >"build/$1.log" 2>&1 || return 1
+  cmake --build --preset "$1" --parallel "$jobs" >>"build/$1.log" 2>&1 || return 1
   echo "=== $1: built in $((SECONDS - started)) s"
 }
 folder() { if [ "$1" = torchrec ]; then echo dev; else echo "$1"; fi; }
@@ -38,10 +38,11 @@ passed=0 failed=0 broken=() next_build=
 trap '[ -z "$next_build" ] || kill -- "-$next_build" 2>/dev/null || true' EXIT
 for i in "${!presets[@]}"; do
   preset=${presets[i]} next=${presets[i + 1]:-}
+  is_built=1
   if [ -n "$next_build" ]; then
-    wait "$next_build"
+    wait "$next_build" || is_built=0
   else
-    build "$preset"
+    build "$preset" || is_built=0
   fi
   # The next one is built with what these tests leave of the cores, in a folder of its own.
   next_build=
@@ -50,6 +51,13 @@ for i in "${!presets[@]}"; do
     (renice -n 19 "$BASHPID" >/dev/null; build "$next") &
     next_build=$!
     set +m
+  fi
+  if [ "$is_built" -eq 0 ]; then
+    tail -n 60 "build/$preset.log" || true
+    echo "=== $preset: not built, see build/$preset.log"
+    broken+=("$preset")
+    failed=$((failed + 1))
+    continue
   fi
   echo "=== $preset: test"
   log="build/$preset.ctest.log"
