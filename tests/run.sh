@@ -64,7 +64,7 @@ for i in "${!presets[@]}"; do
   ctest --preset "$preset" --parallel "$jobs" "${selection[@]}" 2>&1 | tee "$log" | grep -vE '^ *Start |Passed|^Test project' || true
   grep -hs '^SKIPPED' "build/$preset/Testing/Temporary/LastTest.log" || true
   # ctest's own summary decides; a run without one is a failure.
-  summary=$(grep -E 'tests passed, [0-9]+ tests failed out of [0-9]+' "$log" | tail -n 1)
+  summary=$(grep -E 'tests passed, [0-9]+ tests failed out of [0-9]+' "$log" | tail -n 1 || true)
   if [ -z "$summary" ]; then
     broken+=("$preset")
     failed=$((failed + 1))
