@@ -51,6 +51,9 @@ class StashChoice {
       }
       for (const auto& [r, bytes] : bytes_[t]) rank(r).tables.push_back(table_of[p]);
     }
+    if (request.memory.dense_bytes > 0) return;
+    // Nothing has to leave: a reserve beyond the device is no fault of a rank that holds nothing.
+    for (Rank& of : ranks_) of.needed = std::min<std::int64_t>(of.needed, 0);
   }
 
   Status Run() {

@@ -129,6 +129,13 @@ TEST(StashTest, WithoutDenseBytesOnlyWhatAsksForItIsStashed) {
   PlanRequest request = RequestFor(random, plan);
   request.memory.dense_bytes = 0;
   EXPECT_EQ(ChooseStash(request, plan)->request, request);
+
+  // A rank that holds nothing may reserve more than it has.
+  plan.tables.clear();
+  request.tables.clear();
+  request.memory.reserve_bytes = request.topology.devices[0].memory_bytes + 1;
+  ASSERT_TRUE(CheckPlan(request, plan).empty());
+  EXPECT_TRUE(ChooseStash(request, plan).ok());
 }
 
 }  // namespace

@@ -140,7 +140,8 @@ TEST(RefineDemandsTest, NoPlanIsIllegalWhateverIsAskedForTogether) {
     NS_ASSERT_OK_AND_ASSIGN(const PlanCost cost, PricePlan(request, result->plan, bound));
     EXPECT_EQ(result->cost, cost);
     stashed += request.stashes();
-    EXPECT_TRUE(!request.stashes() || ChooseStash(request, result->plan).ok());
+    const auto stash = ChooseStash(request, result->plan);
+    EXPECT_TRUE(!request.stashes() || stash.ok()) << stash.status();
     EXPECT_EQ(result->trades.size() + 1, std::max<std::size_t>(1, request.search.goals.size()));
     reached += !result->trades.empty();
     ASSERT_FALSE(HasFailure()) << "request " << i;
