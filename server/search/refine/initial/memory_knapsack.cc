@@ -96,11 +96,11 @@ class Knapsack {
     return best;
   }
 
-  // What takes least time at the prices of `filling`, by dynamic programming over kShares shares of
-  // device memory, to which bytes are rounded, where its time without the prices is less and there
-  // is room for it. The greedy choice leaves memory free that its next step does not fit into: much,
-  // where tables are few and large.
-  void Improve(Filling& filling);
+  // Returns what takes least time at the prices of `filling`, by dynamic programming over kShares
+  // shares of device memory, to which bytes are rounded, where its time without the prices is less
+  // and there is room for it; else the choice of `filling`. The greedy choice leaves memory free that
+  // its next step does not fit into: much, where tables are few and large.
+  std::vector<int> Improved(const Filling& filling);
 
  private:
   Filling FillDevices();
@@ -116,7 +116,7 @@ class Knapsack {
   void FindHull(const std::vector<TableHolding>& holdings);
 
   const TableHolding& Holding(std::size_t table, int position) const {
-    return tables_[table][static_cast<std::size_t>(position)];
+    return At(tables_[table], position);
   }
   double TimeOf(const std::vector<int>& chosen) const {
     double ms = 0;
@@ -205,13 +205,15 @@ Filling Knapsack::FillDevices() {
   return filling;
 }
 
-void Knapsack::Improve(Filling& filling) {
+std::vector<int> Knapsack::Improved(const Filling& filling) {
   std::size_t count = 0;
   for (const std::vector<TableHolding>& holdings : tables_) count += holdings.size();
   const double room = room_[MemoryTier::kDevice];
-  if (std::max(count, tables_.size()) > kMostHoldings || room <= 0 || should_stop_()) return;
   const double filled_ms = TimeOf(filling.chosen);
-  if (MostGain(filling) <= kWorthwhileGain * filled_ms) return;
+  if (std::max(count, tables_.size()) > kMostHoldings || room <= 0 || should_stop_() ||
+      MostGain(filling) <= kWorthwhileGain * filled_ms) {
+    return filling.chosen;
+  }
   price_ = filling.price;
   constexpr std::size_t kWidth = kShares + 1;
   // By shares: the least time of the tables so far, and of each table the holding that it is with.
@@ -248,25 +250,24 @@ void Knapsack::Improve(Filling& filling) {
     }
     std::swap(least, next);
   }
-  if (!std::isfinite(least.back())) return;
-  Filling found{.chosen = std::vector<int>(tables_.size(), -1), .price = price_};
+  if (!std::isfinite(least.back())) return filling.chosen;
+  std::vector<int> found(tables_.size(), -1);
+  ByTier<double> bytes = {};
   std::size_t left = kShares;
   for (std::size_t t = tables_.size(); t-- > 0;) {
     const int h = chosen[t * kWidth + left];
     if (h < 0) continue;
-    found.chosen[t] = h;
+    found[t] = h;
     left -= shares_of(Holding(t, h));
     for (const auto& [tier, name] : kWords<MemoryTier>) {
-      found.bytes[tier] += static_cast<double>(Holding(t, h).bytes[tier]);
+      bytes[tier] += static_cast<double>(Holding(t, h).bytes[tier]);
     }
   }
   // The greedy choice may be beyond its room, where nothing less is.
   const bool has_room = std::ranges::all_of(kWords<MemoryTier>, [&](const auto& word) {
-    return found.bytes[word.value] <= std::max(room_[word.value], filling.bytes[word.value]);
+    return bytes[word.value] <= std::max(room_[word.value], filling.bytes[word.value]);
   });
-  if (!has_room || TimeOf(found.chosen) >= filled_ms) return;
-  filling.chosen = std::move(found.chosen);
-  filling.bytes = found.bytes;
+  return has_room && TimeOf(found) < filled_ms ? found : filling.chosen;
 }
 
 }  // namespace
@@ -277,9 +278,8 @@ std::vector<int> FillMemories(const std::vector<std::vector<TableHolding>>& tabl
   ByTier<double> filled = room;
   filled[MemoryTier::kDevice] *= fill;
   Knapsack knapsack(tables, filled, should_stop);
-  Filling filling = knapsack.Fill(kWords<MemoryTier>.back().value);
-  if (method == KnapsackMethod::kDynamicProgramming) knapsack.Improve(filling);
-  return filling.chosen;
+  const Filling filling = knapsack.Fill(kWords<MemoryTier>.back().value);
+  return method == KnapsackMethod::kGreedy ? filling.chosen : knapsack.Improved(filling);
 }
 
 }  // namespace neuroshard

@@ -16,6 +16,8 @@ struct TableHolding {
   TierBytes bytes = {};
 };
 
+enum class KnapsackMethod { kGreedy, kDynamicProgramming };  // kGreedy: nothing but that choice
+
 // The multiple-choice knapsack by the greedy solution of its linear relaxation (Sinha and Zoltners,
 // 1979): of every table the one with the fewest bytes of device memory, then what saves most time a
 // byte along the lower hulls of (device bytes, cost), as long as there is room, which is `fill` x
@@ -27,9 +29,7 @@ struct TableHolding {
 // Returns a position a table, -1 for one without holdings. The holdings of a table are in ascending
 // order of device bytes. The greedy choice takes time in the holdings and in sorting tables' steps,
 // 24 times at most (312 times where SSDs are short), and asks `should_stop` each time: then the best
-// so far is the choice. Dynamic programming takes 1,024 times the holdings, about 2 ms at most, and
-// 4 KiB a table.
-enum class KnapsackMethod { kGreedy, kDynamicProgramming };
+// so far is the choice. Dynamic programming takes 1,024 steps a holding and 4 KiB a table.
 std::vector<int> FillMemories(
     const std::vector<std::vector<TableHolding>>& tables, const ByTier<double>& room,
     double fill = 1, KnapsackMethod method = KnapsackMethod::kDynamicProgramming,
