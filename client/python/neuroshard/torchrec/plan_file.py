@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import tempfile
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from torch import nn
 from torchrec.distributed.planner.planners import to_sharding_plan
@@ -17,7 +17,7 @@ from torchrec.distributed.types import EnumerableShardingSpec, ModuleSharder, Sh
 
 from neuroshard.torchrec.arguments import PATH, check_constraints, check_type
 from neuroshard.torchrec.layout import Layout, ShardRect, TableLayout, check_layout, chosen_options, kernel_of, load_factor_of, make_table, tell_dynamicemb, with_modules
-from neuroshard.torchrec.module_tables import DATA_PARALLEL, HOST_KERNELS, TableEnumerator, label
+from neuroshard.torchrec.module_tables import DATA_PARALLEL, HOST_KERNELS, ModuleTable, TableEnumerator, label
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -170,6 +170,29 @@ def read_layout(path: PathLike) -> Layout:
     return reader.layout(reader.content()["plan"])
 
 
+def sharding_plan_of(
+    layout: Layout,
+    whose: str,
+    module: nn.Module,
+    topology: Topology,
+    sharders: Optional[Sequence[ModuleSharder[nn.Module]]] = None,
+    constraints: Optional[Dict[str, ParameterConstraints]] = None,
+    is_planned: Callable[[ModuleTable], bool] = lambda table: True,
+) -> ShardingPlan:
+    """`layout` as TorchRec runs it on `topology`: of the tables of `module` that are planned, no more and no fewer. `whose`: the plan, to errors."""
+    sharders = get_default_sharders() if sharders is None else sharders
+    enumerator = TableEnumerator(topology, 1, constraints)
+    tables = [table for table in enumerator.tables(module, sharders, topology) if is_planned(table)]
+    for warning in enumerator.warnings:
+        logger.warning("%s", warning)
+    layout = with_modules(layout, tables)
+    check_layout(layout, tables, topology, whose, constrained=False)
+    in_host_memory = [label(key) for key, table in layout.items() if table.compute_kernel in HOST_KERNELS]
+    if topology.compute_device == "cpu" and in_host_memory:
+        logger.warning("%s was made for GPUs, with rows in host memory (%s) of %s", whose, " or ".join(HOST_KERNELS), ", ".join(in_host_memory))
+    return tell_dynamicemb(to_sharding_plan(chosen_options(layout, tables, topology, 1), topology), layout, tables)
+
+
 def load_plan(
     path: PathLike,
     module: nn.Module,
@@ -188,15 +211,4 @@ def load_plan(
     check_type("module", module, nn.Module, "a module")
     check_type("topology", topology, Topology, "torchrec's Topology")
     check_constraints(constraints)
-    sharders = get_default_sharders() if sharders is None else sharders
-    layout = read_layout(path)
-    enumerator = TableEnumerator(topology, 1, constraints)
-    tables = enumerator.tables(module, sharders, topology)
-    for warning in enumerator.warnings:
-        logger.warning("%s", warning)
-    layout = with_modules(layout, tables)
-    check_layout(layout, tables, topology, f"{os.fspath(path)}: the plan", constrained=False)
-    in_host_memory = [label(key) for key, table in layout.items() if table.compute_kernel in HOST_KERNELS]
-    if topology.compute_device == "cpu" and in_host_memory:
-        logger.warning("%s: was made for GPUs, with rows in host memory (%s) of %s", os.fspath(path), " or ".join(HOST_KERNELS), ", ".join(in_host_memory))
-    return tell_dynamicemb(to_sharding_plan(chosen_options(layout, tables, topology, 1), topology), layout, tables)
+    return sharding_plan_of(read_layout(path), f"{os.fspath(path)}: the plan", module, topology, sharders, constraints)

@@ -13,7 +13,9 @@ import types
 import unittest
 from unittest import mock
 
+import torch
 from planner_process import PlannerProcess
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
 from torchrec.distributed import model_parallel
 
 from neuroshard.torchrec import dmp_collection_arguments
@@ -31,6 +33,34 @@ WHAT_IF = {
         }
     ]
 }
+# Large pooled tables, whose average is dear, and small unpooled ones, whose exchange between hosts is.
+BOTH_KINDS = {
+    **REQUEST,
+    "tables": [{**REQUEST["tables"][0], "name": f"t{i}", "num_embeddings": 4000000} for i in range(4)]
+    + [{**REQUEST["tables"][0], "name": f"s{i}", "kind": "embedding", "num_embeddings": 1000, "pooling_factor": 200} for i in range(4)],
+    "global_batch_size": 8192,
+}
+
+
+class BothKinds(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        pooled, unpooled = (
+            [config(name=t["name"], num_embeddings=t["num_embeddings"], embedding_dim=64, feature_names=[t["name"]]) for t in tables]
+            for config, tables in ((EmbeddingBagConfig, BOTH_KINDS["tables"][:4]), (EmbeddingConfig, BOTH_KINDS["tables"][4:]))
+        )
+        self.ebc = EmbeddingBagCollection(tables=pooled, device=torch.device("meta"))
+        self.ec = EmbeddingCollection(tables=unpooled, device=torch.device("meta"))
+
+
+def collection_on(rank, arguments):
+    """DMPCollection as it is made on a rank, without process groups and sharded modules: its plan, and the groups of its contexts."""
+    left_out, fake = mock.patch.multiple, mock.DEFAULT
+    with left_out(model_parallel.dist, get_rank=lambda _: rank, get_world_size=lambda: 8), left_out(
+        model_parallel.DMPCollection, _group_sharded_modules=fake, _cache_sync_tensors=fake
+    ), left_out(model_parallel, DeviceMesh=fake, ShardingEnv2D=fake) as patched, mock.patch.object(model_parallel.DistributedModelParallel, "__init__") as made:
+        model_parallel.DMPCollection(module=BothKinds(), device=torch.device("cuda"), global_pg=None, **arguments)
+    return made.call_args.args[3], [call.kwargs["mesh"] for call in patched["DeviceMesh"].call_args_list]
 
 
 def torchrec_groups(world_size, sharding_group_size, use_inter_host_allreduce, **_):
@@ -47,11 +77,19 @@ class DmpCollectionArgumentsTest(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder, PlannerProcess(PLANNER) as planner:
             paths = [os.path.join(folder, name) for name in ("request.json", "what_if.json")]
-            for path, content in zip(paths, (REQUEST, WHAT_IF)):
-                with open(path, "w", encoding="utf-8") as file:
-                    json.dump(content, file)
-            command = [CLIENT, "plan", paths[0], "--what-if", paths[1], "--planner", planner.address, "--format", "json"]
-            cls.answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+
+            def ask(request, interval):
+                what_if = json.loads(json.dumps(WHAT_IF))
+                what_if["topologies"][0]["two_dimensional"]["sync_interval_batches"] = interval
+                for path, content in zip(paths, (request, what_if)):
+                    with open(path, "w", encoding="utf-8") as file:
+                        json.dump(content, file)
+                command = [CLIENT, "plan", paths[0], "--what-if", paths[1], "--planner", planner.address, "--format", "json"]
+                return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+
+            cls.answer = ask(REQUEST, 1000000)
+            cls.by_class = ask(BOTH_KINDS, 1)
+            cls.pooled = ask({**BOTH_KINDS, "tables": BOTH_KINDS["tables"][:4]}, 1000000)
 
     def test_are_arguments_of_torchrec_and_groups_on_the_hosts_that_were_priced(self):
         taken = inspect.signature(model_parallel.DMPCollection.__init__).parameters
@@ -66,6 +104,35 @@ class DmpCollectionArgumentsTest(unittest.TestCase):
     def test_the_fastest_without_a_name(self):
         fastest = max(self.answer["rows"], key=lambda row: row["samples_per_second"])
         self.assertEqual(dmp_collection_arguments(self.answer), dmp_collection_arguments(self.answer, fastest["name"]))
+
+    def test_embedding_collections_have_groups_of_their_own(self):
+        row = self.by_class["rows"][-1]
+        self.assertEqual(row["name"], "two hosts in groups of 8, EmbeddingCollection in contiguous groups of 4")
+        uniform = max(row["samples_per_second"] for row in self.by_class["rows"][:-1])
+        self.assertGreater(row["samples_per_second"], 1.05 * uniform)
+        with self.assertRaisesRegex(ValueError, "say the module"):
+            dmp_collection_arguments(self.by_class)
+        for rank, ranks_of_small in ((1, {0, 1, 2, 3}), (6, {4, 5, 6, 7})):
+            arguments = dmp_collection_arguments(self.by_class, module=BothKinds())
+            (config,) = arguments["submodule_configs"]
+            self.assertIs(config.module, EmbeddingCollection)
+            self.assertEqual((config.sharding_group_size, config.use_inter_host_allreduce), (4, True))
+            self.assertEqual((list(arguments["plan"].plan), list(config.plan.plan)), (["ebc"], ["ec"]))
+            plan, groups = collection_on(rank, arguments)
+            self.assertEqual(groups, [[list(range(8))], [[0, 1, 2, 3], [4, 5, 6, 7]]])
+            self.assertEqual(set(plan.plan["ebc"]) | set(plan.plan["ec"]), {table["name"] for table in BOTH_KINDS["tables"]})
+            ranks = {rank for table in plan.plan["ec"].values() for rank in table.ranks}
+            self.assertLessEqual(ranks, ranks_of_small)
+
+    def test_plans_of_a_module(self):
+        model = BothKinds()
+        del model.ec
+        plan = dmp_collection_arguments(self.pooled, module=model)["plan"]
+        self.assertEqual(set(plan.plan["ebc"]), {f"t{i}" for i in range(4)})
+        self.assertLessEqual({rank for table in plan.plan["ebc"].values() for rank in table.ranks}, {0, 1, 2, 3})
+        other = next(row["name"] for row in self.pooled["rows"] if not row["two_dimensional"]["fastest"] and row["two_dimensional"]["replicas"] > 1)
+        with self.assertRaisesRegex(ValueError, "has no plan"):
+            dmp_collection_arguments(self.pooled, other, module=model)
 
     def test_one_group_and_unknown_rows_are_refused(self):
         with self.assertRaisesRegex(ValueError, "DistributedModelParallel"):
