@@ -20,7 +20,7 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kMostPairsReplanned = 8;
+constexpr int kMaxPairsReplanned = 8;
 
 TableKind KindOf(const v1::Table& table) {
   return FromText<TableKind>(table.kind()).value_or(TableKind::kEmbeddingBag);
@@ -257,7 +257,7 @@ StatusOr<std::optional<v1::WhatIfRow>> FastestByClass(const PlannerClient& plann
   };
   int replanned = 0;
   for (const Pair& pair : pairs) {
-    if (pair.ms_a_batch >= least_ms || replanned == kMostPairsReplanned) break;
+    if (pair.ms_a_batch >= least_ms || replanned == kMaxPairsReplanned) break;
     take(pair);
     if (pair.ms_a_batch == least_ms) break;
     ++replanned;
