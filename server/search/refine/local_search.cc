@@ -10,6 +10,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/random.h"
+#include "server/search/refine/moves/partition_moves.h"
 #include "server/search/refine/moves/rank_moves.h"
 #include "server/search/refine/moves/residency_moves.h"
 #include "server/search/refine/moves/table_moves.h"
@@ -69,6 +70,7 @@ class LocalSearch : MoveTools {
         max_fruitless_rounds_(MaxFruitlessRounds(context_)),
         start_(start) {
     if (bench.rules.has_off_device()) residency_moves_.emplace(bench);
+    if (context_.model().properties().additive_compute) partition_moves_.emplace(bench);
   }
 
   Status Run() {
@@ -183,6 +185,12 @@ class LocalSearch : MoveTools {
     return false;
   }
 
+  // Only where compute adds up: otherwise what many units take together is not known beforehand.
+  bool TryPartitions() {
+    return partition_moves_.has_value() &&
+           Try([&](int source) { partition_moves_->Collect(source, list_); });
+  }
+
   // Where tables may be in host memory.
   bool TryResidencies(ResidencyNeighbourhood neighbourhood) {
     return residency_moves_.has_value() && Try([&](int source) {
@@ -196,7 +204,7 @@ class LocalSearch : MoveTools {
     ChooseSources();
     using enum ResidencyNeighbourhood;
     return Try([&](int source) { rank_moves_.Collect(source, list_); }) ||
-           TryResidencies(kPromotions) ||
+           TryResidencies(kPromotions) || TryPartitions() ||
            Try([&](int source) { table_moves_.Collect(source, list_); }) || TryResidencies(kPlaces);
   }
 
@@ -292,6 +300,7 @@ class LocalSearch : MoveTools {
   RankMoves rank_moves_;
   TableMoves table_moves_;
   Perturbation perturbation_;
+  std::optional<PartitionMoves> partition_moves_;
   std::optional<ResidencyMoves> residency_moves_;
   MoveList list_;
   Random random_;

@@ -1,4 +1,4 @@
-// Both neighbourhoods: what they list is complete, allowed exactly where the plan would be legal,
+// The neighbourhoods: what they list is complete, allowed exactly where the plan would be legal,
 // and worth about what it is estimated to be.
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
+#include "server/search/refine/moves/partition_moves.h"
 #include "server/search/refine/moves/rank_moves.h"
 #include "server/search/refine/moves/table_moves.h"
 #include "tests/support/refine_bed.h"
@@ -122,6 +123,25 @@ TEST(TableMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   EXPECT_GT(seen.allowed, seen.moves / 3);
   EXPECT_LT(seen.error_ms, 0.1 * seen.value_ms);
   EXPECT_GT(relayouts, 20);
+}
+
+TEST(PartitionMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
+  Seen seen;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    RefineBed bed(seed);
+    if (!bed.LoadLegal()) continue;
+    PartitionMoves moves(bed.bench);
+    for (int source = 0; source < bed.num_ranks(); ++source) {
+      MoveList list(20);
+      moves.Collect(source, list);
+      CheckMoves(bed, list, seen);
+      if (HasFatalFailure()) return;
+      for (const Move& move : list.Sorted()) ASSERT_GT(move.removed_count, 0);
+    }
+  }
+  EXPECT_GT(seen.moves, 200);
+  EXPECT_GT(seen.allowed, 0.9 * seen.moves);
+  EXPECT_LT(seen.error_ms, 0.1 * seen.value_ms);
 }
 
 }  // namespace

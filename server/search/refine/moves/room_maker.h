@@ -26,7 +26,7 @@ namespace neuroshard {
 //
 // A change of a table's residency removes and adds all of its units, and a move changes a table
 // once. Rules on residencies hold for what it adds; Solution::Allows says the rest. A demotion takes
-// time in the changes of residency on a rank, of which there are up to 10 a table. For one thread.
+// time in the changes of residency on a rank, of which there are up to 11 a table. For one thread.
 class RoomMaker : MoveTools {
  public:
   // `bench` must outlive it.
