@@ -6,15 +6,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "client/cli/plan_output.h"
 #include "client/cli/side_by_side.h"
 #include "common/base/violations.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/topology_codec.h"
+#include "common/domain/memory_pools.h"
 #include "common/domain/table_names.h"
 
 namespace neuroshard {
@@ -24,12 +25,6 @@ constexpr int kMaxPairsReplanned = 8;
 
 TableKind KindOf(const v1::Table& table) {
   return FromText<TableKind>(table.kind()).value_or(TableKind::kEmbeddingBag);
-}
-
-TableNames NamesOf(const v1::ShardPlanRequest& request) {
-  TableNames names;
-  for (const v1::Table& table : request.tables()) names.Add(table.module(), table.name());
-  return names;
 }
 
 template <typename Each, typename Gone>
@@ -44,33 +39,22 @@ struct Pair {
   double ms_a_batch = 0;
 };
 
-// The place in its group of every rank.
-std::vector<std::size_t> PlacesOf(const Groups& groups) {
-  const int world_size = groups.size * groups.replicas;
-  std::vector<std::size_t> places(static_cast<std::size_t>(world_size));
-  for (int group = 0; group < groups.replicas; ++group) {
-    for (int place = 0; place < groups.size; ++place) {
-      const int rank = RankOfGroup(world_size, groups.size, groups.ranks, group, place);
-      places[static_cast<std::size_t>(rank)] = static_cast<std::size_t>(place);
-    }
-  }
-  return places;
+// The place of a rank in its group: the inverse of RankOfGroup.
+std::size_t PlaceOf(int rank, const Groups& groups) {
+  return static_cast<std::size_t>(groups.ranks == GroupRanks::kContiguous ? rank % groups.size
+                                                                          : rank / groups.replicas);
 }
 
-// What both plans are on all ranks together: the cost of the costliest, and the memory of each. Of
-// the two reserves the smaller is the request's: the other has room for a plan besides.
+// What both plans are on all ranks together: the cost of the costliest, and the memory of each. A
+// plan made beside another one counts that one's room as reserve; the smaller reserve is the
+// request's.
 PlanCost Together(const Pair& pair) {
-  const std::array plans = {pair.pooled, pair.unpooled};
-  std::array<PlanCost, 2> costs;
-  std::array<std::vector<std::size_t>, 2> places;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    costs[i] = DecodePlanCost(plans[i]->answer.cost());
-    places[i] = PlacesOf(plans[i]->groups.value());
-  }
+  const PlanCost pooled = DecodePlanCost(pair.pooled->answer.cost());
+  const PlanCost unpooled = DecodePlanCost(pair.unpooled->answer.cost());
   PlanCost both;
-  for (std::size_t rank = 0; rank < places[0].size(); ++rank) {
-    RankCost sum = costs[0].ranks[places[0][rank]];
-    const RankCost& other = costs[1].ranks[places[1][rank]];
+  for (int rank = 0; rank < pair.pooled->row.devices(); ++rank) {
+    RankCost sum = pooled.ranks[PlaceOf(rank, *pair.pooled->groups)];
+    const RankCost& other = unpooled.ranks[PlaceOf(rank, *pair.unpooled->groups)];
     both.embedding_cost_ms = std::max(both.embedding_cost_ms, sum.total_ms() + other.total_ms());
     const std::int64_t reserve = std::min(sum.memory.reserve_bytes, other.memory.reserve_bytes);
     sum.memory += other.memory;
@@ -85,30 +69,30 @@ double MsABatch(const Pair& pair, const PlanCost& together) {
          SyncMsABatch(pair.unpooled->row);
 }
 
-bool Fits(const Topology& topology, const PlanCost& together) {
-  for (const RankCost& rank : together.ranks) {
-    if (rank.memory.total_bytes() > rank.capacity_bytes) return false;
-  }
-  const std::vector<HostRanks> hosts = topology.hosts();
-  for (const SharedMemory& memory : kSharedMemories) {
-    const std::vector<std::int64_t>& of_hosts = topology.*memory.of_hosts;
-    for (std::size_t h = 0; h < hosts.size(); ++h) {
-      std::int64_t taken = 0;
-      for (int i = 0; i < hosts[h].count; ++i) {
-        const auto rank = static_cast<std::size_t>(hosts[h].first + i);
-        const std::int64_t bytes = together.ranks[rank].memory.by_tier()[memory.tier];
-        const std::int64_t most = topology.devices[rank].*memory.most;
-        if (most > 0 && bytes > most) return false;
-        taken += bytes;
-      }
-      if (taken > (of_hosts.empty() ? 0 : of_hosts[h])) return false;
-    }
+// `left`: all that the topology has. A rank without tables may have a reserve of more than its
+// device.
+bool Fits(MemoryPools left, const PlanCost& together) {
+  const int ranks = static_cast<int>(together.ranks.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const MemoryUse& use = together.ranks[static_cast<std::size_t>(rank)].memory;
+    left.Add(rank, use.by_tier());
+    if (use.total_bytes() > use.reserve_bytes && left.LeftOnDevice(rank) < 0) return false;
+    if (left.SharesTooMuch(rank)) return false;
   }
   return true;
 }
 
-// Plans `row` once more, in what the fullest rank of `first` leaves of each memory.
-void PlanBeside(const PlannerClient& planner, const PlannedRow& first, PlannedRow& row) {
+// The tables of a kind alone in the groups of `row`, prepared.
+PlannedRow PartOf(TableKind kind, const v1::ShardPlanRequest& request, const PlannedRow& row) {
+  PlannedRow part = {row.topology, row.groups};
+  PrepareRow(OfKind(kind, request), part);
+  return part;
+}
+
+// PartOf in what the fullest rank of `first` leaves of each memory.
+PlannedRow PartBeside(const PlannedRow& first, TableKind kind, const v1::ShardPlanRequest& request,
+                      const PlannedRow& row) {
+  PlannedRow part = PartOf(kind, request, row);
   TierBytes taken = {};
   for (const RankCost& rank : DecodePlanCost(first.answer.cost()).ranks) {
     TierBytes bytes = rank.memory.by_tier();
@@ -117,40 +101,36 @@ void PlanBeside(const PlannerClient& planner, const PlannedRow& first, PlannedRo
       taken[tier] = std::max(taken[tier], bytes[tier]);
     }
   }
-  v1::MemoryModel& model = *row.request.mutable_memory();
+  v1::MemoryModel& model = *part.request.mutable_memory();
   model.set_reserve_bytes(model.reserve_bytes() + taken[MemoryTier::kDevice]);
-  Topology left = row.groups->of_one;
+  Topology left = part.groups->of_one;
+  // A byte is left: a device's limit of 0 is none, and a host without memory may have no limits.
+  const auto take = [](std::int64_t& from, std::int64_t bytes) {
+    if (from > 0) from = std::max<std::int64_t>(1, from - bytes);
+  };
   const std::vector<HostRanks> hosts = left.hosts();
   for (const SharedMemory& memory : kSharedMemories) {
     const std::int64_t bytes = taken[memory.tier];
     for (std::size_t h = 0; h < (left.*memory.of_hosts).size(); ++h) {
-      std::int64_t& of_host = (left.*memory.of_hosts)[h];
-      of_host = std::max<std::int64_t>(0, of_host - bytes * hosts[h].count);
+      take((left.*memory.of_hosts)[h], bytes * hosts[h].count);
     }
-    for (Device& device : left.devices) {
-      std::int64_t& most = device.*memory.most;
-      if (most > 0) most = std::max<std::int64_t>(1, most - bytes);
-    }
+    for (Device& device : left.devices) take(device.*memory.most, bytes);
   }
-  *row.request.mutable_topology()->mutable_hosts() = EncodeTopology(left).hosts();
-  PlanRow(planner, row);
+  *part.request.mutable_topology()->mutable_hosts() = EncodeTopology(left).hosts();
+  return part;
 }
 
-v1::WhatIfRow RowOfPair(const Pair& pair, const PlanCost& together,
-                        const v1::ShardPlanRequest& request) {
-  const PlannedRow& pooled = *pair.pooled;
+v1::WhatIfRow RowOfPair(const Pair& pair, const PlanCost& together) {
   const PlannedRow& unpooled = *pair.unpooled;
-  v1::WhatIfRow row = RowWithoutPlan(
-      *pooled.topology,
-      fmt::format("{}, EmbeddingCollection in {}", pooled.groups->name(), unpooled.groups->name()),
-      request);
+  v1::WhatIfRow row = pair.pooled->row;
+  row.set_name(fmt::format("{}, EmbeddingCollection in {}", row.name(), unpooled.groups->name()));
+  row.clear_lower_bound();
   const v1::TwoDimensionalRow& inner = unpooled.row.two_dimensional();
   v1::TwoDimensionalRow& groups = *row.mutable_two_dimensional();
-  groups = pooled.row.two_dimensional();
   groups.set_sync_bytes(groups.sync_bytes() + inner.sync_bytes());
   groups.set_sync_ms(groups.sync_ms() + inner.sync_ms());
   groups.set_fastest(true);
-  *groups.mutable_plan() = pooled.answer.plan();
+  *groups.mutable_plan() = pair.pooled->answer.plan();
   v1::TwoDimensionalSubmodule& submodule = *groups.add_submodule_configs();
   submodule.set_kind(std::string(ToText(TableKind::kEmbedding)));
   submodule.set_sharding_group_size(inner.sharding_group_size());
@@ -159,17 +139,14 @@ v1::WhatIfRow RowOfPair(const Pair& pair, const PlanCost& together,
   submodule.set_sync_bytes(inner.sync_bytes());
   submodule.set_sync_ms(inner.sync_ms());
   *submodule.mutable_plan() = unpooled.answer.plan();
-  v1::ShardPlanResponse answer;
-  *answer.mutable_cost() = EncodePlanCost(together);
-  *answer.mutable_cost_model() = pooled.row.cost_model();
-  *answer.mutable_price_basis() = pooled.row.price_basis();
-  if (unpooled.row.price_basis().kind() != pooled.row.price_basis().kind()) {
-    answer.mutable_price_basis()->set_kind("mixed");
+  // What was not measured of one kind was not of both.
+  if (row.price_basis().kind() == "measured") {
+    *row.mutable_price_basis() = unpooled.row.price_basis();
   }
-  std::set<std::string> warnings(pooled.row.warnings().begin(), pooled.row.warnings().end());
-  warnings.insert(unpooled.row.warnings().begin(), unpooled.row.warnings().end());
-  answer.mutable_warnings()->Assign(warnings.begin(), warnings.end());
-  TakeAnswer(answer, *pooled.topology, row);
+  for (const std::string& warning : unpooled.row.warnings()) {
+    if (std::ranges::count(row.warnings(), warning) == 0) row.add_warnings(warning);
+  }
+  TakeCost(EncodePlanCost(together), *pair.pooled->topology, row);
   return row;
 }
 
@@ -223,53 +200,76 @@ v1::ShardPlanRequest OfKind(TableKind kind, v1::ShardPlanRequest request) {
   return request;
 }
 
-StatusOr<std::optional<v1::WhatIfRow>> FastestByClass(const PlannerClient& planner,
-                                                      const v1::ShardPlanRequest& request,
-                                                      std::span<const PlannedRow> planned,
-                                                      const v1::WhatIfRow& uniform) {
-  Violations none;
-  const Topology topology = DecodeTopology(planned.front().topology->topology(), none);
-  double least_ms = uniform.embedding_cost_ms() + SyncMsABatch(uniform);
+std::optional<v1::WhatIfRow> FastestByClass(const PlannerClient& planner,
+                                            const v1::ShardPlanRequest& request,
+                                            std::span<const PlannedRow> planned,
+                                            v1::WhatIfRow& uniform) {
+  const auto exists = [](const PlannedRow& row) { return row.groups->fault.ok(); };
+  if (!HasBothKinds(request) || std::ranges::count_if(planned, exists) < 2) return std::nullopt;
+  const std::string untried = "groups of their own for tables of kind embedding were not ";
+  if (const std::string why = WhyNotApart(request); !why.empty()) {
+    uniform.add_warnings(fmt::format("{}tried: {} is of both kinds", untried, why));
+    return std::nullopt;
+  }
+  std::string failure;
+  const auto plan = [&](std::span<PlannedRow> parts) {
+    RunSideBySide(parts.size(), [&](std::size_t i) { PlanRow(planner, parts[i]); });
+    for (const PlannedRow& part : parts) {
+      const bool has_none = absl::IsFailedPrecondition(part.failure);
+      if (failure.empty() && !has_none) failure = part.row.failure();
+    }
+  };
+  std::vector<PlannedRow> parts;  // in turn of pooled and of unpooled tables
+  for (const PlannedRow& row : planned) {
+    if (!exists(row)) continue;
+    parts.push_back(PartOf(TableKind::kEmbeddingBag, request, row));
+    parts.push_back(PartOf(TableKind::kEmbedding, request, row));
+  }
+  plan(parts);
   // What one model priced does not compare with what another did.
   const std::string model = uniform.cost_model().SerializeAsString();
-  std::map<TableKind, std::vector<const PlannedRow*>> parts;
-  for (const PlannedRow& row : planned) {
-    if (!row.kind || row.answer.cost().ranks_size() != row.groups->size) continue;
-    if (row.row.cost_model().SerializeAsString() == model) parts[*row.kind].push_back(&row);
-  }
+  const auto compares = [&](const PlannedRow& part) {
+    return part.failure.ok() && part.answer.cost().ranks_size() == part.groups->size &&
+           part.row.cost_model().SerializeAsString() == model;
+  };
+  double least_ms = uniform.embedding_cost_ms() + SyncMsABatch(uniform);
   std::vector<Pair> pairs;
-  for (const PlannedRow* pooled : parts[TableKind::kEmbeddingBag]) {
-    for (const PlannedRow* unpooled : parts[TableKind::kEmbedding]) {
-      if (pooled->groups->name() == unpooled->groups->name()) continue;
-      Pair pair = {pooled, unpooled};
+  for (std::size_t p = 0; p < parts.size(); p += 2) {
+    for (std::size_t u = 1; u < parts.size(); u += 2) {
+      if (u == p + 1 || !compares(parts[p]) || !compares(parts[u])) continue;
+      Pair pair = {&parts[p], &parts[u]};
       pair.ms_a_batch = MsABatch(pair, Together(pair));
       if (pair.ms_a_batch < least_ms) pairs.push_back(pair);
     }
   }
   std::ranges::stable_sort(pairs, {}, &Pair::ms_a_batch);
+  Violations none;
+  PlanRequest without_tables;
+  without_tables.topology = DecodeTopology(planned.front().topology->topology(), none);
+  const MemoryPools pools(without_tables);
   std::optional<v1::WhatIfRow> fastest;
   const auto take = [&](const Pair& pair) {
     const PlanCost together = Together(pair);
     const double ms = MsABatch(pair, together);
-    if (ms >= least_ms || !Fits(topology, together)) return;
+    if (ms >= least_ms || !Fits(pools, together)) return false;
     least_ms = ms;
-    fastest = RowOfPair(pair, together, request);
+    fastest = RowOfPair(pair, together);
+    return true;
   };
   int replanned = 0;
   for (const Pair& pair : pairs) {
-    if (pair.ms_a_batch >= least_ms || replanned == kMaxPairsReplanned) break;
-    take(pair);
-    if (pair.ms_a_batch == least_ms) break;
+    if (pair.ms_a_batch >= least_ms) break;
+    if (take(pair) || replanned == kMaxPairsReplanned) continue;
     ++replanned;
-    std::array<PlannedRow, 2> again = {*pair.pooled, *pair.unpooled};
-    RunSideBySide(again.size(), [&](std::size_t i) {
-      PlanBeside(planner, i == 0 ? *pair.unpooled : *pair.pooled, again[i]);
-    });
-    for (const PlannedRow& row : again) {
-      if (absl::IsUnavailable(row.failure)) return row.failure;
-    }
-    if (again[0].failure.ok()) take({&again[0], pair.unpooled});
-    if (again[1].failure.ok()) take({pair.pooled, &again[1]});
+    const auto& [pooled, unpooled, ms] = pair;
+    std::array again = {PartBeside(*unpooled, TableKind::kEmbeddingBag, request, *pooled),
+                        PartBeside(*pooled, TableKind::kEmbedding, request, *unpooled)};
+    plan(again);
+    if (compares(again[0])) take({&again[0], unpooled});
+    if (compares(again[1])) take({pooled, &again[1]});
+  }
+  if (!failure.empty()) {
+    (fastest ? *fastest : uniform).add_warnings(fmt::format("{}all tried: {}", untried, failure));
   }
   return fastest;
 }

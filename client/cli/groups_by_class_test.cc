@@ -12,10 +12,12 @@
 namespace neuroshard {
 namespace {
 
+using ::testing::AllOf;
 using testing::CommandLineTest;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kBothKinds[] = R"(
 tables:
@@ -45,10 +47,16 @@ class GroupsByClassTest : public CommandLineTest {
       const bool both = request.tables_size() == 2;
       const bool pooled = request.tables(0).name() == "a";
       const int size = static_cast<int>(request.global_batch_size() / 8);
+      if (both && !has_rows_) return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "full");
+      if (!both && !pooled && size == 8 && !fault_of_b_.ok()) return fault_of_b_;
       const std::int64_t reserve = request.memory().reserve_bytes();
       std::int64_t bytes = both || pooled ? pooled_bytes_ : unpooled_bytes_;
-      if (reserve + bytes > 100000 && !pooled) bytes = unpooled_bytes_beside_;
-      if (reserve + bytes > 100000) return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "full");
+      if (!both && pooled && size == 4) bytes = pooled_bytes_of_four_;
+      const bool is_beside = reserve + bytes > 100000 && !pooled;
+      if (is_beside) bytes = unpooled_bytes_beside_;
+      if (reserve + bytes > 100000) {
+        return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "full");
+      }
       response->mutable_plan()->set_world_size(size);
       double most = 0;
       for (int rank = 0; rank < size; ++rank) {
@@ -58,10 +66,11 @@ class GroupsByClassTest : public CommandLineTest {
           const bool on_a_host = request.topology().hosts(0).num_devices() == 4;
           cost = size == 8 ? 7 : on_a_host ? rank == 1 ? 0.4 : 0.2 : rank == 1 ? 1 : 0.5;
         }
+        const bool is_small = has_small_devices_ && rank % 4 == 3;
         v1::RankCost& of = *response->mutable_cost()->add_ranks();
         of.set_compute_ms(cost);
-        of.mutable_memory()->set_weights_bytes(bytes);
-        of.mutable_memory()->set_host_weights_bytes(host_bytes_);
+        of.mutable_memory()->set_weights_bytes(is_small ? 0 : bytes);
+        of.mutable_memory()->set_host_weights_bytes(is_beside ? host_bytes_beside_ : host_bytes_);
         of.mutable_memory()->set_reserve_bytes(reserve);
         of.mutable_memory()->set_capacity_bytes(100000);
         most = std::max(most, cost);
@@ -77,7 +86,8 @@ class GroupsByClassTest : public CommandLineTest {
         shard.set_cols(asked.embedding_dim());
       }
       response->mutable_cost_model()->set_name(pooled ? "analytic" : model_of_b_);
-      response->add_warnings("said of every plan");
+      response->add_warnings(is_beside ? "said of what is left" : "said of every plan");
+      response->mutable_price_basis()->set_kind(pooled ? "measured" : "published");
       return grpc::Status::OK;
     };
   }
@@ -91,10 +101,15 @@ class GroupsByClassTest : public CommandLineTest {
   }
 
   std::string topologies_;
+  bool has_rows_ = true;
+  bool has_small_devices_ = false;
+  grpc::Status fault_of_b_;
   std::int64_t pooled_bytes_ = 60000;
+  std::int64_t pooled_bytes_of_four_ = 60000;
   std::int64_t unpooled_bytes_ = 30000;
   std::int64_t unpooled_bytes_beside_ = 1 << 20;
   std::int64_t host_bytes_ = 0;
+  std::int64_t host_bytes_beside_ = 0;
   std::string model_of_b_ = "analytic";
 };
 
@@ -107,6 +122,7 @@ TEST_F(GroupsByClassTest, TheFastestPairIsARowAndSharesTheRanks) {
   // would be cheaper, and averaging between hosts dearer than that.
   EXPECT_EQ(row["embedding_cost_ms"], 2.5);
   EXPECT_EQ(row["fullest_memory"]["total_bytes"], 90000);
+  EXPECT_EQ(row["price_basis"]["kind"], "published") << "of the kind that was not measured";
   EXPECT_EQ(row["warnings"].size(), 2u) << row["warnings"] << ": one of plans, one of hosts";
   const auto& groups = row["two_dimensional"];
   EXPECT_EQ(groups["sharding_group_size"], 8);
@@ -141,14 +157,15 @@ TEST_F(GroupsByClassTest, AsATable) {
 TEST_F(GroupsByClassTest, APlanIsMadeInWhatTheOtherLeaves) {
   unpooled_bytes_ = 50000;
   unpooled_bytes_beside_ = 35000;
-  host_bytes_ = 600;  // twice that is more than the 1000 of a device
+  host_bytes_ = host_bytes_beside_ = 600;  // twice that is more than the 1000 of a device
   EXPECT_EQ(Rows().size(), 3u) << "the plans made again take as much of the host";
-  host_bytes_ = 500;
+  host_bytes_ = host_bytes_beside_ = 500;
   const auto rows = Rows();
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(rows[3]["name"], "eight in groups of 8, EmbeddingCollection in groups of 4");
   EXPECT_EQ(rows[3]["fullest_memory"]["total_bytes"], 95000);
   EXPECT_EQ(rows[3]["fullest_memory"]["reserve_bytes"], 0) << "the room of the other plan is none";
+  EXPECT_THAT(rows[3]["warnings"].dump(), AllOf(HasSubstr("said of every"), HasSubstr("is left")));
   std::vector<std::int64_t> left;
   for (const v1::ShardPlanRequest& request : planner_.requests()) {
     if (request.memory().reserve_bytes() != 60000) continue;
@@ -156,6 +173,71 @@ TEST_F(GroupsByClassTest, APlanIsMadeInWhatTheOtherLeaves) {
   }
   EXPECT_THAT(left, Contains(2000 - 2 * 600)) << "of a group of 4, with two ranks on a host";
   EXPECT_THAT(left, Contains(2000 - 2 * 500));
+}
+
+TEST_F(GroupsByClassTest, HostMemoryThatIsAllTakenLeavesAValidTopology) {
+  std::string limited = kEight;
+  limited.replace(limited.find("host_memory"), 0, "max_host_memory_bytes_per_device: 1000, ");
+  topologies_ = Write("limited.yaml", limited);
+  unpooled_bytes_ = 50000;
+  unpooled_bytes_beside_ = 35000;
+  host_bytes_ = 1000;
+  const auto rows = Rows();
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[3]["fullest_memory"]["total_bytes"], 95000);
+}
+
+TEST_F(GroupsByClassTest, PairsAfterThoseThatAreMadeAgainMayFit) {
+  std::string sizes = kEight;
+  sizes.replace(sizes.find("{sync_interval_batches: 2"), 26,
+                "{sharding_group_sizes: [8, 4, 2, 1], sync_interval_batches: 1000000}");
+  topologies_ = Write("sizes.yaml", sizes);
+  unpooled_bytes_ = 50000;
+  pooled_bytes_of_four_ = 40000;  // which cost 6 ms; 17 pairs of other groups cost 3 ms at most
+  const auto rows = Rows();
+  ASSERT_EQ(rows.size(), 7u);
+  EXPECT_EQ(rows[6]["name"], "eight in groups of 4, EmbeddingCollection in contiguous groups of 4");
+  EXPECT_EQ(rows[6]["fullest_memory"]["total_bytes"], 90000);
+  EXPECT_EQ(planner_.calls(), 6 * 3 + 8 * 2);
+}
+
+TEST_F(GroupsByClassTest, ARankWithoutTablesMayHaveAReserveOfMoreThanItsDevice) {
+  std::string small = kEight;
+  small.replace(small.find("memory_bytes: 100000"), 20,
+                "device_memory_bytes: [100000, 100000, 100000, 10]");
+  topologies_ = Write("small.yaml", small);
+  request_ = Write("reserve.yaml", std::string(kBothKinds) + "memory: {reserve_bytes: 20}\n");
+  has_small_devices_ = true;
+  auto rows = Rows();
+  ASSERT_EQ(rows.size(), 3u) << "alternating groups differ in devices";
+  EXPECT_EQ(rows[2]["name"], "eight in groups of 8, EmbeddingCollection in contiguous groups of 4");
+  has_small_devices_ = false;
+  EXPECT_EQ(Rows().size(), 2u) << "tables on such a rank do not fit";
+}
+
+TEST_F(GroupsByClassTest, NothingIsAskedByClassWhereThereIsNoRow) {
+  has_rows_ = false;
+  EXPECT_EQ(Run({"plan", request_, "--planner", planner_.address(), "--what-if", topologies_}), 1);
+  EXPECT_THAT(err_, HasSubstr("full"));
+  EXPECT_EQ(planner_.calls(), 3);
+}
+
+TEST_F(GroupsByClassTest, AKindThatIsNotPlannedIsAWarning) {
+  for (const auto code : {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::RESOURCE_EXHAUSTED}) {
+    fault_of_b_ = grpc::Status(code, "not now");
+    pooled_bytes_ = pooled_bytes_of_four_ = 60000;
+    auto rows = Rows();
+    ASSERT_EQ(rows.size(), 4u);
+    EXPECT_THAT(rows[3]["warnings"].dump(), HasSubstr("were not all tried: not now"));
+    pooled_bytes_ = pooled_bytes_of_four_ = 80000;
+    rows = Rows();
+    ASSERT_EQ(rows.size(), 3u) << "no pair fits";
+    EXPECT_THAT(rows[0]["warnings"].dump() + rows[2]["warnings"].dump(),
+                HasSubstr("were not all tried: not now"));
+  }
+  fault_of_b_ = grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "no plan");
+  pooled_bytes_ = pooled_bytes_of_four_ = 60000;
+  EXPECT_THAT(Rows().dump(), Not(HasSubstr("were not all tried")));
 }
 
 TEST_F(GroupsByClassTest, WhereNoPairFitsThereIsNoRow) {
@@ -181,6 +263,8 @@ TEST_F(GroupsByClassTest, OneSizeOrOneKindIsNotPlannedByClass) {
   request_ = Write("request.yaml", kBothKinds);
   EXPECT_EQ(Rows().size(), 1u);
   EXPECT_EQ(planner_.calls(), 4);
+  request_ = Write("bound.yaml", std::string(kBothKinds) + "memory: {dense_bytes: 9}\n");
+  EXPECT_THAT(Rows().dump(), Not(HasSubstr("were not"))) << "nothing else would be tried";
 }
 
 TEST_F(GroupsByClassTest, WhatBindsBothKindsIsSaid) {

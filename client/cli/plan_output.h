@@ -83,9 +83,11 @@ StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan,
 StatusOr<std::string> PlanAsDistributedEmbeddings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
 
-inline TableNames NamesOf(const v1::Plan& plan) {
+// Of the tables of a plan or a request.
+template <typename Message>
+TableNames NamesOf(const Message& message) {
   TableNames names;
-  for (const v1::TablePlan& table : plan.tables()) names.Add(table.module(), table.name());
+  for (const auto& table : message.tables()) names.Add(table.module(), table.name());
   return names;
 }
 

@@ -28,7 +28,9 @@
 namespace neuroshard {
 namespace {
 
-constexpr int kMaxTopologies = 1000;  // and rows
+// And rows. Where groups by class are tried, searches are up to three times as many, and up to 16
+// more a topology.
+constexpr int kMaxTopologies = 1000;
 constexpr double kMaxPrice = 1e9;
 // Decoding takes memory for each.
 constexpr std::int64_t kMaxDevices = std::int64_t{1} << 20;
@@ -42,24 +44,17 @@ std::vector<PlannedRow> RowsOf(const v1::WhatIfTopology& message, const FieldChe
   return rows;
 }
 
-// Topology by topology, first its rows, then the parts of rows by class. CheckWhatIf has found no
-// fault.
+// Topology by topology. CheckWhatIf has found no fault.
 std::vector<PlannedRow> PreparedRows(const v1::ShardPlanRequest& request,
                                      const v1::WhatIf& what_if) {
-  const bool by_class = HasBothKinds(request) && WhyNotApart(request).empty();
   std::vector<PlannedRow> rows;
   Violations none;
   for (const v1::WhatIfTopology& topology : what_if.topologies()) {
-    const std::vector<PlannedRow> own = RowsOf(topology, FieldCheck("", none));
-    rows.insert(rows.end(), own.begin(), own.end());
-    if (!by_class || !topology.has_two_dimensional() || own.size() < 2) continue;
-    for (const auto& [kind, name] : kWords<TableKind>) {
-      for (const PlannedRow& row : own) {
-        if (row.groups->fault.ok()) rows.push_back({&topology, row.groups, kind});
-      }
+    for (PlannedRow& row : RowsOf(topology, FieldCheck("", none))) {
+      PrepareRow(request, row);
+      rows.push_back(std::move(row));
     }
   }
-  for (PlannedRow& row : rows) PrepareRow(row.kind ? OfKind(*row.kind, request) : request, row);
   return rows;
 }
 
@@ -136,25 +131,20 @@ bool Beats(const v1::WhatIfRow& other, const v1::WhatIfRow& row) {
 
 // Marks the first of the topology's rows that has the most samples a second, and gives it its plan.
 // Where groups by class are faster, their row is the answer. `planned`: of one topology.
-StatusOr<std::optional<v1::WhatIfRow>> MarkFastest(const PlannerClient& planner,
-                                                   const v1::ShardPlanRequest& request,
-                                                   std::span<PlannedRow> planned) {
+std::optional<v1::WhatIfRow> MarkFastest(const PlannerClient& planner,
+                                         const v1::ShardPlanRequest& request,
+                                         std::span<PlannedRow> planned) {
   PlannedRow* fastest = nullptr;
   for (PlannedRow& each : planned) {
-    if (!each.groups || each.kind || !each.failure.ok()) continue;
+    if (!each.groups || !each.failure.ok()) continue;
     const double speed = each.row.samples_per_second();
     if (fastest == nullptr || speed > fastest->row.samples_per_second()) fastest = &each;
   }
   if (fastest == nullptr) return std::nullopt;
-  NS_ASSIGN_OR_RETURN(auto by_class, FastestByClass(planner, request, planned, fastest->row));
+  auto by_class = FastestByClass(planner, request, planned, fastest->row);
   if (by_class) return by_class;
   fastest->row.mutable_two_dimensional()->set_fastest(true);
   *fastest->row.mutable_two_dimensional()->mutable_plan() = fastest->answer.plan();
-  if (const std::string why = WhyNotApart(request); HasBothKinds(request) && !why.empty()) {
-    fastest->row.add_warnings(fmt::format(
-        "groups of their own for tables of kind embedding were not tried: {} is of both kinds",
-        why));
-  }
   return std::nullopt;
 }
 
@@ -201,7 +191,7 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
   }
   const Status& first = planned.front().failure;
   const bool alike = std::ranges::all_of(planned, [&](const PlannedRow& each) {
-    return each.kind || (!each.failure.ok() && Message(each.failure) == Message(first));
+    return !each.failure.ok() && Message(each.failure) == Message(first);
   });
   if (alike) return first;
   v1::WhatIfAnswer answer;
@@ -210,9 +200,8 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
     const auto end = std::find_if(begin, planned.end(), [&](const PlannedRow& each) {
       return each.topology != begin->topology;
     });
-    NS_ASSIGN_OR_RETURN(auto by_class, MarkFastest(planner, request, {begin, end}));
+    auto by_class = MarkFastest(planner, request, {begin, end});
     for (; begin != end; ++begin) {
-      if (begin->kind) continue;
       *answer.add_rows() = std::move(begin->row);
       own.push_back({std::move(begin->request), std::move(*begin->answer.mutable_plan())});
     }

@@ -80,23 +80,16 @@ std::string Reason(const Status& status) {
 
 }  // namespace
 
-v1::WhatIfRow RowWithoutPlan(const v1::WhatIfTopology& topology, const std::string& groups,
-                             const v1::ShardPlanRequest& request) {
-  v1::WhatIfRow row;
-  row.set_name(groups.empty() ? topology.name() : fmt::format("{} in {}", topology.name(), groups));
+void PrepareRow(const v1::ShardPlanRequest& request, PlannedRow& planned) {
+  const v1::WhatIfTopology& topology = *planned.topology;
+  const std::optional<Groups>& groups = planned.groups;
+  v1::WhatIfRow& row = planned.row;
+  row.set_name(groups ? fmt::format("{} in {}", topology.name(), groups->name()) : topology.name());
   row.set_devices(static_cast<std::int32_t>(CountDevices(topology.topology())));
   for (const v1::HostGroup& group : topology.topology().hosts()) {
     row.set_hosts(row.hosts() + (group.has_count() ? group.count() : 1));
   }
   row.set_global_batch_size(GlobalBatchSize(topology, request));
-  return row;
-}
-
-void PrepareRow(const v1::ShardPlanRequest& request, PlannedRow& planned) {
-  const v1::WhatIfTopology& topology = *planned.topology;
-  const std::optional<Groups>& groups = planned.groups;
-  v1::WhatIfRow& row = planned.row;
-  row = RowWithoutPlan(topology, groups ? groups->name() : "", request);
   if (groups && !groups->fault.ok()) {
     planned.failure = groups->fault;
     row.set_failure(Message(groups->fault));
@@ -126,18 +119,22 @@ void PlanRow(const PlannerClient& planner, PlannedRow& planned) {
     return;
   }
   planned.answer = *std::move(answer);
-  TakeAnswer(planned.answer, topology, planned.row);
-  AddHostsWarning(planned.request.topology(), planned.row);
+  v1::WhatIfRow& row = planned.row;
+  TakeCost(planned.answer.cost(), topology, row);
+  if (planned.answer.has_lower_bound()) *row.mutable_lower_bound() = planned.answer.lower_bound();
+  *row.mutable_price_basis() = planned.answer.price_basis();
+  *row.mutable_cost_model() = planned.answer.cost_model();
+  row.mutable_warnings()->MergeFrom(planned.answer.warnings());
+  AddHostsWarning(planned.request.topology(), row);
 }
 
-void TakeAnswer(const v1::ShardPlanResponse& answer, const v1::WhatIfTopology& topology,
-                v1::WhatIfRow& row) {
-  row.set_embedding_cost_ms(answer.cost().embedding_cost_ms());
+void TakeCost(const v1::PlanCost& cost, const v1::WhatIfTopology& topology, v1::WhatIfRow& row) {
+  row.set_embedding_cost_ms(cost.embedding_cost_ms());
   const double cost_ms = row.embedding_cost_ms() + SyncMsABatch(row);
   if (cost_ms > 0) {
     row.set_samples_per_second(1e3 * static_cast<double>(row.global_batch_size()) / cost_ms);
   }
-  const auto& ranks = answer.cost().ranks();
+  const auto& ranks = cost.ranks();
   const auto fullest = std::ranges::max_element(ranks, [](const auto& a, const auto& b) {
     return UsedShare(a.memory()) < UsedShare(b.memory());
   });
@@ -145,10 +142,6 @@ void TakeAnswer(const v1::ShardPlanResponse& answer, const v1::WhatIfTopology& t
     row.set_fullest_rank(fullest->rank());
     *row.mutable_fullest_memory() = fullest->memory();
   }
-  if (answer.has_lower_bound()) *row.mutable_lower_bound() = answer.lower_bound();
-  *row.mutable_price_basis() = answer.price_basis();
-  *row.mutable_cost_model() = answer.cost_model();
-  row.mutable_warnings()->MergeFrom(answer.warnings());
   if (topology.has_price_per_device_hour() && row.samples_per_second() > 0) {
     row.set_price_per_million_samples(topology.price_per_device_hour() * row.devices() / 3600 *
                                       1e6 / row.samples_per_second());

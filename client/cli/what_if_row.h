@@ -2,12 +2,10 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "client/cli/two_dimensional.h"
 #include "client/stub/planner_client.h"
 #include "common/base/status.h"
-#include "common/domain/vocabulary.h"
 #include "neuroshard/v1/planner.pb.h"
 #include "neuroshard/v1/what_if.pb.h"
 
@@ -17,17 +15,11 @@ namespace neuroshard {
 struct PlannedRow {
   const v1::WhatIfTopology* topology = nullptr;
   std::optional<Groups> groups = {};  // none: without 2D
-  // The tables of this kind alone: no row of the answer, but a part of one (groups_by_class.h).
-  std::optional<TableKind> kind = {};
   v1::ShardPlanRequest request = {};
   v1::ShardPlanResponse answer = {};
   v1::WhatIfRow row = {};
   Status failure = {};
 };
-
-// What no plan decides. `groups`: what they are called.
-v1::WhatIfRow RowWithoutPlan(const v1::WhatIfTopology& topology, const std::string& groups,
-                             const v1::ShardPlanRequest& request);
 
 // Sets row and request: the request's tables on the topology, with groups on one of them.
 void PrepareRow(const v1::ShardPlanRequest& request, PlannedRow& planned);
@@ -35,8 +27,7 @@ void PrepareRow(const v1::ShardPlanRequest& request, PlannedRow& planned);
 // Asks for the plan of a prepared row.
 void PlanRow(const PlannerClient& planner, PlannedRow& planned);
 
-// What the answer says of a plan; two_dimensional.sync_ms is set.
-void TakeAnswer(const v1::ShardPlanResponse& answer, const v1::WhatIfTopology& topology,
-                v1::WhatIfRow& row);
+// What a plan's cost says of it, and what follows from that; two_dimensional.sync_ms is set.
+void TakeCost(const v1::PlanCost& cost, const v1::WhatIfTopology& topology, v1::WhatIfRow& row);
 
 }  // namespace neuroshard
