@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
 from torch import nn
+from torchrec import EmbeddingCollection
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.distributed.types import DMPCollectionConfig, ModuleSharder, ShardingPlan
 
 from neuroshard import v1
 from neuroshard.mapping import as_message
+from neuroshard.torchrec.arguments import check_constraints, check_type
 from neuroshard.torchrec.layout import from_message
 from neuroshard.torchrec.module_tables import ModuleTable
 from neuroshard.torchrec.plan_file import sharding_plan_of
@@ -28,6 +30,8 @@ def dmp_collection_arguments(
     name    of the row. None: the row that is fastest of its topology; ValueError where several topologies have one.
     module  whose tables the request has: the row's plans of it are then `plan` and `submodule_configs`, for DMPCollection as they are. Only a fastest row
             has plans. A row whose EmbeddingCollections are in groups of their own needs it: both plans share the memory of every rank, and others may not.
+            ValueError there where a module of unpooled tables is of another class, such as ManagedCollisionEmbeddingCollection: DMPCollection cannot
+            have it in groups of its own, and the command line does not know classes.
     sharders, constraints
             as in `load_plan`.
 
@@ -35,6 +39,8 @@ def dmp_collection_arguments(
     size of one rank as ever. sync() is to be called after every `sync_interval_batches` of the row, which TorchRec's pipelines take as
     `dmp_collection_sync_interval_batches`. ValueError where the row has one group: that is DistributedModelParallel, without DMPCollection.
     """
+    check_type("module", module, nn.Module, "a module")
+    check_constraints(constraints)
     rows = [row for row in as_message(v1.WhatIfAnswer, answer).rows if row.HasField("two_dimensional") and not row.failure]
     chosen = [row for row in rows if (row.two_dimensional.fastest if name is None else row.name == name)]
     if len(chosen) != 1:
@@ -55,25 +61,24 @@ def dmp_collection_arguments(
         return arguments
     if not groups.HasField("plan"):
         raise ValueError(f"{row!r} has no plan: an answer has that of the fastest row alone")
-    tables: List[ModuleTable] = []
 
-    def plan_of(plan: v1.Plan, size: int, local_size: int, is_pooled: Optional[bool]) -> ShardingPlan:
-        def is_planned(table: ModuleTable) -> bool:
-            tables.append(table)
-            return is_pooled is None or table.is_pooled == is_pooled
-
+    def plan_of(plan: v1.Plan, size: int, local_size: int, is_planned: Callable[[ModuleTable], bool]) -> ShardingPlan:
         topology = Topology(world_size=size, compute_device="cuda", local_world_size=local_size or size)
         return sharding_plan_of(from_message(plan), f"{row!r}: the plan", module, topology, sharders, constraints, is_planned)
 
-    is_pooled = True if groups.submodule_configs else None
-    arguments["plan"] = plan_of(groups.plan, groups.sharding_group_size, groups.node_group_size, is_pooled)
-    if groups.submodule_configs:
+    def is_of_submodule(table: ModuleTable) -> bool:
+        if not table.is_pooled and type(table.module) is not EmbeddingCollection:
+            found = type(table.module).__name__
+            raise ValueError(f"{row!r} has groups of their own for EmbeddingCollections alone, {table.path} is a {found}: take another row's groups")
+        return not table.is_pooled
+
+    by_class = bool(groups.submodule_configs)
+    arguments["plan"] = plan_of(groups.plan, groups.sharding_group_size, groups.node_group_size, lambda table: table.is_pooled or not by_class)
+    if by_class:
         arguments["submodule_configs"] = []
     for submodule in groups.submodule_configs:
         size = submodule.sharding_group_size
-        plan = plan_of(submodule.plan, size, size, False)
-        classes = {table.path: type(table.module) for table in tables}
-        for each in sorted({classes[path] for path in plan.plan}, key=lambda found: found.__qualname__):
-            own = ShardingPlan({path: of for path, of in plan.plan.items() if classes[path] is each})
-            arguments["submodule_configs"].append(DMPCollectionConfig(each, own, size, use_inter_host_allreduce=submodule.use_inter_host_allreduce))
+        plan = plan_of(submodule.plan, size, size, is_of_submodule)
+        config = DMPCollectionConfig(EmbeddingCollection, plan, size, use_inter_host_allreduce=submodule.use_inter_host_allreduce)
+        arguments["submodule_configs"].append(config)
     return arguments

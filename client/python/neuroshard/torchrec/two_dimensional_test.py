@@ -17,6 +17,8 @@ import torch
 from planner_process import PlannerProcess
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
 from torchrec.distributed import model_parallel
+from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingCollection
+from torchrec.modules.mc_modules import DistanceLFU_EvictionPolicy, ManagedCollisionCollection, MCHManagedCollisionModule
 
 from neuroshard.torchrec import dmp_collection_arguments
 
@@ -123,6 +125,28 @@ class DmpCollectionArgumentsTest(unittest.TestCase):
             self.assertEqual(set(plan.plan["ebc"]) | set(plan.plan["ec"]), {table["name"] for table in BOTH_KINDS["tables"]})
             ranks = {rank for table in plan.plan["ec"].values() for rank in table.ranks}
             self.assertLessEqual(ranks, ranks_of_small)
+
+    def test_unpooled_modules_of_other_classes_and_wrong_arguments_are_refused(self):
+        model = BothKinds()
+        collisions = {
+            config.name: MCHManagedCollisionModule(
+                zch_size=config.num_embeddings,
+                device=torch.device("meta"),
+                eviction_interval=2,
+                eviction_policy=DistanceLFU_EvictionPolicy(),
+                input_hash_size=10000,
+            )
+            for config in model.ec.embedding_configs()
+        }
+        model.ec = ManagedCollisionEmbeddingCollection(model.ec, ManagedCollisionCollection(collisions, model.ec.embedding_configs()))
+        with self.assertRaisesRegex(ValueError, "alone, ec is a ManagedCollisionEmbeddingCollection: take another"):
+            dmp_collection_arguments(self.by_class, module=model)
+        with self.assertRaisesRegex(TypeError, "^module: must be a module, got str"):
+            dmp_collection_arguments(self.by_class, module="ebc")
+        with self.assertRaisesRegex(TypeError, "^module: must be a module, got type"):
+            dmp_collection_arguments(self.by_class, module=torch.nn.Linear)
+        with self.assertRaisesRegex(TypeError, "^constraints: must be a dict"):
+            dmp_collection_arguments(self.by_class, module=BothKinds(), constraints=3)
 
     def test_plans_of_a_module(self):
         model = BothKinds()
