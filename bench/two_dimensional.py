@@ -8,7 +8,8 @@ A request has 26 to 200 tables, a tenth to a half of them unpooled, on hosts of 
 optimizer state are 2 to 40 % of all device memory; dims 32 to 256, pooling factors 1 to 50 and 10 to 200 ids where tables are unpooled; rowwise_adagrad, 512 to
 4,096 samples a rank. Groups average in every batch, in every 16th or in every 256th. All are asked by one `neuroshard plan --what-if`. Each line has the
 milliseconds of a batch, averaging included: the best uniform row, the answer's fastest row, and their ratio. Prices are TorchRec's formulas at the published
-figures. The same arguments give the same requests on any machine. Exit status 1: the answer was dearer than the best uniform size. Standard library only.
+figures. The same arguments give the same requests on any machine. Standard library only. Exit status 1: the answer was dearer than the best uniform size. That
+tells a fault of the client and says nothing of how good pairs are: all sizes are rows, and a pair is one only where it is faster.
 """
 
 import argparse

@@ -72,7 +72,7 @@ class GroupsByClassTest : public CommandLineTest {
         of.mutable_memory()->set_weights_bytes(is_small ? 0 : bytes);
         of.mutable_memory()->set_host_weights_bytes(is_beside ? host_bytes_beside_ : host_bytes_);
         of.mutable_memory()->set_reserve_bytes(reserve);
-        of.mutable_memory()->set_capacity_bytes(100000);
+        of.mutable_memory()->set_capacity_bytes(is_small ? 10 : 100000);
         most = std::max(most, cost);
       }
       response->mutable_cost()->set_embedding_cost_ms(most);
@@ -86,7 +86,8 @@ class GroupsByClassTest : public CommandLineTest {
         shard.set_cols(asked.embedding_dim());
       }
       response->mutable_cost_model()->set_name(pooled ? "analytic" : model_of_b_);
-      response->add_warnings(is_beside ? "said of what is left" : "said of every plan");
+      response->add_warnings("said of every plan");
+      if (!both && !pooled) response->add_warnings(is_beside ? "b beside a" : "b alone");
       response->mutable_price_basis()->set_kind(pooled ? "measured" : "published");
       return grpc::Status::OK;
     };
@@ -123,7 +124,7 @@ TEST_F(GroupsByClassTest, TheFastestPairIsARowAndSharesTheRanks) {
   EXPECT_EQ(row["embedding_cost_ms"], 2.5);
   EXPECT_EQ(row["fullest_memory"]["total_bytes"], 90000);
   EXPECT_EQ(row["price_basis"]["kind"], "published") << "of the kind that was not measured";
-  EXPECT_EQ(row["warnings"].size(), 2u) << row["warnings"] << ": one of plans, one of hosts";
+  EXPECT_EQ(row["warnings"].size(), 3u) << row["warnings"] << ": of plans, of b and of hosts";
   const auto& groups = row["two_dimensional"];
   EXPECT_EQ(groups["sharding_group_size"], 8);
   EXPECT_EQ(groups["replicas"], 1);
@@ -165,7 +166,8 @@ TEST_F(GroupsByClassTest, APlanIsMadeInWhatTheOtherLeaves) {
   EXPECT_EQ(rows[3]["name"], "eight in groups of 8, EmbeddingCollection in groups of 4");
   EXPECT_EQ(rows[3]["fullest_memory"]["total_bytes"], 95000);
   EXPECT_EQ(rows[3]["fullest_memory"]["reserve_bytes"], 0) << "the room of the other plan is none";
-  EXPECT_THAT(rows[3]["warnings"].dump(), AllOf(HasSubstr("said of every"), HasSubstr("is left")));
+  EXPECT_THAT(rows[3]["warnings"].dump(),
+              AllOf(HasSubstr("b beside a"), Not(HasSubstr("b alone"))));
   std::vector<std::int64_t> left;
   for (const v1::ShardPlanRequest& request : planner_.requests()) {
     if (request.memory().reserve_bytes() != 60000) continue;
