@@ -104,7 +104,7 @@ PlannedRow PartBeside(const PlannedRow& first, TableKind kind, const v1::ShardPl
   v1::MemoryModel& model = *part.request.mutable_memory();
   model.set_reserve_bytes(model.reserve_bytes() + taken[MemoryTier::kDevice]);
   Topology left = part.groups->of_one;
-  // A byte is left: a device's limit of 0 is none, and a host without memory may have no limits.
+  // A byte is left: 0 would be no limit of a device, and a host of 0 may not have limits.
   const auto take = [](std::int64_t& from, std::int64_t bytes) {
     if (from > 0) from = std::max<std::int64_t>(1, from - bytes);
   };
