@@ -37,7 +37,7 @@ struct Promotion {
 // tables, that it is for, and the share of their time that it has to be able to save: of many tables
 // it saves less, and rounds their bytes to more than there is room for.
 constexpr int kShares = 1024;
-constexpr std::size_t kMostHoldings = 2048;
+constexpr std::size_t kMaxHoldings = 2048;
 constexpr double kWorthwhileGain = 2e-3;
 
 // A position a table, what they take together, the prices of bytes that they were found at, and
@@ -210,7 +210,7 @@ std::vector<int> Knapsack::Improved(const Filling& filling) {
   for (const std::vector<TableHolding>& holdings : tables_) count += holdings.size();
   const double room = room_[MemoryTier::kDevice];
   const double filled_ms = TimeOf(filling.chosen);
-  if (std::max(count, tables_.size()) > kMostHoldings || room <= 0 || should_stop_() ||
+  if (std::max(count, tables_.size()) > kMaxHoldings || room <= 0 || should_stop_() ||
       MostGain(filling) <= kWorthwhileGain * filled_ms) {
     return filling.chosen;
   }

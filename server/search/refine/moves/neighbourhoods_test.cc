@@ -57,6 +57,7 @@ void CheckMoves(RefineBed& bed, MoveList& list, Seen& seen) {
   Solution& solution = bed.bench.solution;
   for (const Move& move : list.Sorted()) {
     ++seen.moves;
+    ASSERT_GT(move.removed_count, 0);
     const std::vector<Unit> units =
         UnitsAfter(solution, static_cast<int>(bed.request.tables.size()), list, move);
     std::vector<std::int64_t> cols(bed.request.tables.size(), 0);
@@ -81,18 +82,24 @@ void CheckMoves(RefineBed& bed, MoveList& list, Seen& seen) {
   }
 }
 
+// Those around every rank.
+template <typename Moves>
+void CheckAllRanks(RefineBed& bed, Moves& moves, Seen& seen) {
+  for (int source = 0; source < bed.num_ranks(); ++source) {
+    MoveList list(20);
+    moves.Collect(source, list);
+    ASSERT_NO_FATAL_FAILURE(CheckMoves(bed, list, seen));
+  }
+}
+
 TEST(RankMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   Seen seen;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     RankMoves moves(bed.bench);
-    for (int source = 0; source < bed.num_ranks(); ++source) {
-      MoveList list(20);
-      moves.Collect(source, list);
-      CheckMoves(bed, list, seen);
-      if (HasFatalFailure()) return;
-    }
+    CheckAllRanks(bed, moves, seen);
+    if (HasFatalFailure()) return;
   }
   EXPECT_GT(seen.moves, 800);
   EXPECT_GT(seen.allowed, seen.moves / 2);
@@ -106,12 +113,8 @@ TEST(TableMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     TableMoves moves(bed.bench);
-    for (int source = 0; source < bed.num_ranks(); ++source) {
-      MoveList list(20);
-      moves.Collect(source, list);
-      CheckMoves(bed, list, seen);
-      if (HasFatalFailure()) return;
-    }
+    CheckAllRanks(bed, moves, seen);
+    if (HasFatalFailure()) return;
     for (int i = 0; i < 5; ++i) {
       relayouts += moves.RandomRelayout(bed.random());
       const auto violations = CheckPlan(bed.request, bed.PlanOf(bed.bench.solution.Units()));
@@ -131,13 +134,8 @@ TEST(PartitionMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     PartitionMoves moves(bed.bench);
-    for (int source = 0; source < bed.num_ranks(); ++source) {
-      MoveList list(20);
-      moves.Collect(source, list);
-      CheckMoves(bed, list, seen);
-      if (HasFatalFailure()) return;
-      for (const Move& move : list.Sorted()) ASSERT_GT(move.removed_count, 0);
-    }
+    CheckAllRanks(bed, moves, seen);
+    if (HasFatalFailure()) return;
   }
   EXPECT_GT(seen.moves, 200);
   EXPECT_GT(seen.allowed, 0.9 * seen.moves);

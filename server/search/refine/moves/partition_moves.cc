@@ -35,7 +35,7 @@ void PartitionMoves::Collect(int source, MoveList& list) {
     if (context_.ShouldStop()) return;
     const std::array places = {Place{source, {source, 1}}, Place{target, {target, 1}}};
     if (!ListUnits(solution_.units_on_rank(source), solution_.units_on_rank(target), places,
-                   [&](const Unit& unit, int rank) { return MayBeOnRank(unit, rank); })) {
+                   &PartitionMoves::MayBeOnRank)) {
       continue;
     }
     const auto moved = [](Unit unit, int rank) {
@@ -54,7 +54,7 @@ void PartitionMoves::Collect(int source, MoveList& list) {
     const std::array places = {Place{host, solution_.host(host)},
                                Place{target, solution_.host(target)}};
     if (!ListUnits(solution_.units_on_host(host), solution_.units_on_host(target), places,
-                   [&](const Unit& unit, int to) { return MayBeOnHost(unit, to); })) {
+                   &PartitionMoves::MayBeOnHost)) {
       continue;
     }
     const auto moved = [&](const Unit& unit, int to) {
@@ -84,14 +84,14 @@ bool PartitionMoves::MayBeOnHost(const Unit& unit, int host) const {
          (is_alone || solution_.host(unit.place).count == solution_.host(host).count);
 }
 
-template <typename MayBeOn>
 bool PartitionMoves::ListUnits(std::span<const int> on_first, std::span<const int> on_second,
-                               const std::array<Place, 2>& places, const MayBeOn& may_be_on) {
+                               const std::array<Place, 2>& places,
+                               bool (PartitionMoves::*may_be_on)(const Unit&, int) const) {
   ids_.clear();
   if (on_first.size() + on_second.size() > kMaxUnits) return false;
   const auto add = [&](std::span<const int> ids, int to) {
     std::ranges::copy_if(ids, std::back_inserter(ids_),
-                         [&](int id) { return may_be_on(solution_.unit(id), to); });
+                         [&](int id) { return (this->*may_be_on)(solution_.unit(id), to); });
   };
   add(on_first, places[1].index);
   add(on_second, places[0].index);

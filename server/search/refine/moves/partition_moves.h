@@ -38,9 +38,9 @@ class PartitionMoves : MoveTools {
   bool MayBeOnRank(const Unit& unit, int rank) const;
   bool MayBeOnHost(const Unit& unit, int host) const;
   // Lists in ids_ what each place has that may be on the other; false: too many units, or too few.
-  template <typename MayBeOn>
   bool ListUnits(std::span<const int> on_first, std::span<const int> on_second,
-                 const std::array<Place, 2>& places, const MayBeOn& may_be_on);
+                 const std::array<Place, 2>& places,
+                 bool (PartitionMoves::*may_be_on)(const Unit&, int) const);
   // Partitions ids_; each unit is moved(unit, place) on the other place.
   template <typename Moved>
   void Partition(const std::array<Place, 2>& places, const Moved& moved, MoveList& list);

@@ -169,8 +169,7 @@ void RoomMaker::ListChanges(int rank, std::vector<Change>& changes) {
                                   shard_table_.tier_bytes(then.shards.at(i))[tier];
     }
   });
-  const std::size_t listed = changes.size();
-  context_.AddWork(Work::kEstimate, 8 * listed);
+  context_.AddWork(Work::kEstimate, 8 * changes.size());
 }
 
 bool RoomMaker::Fits(int table, int residency) {

@@ -1,10 +1,8 @@
 // Room maker: completes moves of tables in several memories, by demotions and promotions of others.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
