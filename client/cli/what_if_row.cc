@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "client/cli/input_file.h"
 #include "client/cli/plan_report.h"
-#include "common/codec/request_codec.h"
 #include "common/codec/topology_codec.h"
 #include "common/devices/device_table.h"
 
