@@ -40,9 +40,11 @@ def forget_recorder(recorder, model):
             module.__dict__.pop(name, None)
         for exchange in [*getattr(module, "_input_dists", ()), *getattr(module, "_output_dists", ())]:
             exchange.__dict__.pop("forward", None)
-        if isinstance(module, _LOOKUPS):
-            module._forward_pre_hooks.clear()
-            module._forward_hooks.clear()
+        for lookup in getattr(module, "_lookups", ()):  # which modules() of TorchRec's sharded modules leaves out
+            for kernel in lookup.modules():
+                if isinstance(kernel, _LOOKUPS):
+                    kernel._forward_pre_hooks.clear()
+                    kernel._forward_hooks.clear()
 
 
 def run_rank(rank, ranks, port, request, plan_file, plan, pairs, results):

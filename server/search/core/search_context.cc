@@ -41,6 +41,8 @@ constexpr double kLeastGain = 1e-3;
 constexpr int kMinRounds = 30;
 constexpr double kMaxDefaultWorkNs = 5e9;
 constexpr double kThoroughFactor = 100;
+// What a thorough search leaves to gain above a certified bound.
+constexpr double kLeastGainOfThorough = 1e-5;
 
 // Whether tables may be in more memories than their devices'.
 bool HasSeveralMemories(const PlanRequest& request, const SearchStage& stage) {
@@ -115,7 +117,7 @@ void SearchContext::Begin(const SearchStage& stage) {
   const SearchOptions& search = request_.search;
   end_ns_ = least_work_ns_ = next_check_ns_ = QuickWorkNs(request_, stage);
   if (search.effort == SearchEffort::kThorough) {
-    end_ns_ = least_work_ns_ = next_check_ns_ = kThoroughFactor * end_ns_;
+    end_ns_ = least_work_ns_ = kThoroughFactor * end_ns_;
   } else if (search.effort == SearchEffort::kDefault) {
     const double factor = !model_.properties().additive_compute ? kDefaultFactorByNetworks
                           : HasSeveralMemories(request_, stage) ? kDefaultFactorOfSeveralMemories
@@ -129,18 +131,20 @@ void SearchContext::Begin(const SearchStage& stage) {
 }
 
 bool SearchContext::GoesOn() {
-  if (request_.search.effort != SearchEffort::kDefault || IsAtBound()) return false;
+  const SearchEffort effort = request_.search.effort;
+  if (effort == SearchEffort::kQuick || IsAtBound()) return false;
   if (work_ns_ >= end_ns_) {
     // What notes no costs does not go on.
     const bool pays = known_.cost_ms < (1 - kLeastGain) * checked_.front().cost_ms ||
                       (!model_.properties().additive_compute && std::isfinite(known_.cost_ms) &&
                        known_.rounds - checked_.front().rounds < kMinRounds);
-    if (!pays || 2 * end_ns_ > kMaxDefaultWorkNs) return false;
+    if (effort == SearchEffort::kThorough || !pays || 2 * end_ns_ > kMaxDefaultWorkNs) return false;
     end_ns_ *= 2;
   }
   std::rotate(checked_.begin(), checked_.begin() + 1, checked_.end());
   checked_.back() = known_;
   while (next_check_ns_ <= work_ns_) next_check_ns_ *= 2;
+  if (effort == SearchEffort::kThorough) next_check_ns_ = std::min(next_check_ns_, end_ns_);
   return true;
 }
 
@@ -149,7 +153,8 @@ bool SearchContext::IsAtBound() {
     const LowerBound bound = LowerBoundOf(request_, model_);
     bound_ms_ = bound.kind == BoundKind::kCertified ? bound.cost_ms : 0;
   }
-  return (1 - kLeastGain) * known_.cost_ms <= *bound_ms_;
+  const bool is_thorough = request_.search.effort == SearchEffort::kThorough;
+  return (1 - (is_thorough ? kLeastGainOfThorough : kLeastGain)) * known_.cost_ms <= *bound_ms_;
 }
 
 void SearchContext::CountInside(const SearchContext& inner) {

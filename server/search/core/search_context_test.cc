@@ -47,6 +47,15 @@ TEST(SearchContextTest, TheEffortSaysHowMuchWorkThereIs) {
   EXPECT_NEAR(EndOfWork(SearchEffort::kThorough, Falling), 100, 0.01);
 }
 
+TEST(SearchContextTest, AThoroughSearchEndsAtACertifiedBound) {
+  const double bound_ms = LowerBoundOf(OneTable(SearchEffort::kThorough), Formulas()).cost_ms;
+  const auto end = [](double cost_ms) {
+    return EndOfWork(SearchEffort::kThorough, [&](double) { return cost_ms; });
+  };
+  EXPECT_NEAR(end(bound_ms * (1 + 1e-6)), 1, 0.01);
+  EXPECT_NEAR(end(bound_ms * (1 + 1e-4)), 100, 0.01);
+}
+
 TEST(SearchContextTest, ByDefaultMoreIsDoneAsLongAsItPays) {
   const auto end = [](double gain_at, double cost_ms) {
     return EndOfWork(SearchEffort::kDefault,

@@ -58,7 +58,7 @@ class LocalSearch : MoveTools {
  public:
   LocalSearch(Workbench& bench, int start)
       : MoveTools(bench),
-        initial_(bench.initial),
+        bench_(bench),
         rank_moves_(bench),
         table_moves_(bench),
         perturbation_(bench, table_moves_),
@@ -82,9 +82,9 @@ class LocalSearch : MoveTools {
     }
     while (true) {
       NS_RETURN_IF_ERROR(Iterate());
-      if (Ended() || !Restart()) break;
+      if (Ended()) return absl::OkStatus();
+      Restart();
     }
-    return absl::OkStatus();
   }
 
  private:
@@ -97,18 +97,22 @@ class LocalSearch : MoveTools {
            context_.ShouldStop();
   }
 
-  // Another solution to begin at, priced and the incumbent. False: there is none.
-  bool Restart() {
+  // Begins at another solution, priced and the incumbent. Where memory is so scarce, or so little
+  // may move, that no construction fits: at a plan from elsewhere that is cheaper than all of this
+  // search, or at the incumbent again.
+  void Restart() {
     NoteElite();
     const bool may_cross = elites_.size() >= 2 && random_.UniformReal() < kCrossoverShare;
-    if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_)) {
+    if ((may_cross && CrossElites()) || bench_.initial.Restart(published_cost_ms_, random_)) {
       UpdateIncumbent();
-      return true;
+    } else if (!solution_.migration_terms() && context_.has_plan() &&
+               context_.best_cost_ms() < published_cost_ms_ * (1 - kMinGain)) {
+      bench_.Load(context_.best_plan());
+      UpdateIncumbent();
+      published_cost_ms_ = best_cost_ms_;
+    } else {
+      RestartFromIncumbent();
     }
-    // Where two memories are scarce, or hardly anything may move, no construction may fit.
-    if (!residency_moves_.has_value() && !solution_.migration_terms()) return false;
-    RestartFromIncumbent();
-    return true;
   }
 
   // Keeps the incumbent among the elites if it is one of the best.
@@ -296,7 +300,7 @@ class LocalSearch : MoveTools {
     return absl::OkStatus();
   }
 
-  InitialSolutions& initial_;
+  Workbench& bench_;
   RankMoves rank_moves_;
   TableMoves table_moves_;
   Perturbation perturbation_;

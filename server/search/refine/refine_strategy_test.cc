@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "common/base/violations.h"
+#include "common/domain/memory_use.h"
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/evaluate/check_plan.h"
+#include "server/evaluate/lay_out.h"
 #include "server/evaluate/price_plan.h"
 #include "server/search/run_search.h"
 #include "tests/support/concave_cost_model.h"
@@ -373,7 +375,7 @@ class MeteredStop final : public StopSignal {
 
 // Blocks that may not be cut further leave descent at plans that no move improves. A search with
 // steps left goes on from other initial plans.
-TEST(RefineStrategyTest, RestartsAsLongAsItHasSteps) {
+TEST(RefineStrategyTest, RestartsAsLongAsItHasStepsAlsoWhereMemoryIsScarce) {
   Random random(29);
   const ConcaveCostModel model;
   PlanRequest request;
@@ -384,20 +386,29 @@ TEST(RefineStrategyTest, RestartsAsLongAsItHasSteps) {
     table.embedding_dim = 16 * random.Between(1, 4);
     table.pooling_factor = static_cast<double>(random.Between(1, 30));
   }
-  request.topology.devices.assign(6, {0, std::int64_t{1} << 30});
   request.constraints.column_rule = ColumnRule::kTorchRec;
   request.search.strategy = "refine";
-  std::vector<SearchResult> results;
-  for (const std::int64_t steps : {30, 100, 350}) {
-    request.search.refine_steps = steps;
-    NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
-                            RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
-    if (!results.empty()) {
-      const SearchResult& fewer = results.back();
-      EXPECT_LE(result.cost.embedding_cost_ms, fewer.cost.embedding_cost_ms);
-      EXPECT_GT(result.statistics.plans_evaluated, 2 * fewer.statistics.plans_evaluated);
+  request.topology.devices.assign(6, {0, std::int64_t{1} << 30});
+  std::int64_t bytes = 0;
+  for (const Table& table : request.tables) {
+    const ShardLayout whole = LayoutIn({}, ShardingType::kTableWise, 1);
+    bytes +=
+        ShardMemory(request, table, whole, table.num_embeddings, table.embedding_dim).total_bytes();
+  }
+  for (const std::int64_t of_device : {std::int64_t{1} << 30, bytes / 6 + bytes / 200}) {
+    request.topology.devices.assign(6, {0, of_device});
+    std::vector<SearchResult> results;
+    for (const std::int64_t steps : {30, 100, 350}) {
+      request.search.refine_steps = steps;
+      NS_ASSERT_OK_AND_ASSIGN(const SearchResult result,
+                              RunSearch(request, BoundTo(request, model), NeverStop(), nullptr));
+      if (!results.empty()) {
+        const SearchResult& fewer = results.back();
+        EXPECT_LE(result.cost.embedding_cost_ms, fewer.cost.embedding_cost_ms);
+        EXPECT_GT(result.statistics.plans_evaluated, 2 * fewer.statistics.plans_evaluated);
+      }
+      results.push_back(result);
     }
-    results.push_back(result);
   }
 }
 

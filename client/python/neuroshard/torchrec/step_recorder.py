@@ -75,7 +75,7 @@ class StepRecorder:
 
     Waiting for a slower rank is part of an exchange, so the ranks' totals differ less than their work does.
 
-    Behind `warmup_steps` every `every`-th step is recorded; short runs need `every=1`. A recorded step takes up to 4 % longer, and so does the one before it.
+    Behind `warmup_steps` every `every`-th step is recorded; short runs need `every=1`. A recorded step takes up to 5 % longer, and so does the one before it.
     """
 
     def __init__(self, model: nn.Module, warmup_steps: int = 3, every: int = 20) -> None:

@@ -118,11 +118,12 @@ InitialSolutions::InitialSolutions(MoveBench& bench)
 }
 
 bool InitialSolutions::Build(const Construction::Choice& choice, Construction::Order order,
-                             const PricedLayouts& layouts, double limit_ms) {
+                             const PricedLayouts& layouts, double limit_ms, bool is_restart) {
   for (std::size_t t = 0; t < layouts.size(); ++t) {
     if (layouts[t].empty() && solution_.fixed(static_cast<int>(t)) == nullptr) return false;
   }
-  const ConstructionFallback fallback{rules_.has_off_device() ? &layouts : nullptr, limit_ms};
+  const bool falls_back = is_restart || rules_.has_off_device();
+  const ConstructionFallback fallback{falls_back ? &layouts : nullptr, limit_ms};
   return construction_.Build(choice, order, urgency_, fallback) < 0;
 }
 
@@ -456,7 +457,7 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random) {
     room_ms = std::max(0.0, best_cost_ms - TablesOnEveryRank(choice).sum_ms);
     const auto order =
         random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
-    if (!Build(choice, order, layouts, limit_ms)) continue;
+    if (!Build(choice, order, layouts, limit_ms, true)) continue;
     pricer_.PriceSolution();
     const double promise_ms = PromiseMs(pricer_.objective());
     if (promise_ms >= promising_ms) continue;

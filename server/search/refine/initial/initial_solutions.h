@@ -45,10 +45,11 @@ class InitialSolutions : MoveTools {
   bool Restart(double best_cost_ms, Random& random);
 
  private:
-  // Builds the choice. With host memory a table that finds no place may have any of the layouts;
-  // otherwise other cuts come first.
+  // Builds the choice. Where hosts have memory for tables, and in every restart, a table that finds
+  // no place may have any of the layouts. First constructions on devices alone do without: where
+  // memory is scarce the search begins better at a plan for which tables were cut smaller.
   bool Build(const Construction::Choice& choice, Construction::Order order,
-             const PricedLayouts& layouts, double limit_ms);
+             const PricedLayouts& layouts, double limit_ms, bool is_restart = false);
 
   // In the order by price, then by bytes. True: also where the context says stop meanwhile.
   bool BuildFirst(const Construction::Choice& choice, const PricedLayouts& layouts);
