@@ -3,6 +3,7 @@
 
     effort.py --bin build/release/bin --sizes 26x8,100x16,300x64 --tasks 8,16,64
     effort.py --bin build/release/bin REQUEST.yaml --drop-rule column_rule
+    effort.py --bin build/release/bin --sizes 26x8,26x16 --room 1.1     devices have 1.1 times what a quick plan takes in the mean
 
 Requests are files (--drop-rule takes a key out of their text), those of torchrec/make_requests.py (--sizes TABLESxRANKS, TorchRec's
 formulas), and NeuroShard's tasks on so many devices (--tasks, the networks that eval_devices.py makes up). By networks more is about
@@ -50,12 +51,27 @@ def groups(options):  # (name, texts of requests)
         yield f"tasks on {devices}", [json.dumps(request) for request in tasks(int(devices), options.limit)]
 
 
+def answer_of(command, text, *more):
+    done = subprocess.run([*map(str, (*command, *more))], input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def with_room(command, text, room):
+    """The JSON of a request of make_requests.py with devices that have so many times what its quick plan takes in the mean."""
+    request = json.loads(text)
+    memory = [rank["memory"] for rank in answer_of(command, text, "--effort", "quick")["cost"]["ranks"]]
+    used = statistics.mean(int(of["total_bytes"]) - int(of["reserve_bytes"]) for of in memory)
+    request["memory"] |= {"reserve_fraction": 0}
+    for host in request["topology"]["hosts"]:
+        host["memory_bytes"] = round(room * used)
+    return json.dumps(request)
+
+
 def compare(command, text):
     def plan(*more):
-        done = subprocess.run([*map(str, (*command, *more))], input=text, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        answer = json.loads(done.stdout)
+        answer = answer_of(command, text, *more)
         bound, search, ms = answer.get("lower_bound", {}), answer["search"], answer["cost"]["embedding_cost_ms"]
         return ms, int(search["compute_evaluations"]), search["search_ms"] / 1000, bound["cost_ms"] if bound.get("kind") == "certified" else ms
 
@@ -79,6 +95,7 @@ def main():
     parser.add_argument("--drop-rule", default="(?!)", help="a key, as column_rule; default: none")
     for flag in ("--sizes", "--tasks"):
         parser.add_argument(flag, default=[], type=lambda text: text.split(","))
+    parser.add_argument("--room", type=float, help="for --sizes alone")
     parser.add_argument("--limit", type=int, default=5, help="requests of each size and number of devices")
     options = parser.parse_args()
     options.devices, options.base = ",".join(options.tasks or ["4"]), eval_devices.ROOT / "configs/models/cpu-amd-epyc/1"
@@ -90,7 +107,7 @@ def main():
             for group, texts in groups(options):
                 rows = []
                 for text in texts:
-                    rows.append(compare(command, text))
+                    rows.append(compare(command, with_room(command, text, options.room) if options.room else text))
                     show(f"{group}, {len(rows)}", rows[-1])
                 show(f"{group}, mean", {key: statistics.geometric_mean(row[key] for row in rows) for key in rows[0]})
 
