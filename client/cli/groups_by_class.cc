@@ -27,11 +27,6 @@ TableKind KindOf(const v1::Table& table) {
   return FromText<TableKind>(table.kind()).value_or(TableKind::kEmbeddingBag);
 }
 
-template <typename Each, typename Gone>
-void EraseIf(google::protobuf::RepeatedPtrField<Each>& all, const Gone& gone) {
-  all.erase(std::remove_if(all.begin(), all.end(), gone), all.end());
-}
-
 // A plan of each kind.
 struct Pair {
   const PlannedRow* pooled;

@@ -49,43 +49,6 @@ StatusOr<int> RunInit(const InitOptions& options, const Console& console) {
   return WriteResult(console, options.out_file, RequestAsYaml(request));
 }
 
-}  // namespace
-
-void AddInitCommand(CLI::App& app, const Console& console, int* exit_code) {
-  const auto options = std::make_shared<InitOptions>();
-  CLI::App* command =
-      app.add_subcommand("init", "Write a request with comments, to be filled in and planned");
-  command
-      ->add_option("--tables", options->tables_file,
-                   "Tables to put in: a CSV of neuroshard-dataset-statistics, or a list in YAML or "
-                   "JSON with a table's fields or TorchRec's (EmbeddingBagConfig); -: stdin")
-      ->type_name("FILE");
-  InRange(command->add_option("--embedding-dim", options->request.embedding_dim,
-                              "Columns of tables whose file does not say"),
-          std::int64_t{1}, std::int64_t{65'536})
-      ->capture_default_str();
-  InRange(command->add_option("--hosts", options->request.num_hosts, "Hosts"), 1, 16'384)
-      ->capture_default_str();
-  InRange(command->add_option("--devices", options->request.devices_per_host, "Devices of a host"),
-          1, 16'384)
-      ->capture_default_str();
-  command
-      ->add_option("--device", options->request.device,
-                   "What the devices are, as `neuroshard devices` lists them: brings memory, "
-                   "bandwidths and links")
-      ->type_name("NAME")
-      ->check([](const std::string& name) {
-        return FindDevice(name) == nullptr ? DescribeUnknownDevice(name) : "";
-      });
-  InRange(command->add_option("--memory-bytes", options->request.memory_bytes,
-                              "Memory of a device; default: the named device's, else 80GiB"),
-          std::int64_t{1}, std::int64_t{1} << 50);
-  command->add_option("--out", options->out_file, "Write to this new file instead of stdout");
-  WhenChosen(*command, options, RunInit, console, exit_code);
-}
-
-namespace {
-
 constexpr char kSomeTables[] =
     R"(  - {name: users, num_embeddings: 40_000_000, embedding_dim: 128, pooling_factor: 3}
   - {name: goods, num_embeddings: 500_000, embedding_dim: 32, pooling_factor: 20, zipf_exponent: 1.05}
@@ -124,8 +87,7 @@ std::string Scalar(const TextValue& value) {
 
 std::string Value(const TextValue& value) {
   if (value.kind != TextValue::Kind::kSequence) return Scalar(value);
-  std::vector<std::string> items;
-  for (const TextValue& item : value.items) items.push_back(Scalar(item));
+  const std::vector<std::string> items = Mapped<std::string>(value.items, Scalar);
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
@@ -165,7 +127,50 @@ StatusOr<std::string> EntriesOfCsv(std::string_view text, std::int64_t embedding
   return entries;
 }
 
+// What a device is and has, as fields of a host.
+std::string DeviceFields(const RequestTemplate& request) {
+  std::string fields;
+  if (!request.device.empty()) fields = ", device: " + request.device;
+  if (request.memory_bytes == 0 && !request.device.empty()) return fields;
+  const std::int64_t bytes = request.memory_bytes == 0 ? 80 * kGiB : request.memory_bytes;
+  return fields + (bytes % kGiB == 0 ? fmt::format(", memory_bytes: {}GiB", bytes / kGiB)
+                                     : fmt::format(", memory_bytes: {}", bytes));
+}
+
 }  // namespace
+
+void AddInitCommand(CLI::App& app, const Console& console, int* exit_code) {
+  const auto options = std::make_shared<InitOptions>();
+  CLI::App* command =
+      app.add_subcommand("init", "Write a request with comments, to be filled in and planned");
+  command
+      ->add_option("--tables", options->tables_file,
+                   "Tables to put in: a CSV of neuroshard-dataset-statistics, or a list in YAML or "
+                   "JSON with a table's fields or TorchRec's (EmbeddingBagConfig); -: stdin")
+      ->type_name("FILE");
+  InRange(command->add_option("--embedding-dim", options->request.embedding_dim,
+                              "Columns of tables whose file does not say"),
+          std::int64_t{1}, std::int64_t{65'536})
+      ->capture_default_str();
+  InRange(command->add_option("--hosts", options->request.num_hosts, "Hosts"), 1, 16'384)
+      ->capture_default_str();
+  InRange(command->add_option("--devices", options->request.devices_per_host, "Devices of a host"),
+          1, 16'384)
+      ->capture_default_str();
+  command
+      ->add_option("--device", options->request.device,
+                   "What the devices are, as `neuroshard devices` lists them: brings memory, "
+                   "bandwidths and links")
+      ->type_name("NAME")
+      ->check([](const std::string& name) {
+        return FindDevice(name) == nullptr ? DescribeUnknownDevice(name) : "";
+      });
+  InRange(command->add_option("--memory-bytes", options->request.memory_bytes,
+                              "Memory of a device; default: the named device's, else 80GiB"),
+          std::int64_t{1}, std::int64_t{1} << 50);
+  command->add_option("--out", options->out_file, "Write to this new file instead of stdout");
+  WhenChosen(*command, options, RunInit, console, exit_code);
+}
 
 StatusOr<std::string> TablesAsYaml(std::string_view text, std::int64_t embedding_dim) {
   if (text.starts_with("index,")) return EntriesOfCsv(text, embedding_dim);
@@ -197,20 +202,6 @@ StatusOr<std::string> TablesAsYaml(std::string_view text, std::int64_t embedding
   NS_RETURN_IF_ERROR(ParseMessageText("tables:\n" + entries, TextFormat::kYaml, &request));
   return entries;
 }
-
-namespace {
-
-// What a device is and has, as fields of a host.
-std::string DeviceFields(const RequestTemplate& request) {
-  std::string fields;
-  if (!request.device.empty()) fields = ", device: " + request.device;
-  if (request.memory_bytes == 0 && !request.device.empty()) return fields;
-  const std::int64_t bytes = request.memory_bytes == 0 ? 80 * kGiB : request.memory_bytes;
-  return fields + (bytes % kGiB == 0 ? fmt::format(", memory_bytes: {}GiB", bytes / kGiB)
-                                     : fmt::format(", memory_bytes: {}", bytes));
-}
-
-}  // namespace
 
 std::string RequestAsYaml(const RequestTemplate& request) {
   return fmt::format(

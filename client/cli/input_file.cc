@@ -116,6 +116,29 @@ bool HasSets(const std::string& text, TextFormat format) {
   return document.ok() && document->Find("sets") != nullptr;
 }
 
+// Ids that a global batch looks up in the features that state pooling factors and batch sizes.
+double IdsOf(const v1::Table& table) {
+  const int features = std::min(table.pooling_factors_size(), table.feature_batch_sizes_size());
+  double ids = 0;
+  for (int i = 0; i < features; ++i) {
+    const double bags = i < table.num_poolings_size() ? table.num_poolings(i) : 1;
+    ids += table.pooling_factors(i) * bags * static_cast<double>(table.feature_batch_sizes(i));
+  }
+  return ids;
+}
+
+void ScaleFeatureBatches(double ratio, v1::Table& table) {
+  const double ids_before = IdsOf(table);
+  for (std::int64_t& size : *table.mutable_feature_batch_sizes()) {
+    if (size < 1 || size > kMaxBatch) continue;
+    const double scaled = static_cast<double>(size) * ratio;
+    size = std::max<std::int64_t>(1, std::llround(std::min(scaled, 0x1.0p62)));
+  }
+  if (!table.has_pooling_factor() || !(ids_before > 0)) return;
+  // Rounding changed the mean ids of a sample.
+  table.set_pooling_factor(table.pooling_factor() * (IdsOf(table) / ids_before) / ratio);
+}
+
 }  // namespace
 
 TextFormat TextFormatOf(const std::string& path, const std::string& text) {
@@ -221,33 +244,6 @@ Status OtherDocument(std::string_view text, DocumentKind wanted) {
   if (what.empty()) return absl::OkStatus();
   return InvalidArgument("this is {}; {} is wanted here", what, Wanted(wanted));
 }
-
-namespace {
-
-// Ids that a global batch looks up in the features that state pooling factors and batch sizes.
-double IdsOf(const v1::Table& table) {
-  const int features = std::min(table.pooling_factors_size(), table.feature_batch_sizes_size());
-  double ids = 0;
-  for (int i = 0; i < features; ++i) {
-    const double bags = i < table.num_poolings_size() ? table.num_poolings(i) : 1;
-    ids += table.pooling_factors(i) * bags * static_cast<double>(table.feature_batch_sizes(i));
-  }
-  return ids;
-}
-
-void ScaleFeatureBatches(double ratio, v1::Table& table) {
-  const double ids_before = IdsOf(table);
-  for (std::int64_t& size : *table.mutable_feature_batch_sizes()) {
-    if (size < 1 || size > kMaxBatch) continue;
-    const double scaled = static_cast<double>(size) * ratio;
-    size = std::max<std::int64_t>(1, std::llround(std::min(scaled, 0x1.0p62)));
-  }
-  if (!table.has_pooling_factor() || !(ids_before > 0)) return;
-  // Rounding changed the mean ids of a sample.
-  table.set_pooling_factor(table.pooling_factor() * (IdsOf(table) / ids_before) / ratio);
-}
-
-}  // namespace
 
 std::int64_t GlobalBatchSizeOf(const v1::ShardPlanRequest& request) {
   return request.has_global_batch_size() ? request.global_batch_size()

@@ -154,8 +154,7 @@ std::string CostLine(const v1::DiffAnswer& diff) {
 
 StatusOr<v1::DiffAnswer> DiffPlans(const Plan& before, const Plan& after,
                                    const std::vector<Table>& tables) {
-  std::vector<Table> now;
-  for (const TablePlan& plan : after.tables) now.push_back(SizeOf(plan));
+  const std::vector<Table> now = Mapped(after.tables, SizeOf);
   const std::vector<int> now_of = TablesOf(before, now);
   const std::vector<int> described = TablesOf(after, tables);
   const TableNames names(after.tables);

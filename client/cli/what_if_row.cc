@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -45,13 +44,10 @@ v1::ShardPlanRequest RequestFor(const PlannedRow& asked, v1::ShardPlanRequest re
     return std::ranges::any_of(
         hosts, [&](const v1::HostGroup& host) { return FindDevice(host.device()) == device; });
   };
-  auto& models = *request.mutable_device_cost_models();
-  models.erase(std::remove_if(models.begin(), models.end(),
-                              [&](const v1::DeviceCostModel& of) {
-                                const PublishedDevice* device = FindDevice(of.device());
-                                return device != nullptr && !has(device);
-                              }),
-               models.end());
+  EraseIf(*request.mutable_device_cost_models(), [&](const v1::DeviceCostModel& of) {
+    const PublishedDevice* device = FindDevice(of.device());
+    return device != nullptr && !has(device);
+  });
   return request;
 }
 

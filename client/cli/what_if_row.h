@@ -1,6 +1,9 @@
 // A row of a what-if answer: the request that it is of, and what it says of the plan.
 #pragma once
 
+#include <google/protobuf/repeated_field.h>
+
+#include <algorithm>
 #include <optional>
 
 #include "client/cli/two_dimensional.h"
@@ -20,6 +23,11 @@ struct PlannedRow {
   v1::WhatIfRow row = {};
   Status failure = {};
 };
+
+template <typename Each, typename Gone>
+void EraseIf(google::protobuf::RepeatedPtrField<Each>& all, const Gone& gone) {
+  all.erase(std::remove_if(all.begin(), all.end(), gone), all.end());
+}
 
 // Sets row and request: the request's tables on the topology, with groups on one of them.
 void PrepareRow(const v1::ShardPlanRequest& request, PlannedRow& planned);

@@ -107,6 +107,11 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<Clie
                          : grpc::InsecureChannelCredentials();
 }
 
+TraceContext TraceOfProcess() {
+  const char* const given = std::getenv("TRACEPARENT");
+  return (given == nullptr ? std::nullopt : ParseTraceparent(given)).value_or(NewTrace());
+}
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
@@ -151,15 +156,6 @@ Status CallStatus(const grpc::Status& status, const grpc::ClientContext& context
   }
   return WithPayloadsOf(plain, Status(plain.code(), message));
 }
-
-namespace {
-
-TraceContext TraceOfProcess() {
-  const char* const given = std::getenv("TRACEPARENT");
-  return (given == nullptr ? std::nullopt : ParseTraceparent(given)).value_or(NewTrace());
-}
-
-}  // namespace
 
 void AddTrace(grpc::ClientContext& context) {
   static const TraceContext& trace = *new TraceContext(TraceOfProcess());

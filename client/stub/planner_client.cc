@@ -59,6 +59,16 @@ bool Connects(grpc_connectivity_state state) {
   return state != GRPC_CHANNEL_READY && !IsBroken(state);
 }
 
+// gRPC's servers answer CANCELLED, without a word, to calls that arrive while they shut down;
+// whoever cancels says why (proto/README.md).
+grpc::Status WithoutShutdown(const grpc::Status& status) {
+  const std::string& words = status.error_message();
+  if (status.error_code() != grpc::StatusCode::CANCELLED ||
+      !(words.empty() || words == "CANCELLED"))
+    return status;
+  return {grpc::StatusCode::UNAVAILABLE, "the server ended the call, as one that stops does"};
+}
+
 }  // namespace
 
 // Replicas of one server: which of them takes a call. Thread-safe. Each address of a list has a
@@ -76,7 +86,20 @@ class Replicas {
 
   // `address` is HOST:PORT, or HOST:PORT,HOST:PORT,... of replicas, whose health
   // (grpc.health.v1) of `service` says whether they are ready.
-  Replicas(std::string address, const CallPolicy& policy, const std::string& service);
+  Replicas(std::string address, const CallPolicy& policy, const std::string& service)
+      : list_(std::move(address)),
+        policy_(policy),
+        made_(steady_clock::now()),
+        next_(std::random_device{}()) {
+    const bool is_list = list_.find(',') != std::string::npos;
+    for (const std::string_view one : SplitText(list_, ',')) {
+      addresses_.emplace_back(one);
+      channels_.push_back(
+          OpenReplicaChannel(addresses_.back(), policy_.tls, is_list ? service : ""));
+    }
+    told_.resize(channels_.size());
+    were_ready_.resize(channels_.size());
+  }
 
   std::size_t size() const { return channels_.size(); }
   const std::string& address(std::size_t replica) const { return addresses_[replica]; }
@@ -88,13 +111,47 @@ class Replicas {
   // are found not to be; the first call waits up to a second until all are known, and those that
   // have not connected by then are told of. Where none is ready, waits up to the policy's deadline
   // for those that connect.
-  Turn Next();
+  Turn Next() {
+    if (channels_.size() == 1) return {};
+    const steady_clock::time_point give_up = steady_clock::now() + policy_.deadline;
+    for (;;) {
+      const std::vector<grpc_connectivity_state> states = States();
+      const auto connecting = std::ranges::find_if(states, Connects);
+      const bool any_ready = std::ranges::find(states, GRPC_CHANNEL_READY) != states.end();
+      const auto now = steady_clock::now();
+      if (connecting == states.end() || (any_ready && now - made_ >= kMaxFirstWait) ||
+          now >= give_up) {
+        const MutexLock lock(mutex_);
+        for (std::size_t i = 0; i < states.size(); ++i) {
+          if (states[i] == GRPC_CHANNEL_READY) were_ready_[i] = true;
+          if (told_[i] || (were_ready_[i] && !IsBroken(states[i]))) continue;
+          told_[i] = true;
+          if (IsBroken(states[i])) return {i, true};
+          Tell(fmt::format("planner at {}: no connection after {} s", addresses_[i],
+                           kMaxFirstWait / std::chrono::seconds(1)));
+        }
+        const std::size_t first = next_;
+        for (std::size_t i = 0; i < states.size(); ++i) {
+          const std::size_t replica = (first + i) % states.size();
+          if (any_ready && states[replica] != GRPC_CHANNEL_READY) continue;
+          next_ = replica + 1;
+          return {replica, false};
+        }
+      }
+      channels_[static_cast<std::size_t>(connecting - states.begin())]->WaitForStateChange(
+          *connecting, DeadlineIn(kStatePollInterval));
+    }
+  }
 
   // Tells the policy's `warn` why a replica cannot be used: "planner at HOST:PORT: ...".
-  void Tell(const std::string& why) const;
+  void Tell(const std::string& why) const {
+    policy_.warn(why + "; calls go to the others of " + list_);
+  }
 
  private:
-  std::vector<grpc_connectivity_state> States() const;
+  std::vector<grpc_connectivity_state> States() const {
+    return Mapped(channels_, [&](const auto& channel) { return channel->GetState(true); });
+  }
 
   const std::string list_;
   const CallPolicy policy_;
@@ -106,76 +163,6 @@ class Replicas {
   std::vector<bool> told_ NS_GUARDED_BY(mutex_);
   std::vector<bool> were_ready_ NS_GUARDED_BY(mutex_);  // these may connect again without a word
 };
-
-Replicas::Replicas(std::string address, const CallPolicy& policy, const std::string& service)
-    : list_(std::move(address)),
-      policy_(policy),
-      made_(steady_clock::now()),
-      next_(std::random_device{}()) {
-  const bool is_list = list_.find(',') != std::string::npos;
-  for (const std::string_view one : SplitText(list_, ',')) {
-    addresses_.emplace_back(one);
-    channels_.push_back(OpenReplicaChannel(addresses_.back(), policy_.tls, is_list ? service : ""));
-  }
-  told_.resize(channels_.size());
-  were_ready_.resize(channels_.size());
-}
-
-std::vector<grpc_connectivity_state> Replicas::States() const {
-  std::vector<grpc_connectivity_state> states;
-  for (const auto& channel : channels_) states.push_back(channel->GetState(true));
-  return states;
-}
-
-Replicas::Turn Replicas::Next() {
-  if (channels_.size() == 1) return {};
-  const steady_clock::time_point give_up = steady_clock::now() + policy_.deadline;
-  for (;;) {
-    const std::vector<grpc_connectivity_state> states = States();
-    const auto connecting = std::ranges::find_if(states, Connects);
-    const bool any_ready = std::ranges::find(states, GRPC_CHANNEL_READY) != states.end();
-    const auto now = steady_clock::now();
-    if (connecting == states.end() || (any_ready && now - made_ >= kMaxFirstWait) ||
-        now >= give_up) {
-      const MutexLock lock(mutex_);
-      for (std::size_t i = 0; i < states.size(); ++i) {
-        if (states[i] == GRPC_CHANNEL_READY) were_ready_[i] = true;
-        if (told_[i] || (were_ready_[i] && !IsBroken(states[i]))) continue;
-        told_[i] = true;
-        if (IsBroken(states[i])) return {i, true};
-        Tell(fmt::format("planner at {}: no connection after {} s", addresses_[i],
-                         kMaxFirstWait / std::chrono::seconds(1)));
-      }
-      const std::size_t first = next_;
-      for (std::size_t i = 0; i < states.size(); ++i) {
-        const std::size_t replica = (first + i) % states.size();
-        if (any_ready && states[replica] != GRPC_CHANNEL_READY) continue;
-        next_ = replica + 1;
-        return {replica, false};
-      }
-    }
-    channels_[static_cast<std::size_t>(connecting - states.begin())]->WaitForStateChange(
-        *connecting, DeadlineIn(kStatePollInterval));
-  }
-}
-
-void Replicas::Tell(const std::string& why) const {
-  policy_.warn(why + "; calls go to the others of " + list_);
-}
-
-namespace {
-
-// gRPC's servers answer CANCELLED, without a word, to calls that arrive while they shut down;
-// whoever cancels says why (proto/README.md).
-grpc::Status WithoutShutdown(const grpc::Status& status) {
-  const std::string& words = status.error_message();
-  if (status.error_code() != grpc::StatusCode::CANCELLED ||
-      !(words.empty() || words == "CANCELLED"))
-    return status;
-  return {grpc::StatusCode::UNAVAILABLE, "the server ended the call, as one that stops does"};
-}
-
-}  // namespace
 
 class PlannerClient::Impl {
  public:

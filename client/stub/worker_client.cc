@@ -104,7 +104,7 @@ class AsyncComputeStream final : public ComputeStream {
       context_.TryCancel();
       queue_.Next(&tag, &ok);  // the operation itself, cut short by the cancel
       Status ignored = End(kFinishDeadline);
-      return absl::DeadlineExceededError(fmt::format("worker at {}: no answer in time", address_));
+      return DeadlineExceeded("worker at {}: no answer in time", address_);
     }
     if (ok) return absl::OkStatus();
     const Status status = End(kFinishDeadline);

@@ -75,11 +75,8 @@ StatusOr<std::vector<ComputeSample>> ChooseLeastSure(const PlannerClient& planne
       widths.push_back(width);
     }
   }
-  std::vector<ComputeSample> chosen;
-  for (const std::size_t position : WidestIntervals(widths, count)) {
-    chosen.push_back(candidates[position]);
-  }
-  return chosen;
+  return Mapped(WidestIntervals(widths, count),
+                [&](const std::size_t position) { return candidates[position]; });
 }
 
 std::vector<std::size_t> WidestIntervals(const std::vector<double>& widths, std::size_t count) {

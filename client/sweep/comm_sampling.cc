@@ -80,11 +80,9 @@ std::vector<double> DrawStartOffsets(const CommSweepConfig& config, int num_rank
   std::vector<std::int64_t> steps;
   for (int rank = 0; rank < num_ranks; ++rank) steps.push_back(random.Between(0, bound - 1));
   const std::int64_t first = *std::ranges::min_element(steps);
-  std::vector<double> offsets_ms;
-  for (const std::int64_t step : steps) {
-    offsets_ms.push_back(static_cast<double>(step - first) * config.start_offset_unit_ms);
-  }
-  return offsets_ms;
+  return Mapped<double>(steps, [&](const std::int64_t step) {
+    return static_cast<double>(step - first) * config.start_offset_unit_ms;
+  });
 }
 
 // What the placement's columns would be if they were spread evenly, in whole vectors: the other

@@ -10,13 +10,6 @@
 namespace neuroshard {
 namespace {
 
-template <typename E>
-std::vector<std::string_view> Texts(const std::vector<E>& words) {
-  std::vector<std::string_view> texts;
-  for (const E word : words) texts.push_back(ToText(word));
-  return texts;
-}
-
 std::string Canonical(const std::vector<std::int64_t>& batch_sizes) {
   return batch_sizes.size() == 1 ? fmt::format("batch_size={}", batch_sizes.front())
                                  : fmt::format("batch_sizes={}", batch_sizes);
@@ -24,7 +17,7 @@ std::string Canonical(const std::vector<std::int64_t>& batch_sizes) {
 
 std::string Canonical(const std::vector<Optimizer>& optimizers) {
   return optimizers.size() == 1 ? fmt::format("optimizer={}", ToText(optimizers.front()))
-                                : fmt::format("optimizers={}", Texts(optimizers));
+                                : fmt::format("optimizers={}", ToTexts(optimizers));
 }
 
 std::string Canonical(const ComputeSweepConfig& config) {
@@ -40,14 +33,14 @@ std::string Canonical(const ComputeSweepConfig& config) {
     text += fmt::format(" weighted={}", conditions.weighted_share);
   }
   if (conditions.pooling_modes != defaults.conditions.pooling_modes) {
-    text += fmt::format(" pooling_modes={}", Texts(conditions.pooling_modes));
+    text += fmt::format(" pooling_modes={}", ToTexts(conditions.pooling_modes));
   }
   if (conditions.weight_dtypes != defaults.conditions.weight_dtypes) {
-    text += fmt::format(" weight_dtypes={}", Texts(conditions.weight_dtypes));
+    text += fmt::format(" weight_dtypes={}", ToTexts(conditions.weight_dtypes));
   }
   if (conditions.compute_kernels != defaults.conditions.compute_kernels) {
     text += fmt::format(" compute_kernels={} cache_load_factors={}",
-                        Texts(conditions.compute_kernels), conditions.cache_load_factors);
+                        ToTexts(conditions.compute_kernels), conditions.cache_load_factors);
   }
   if (config.row_shares != defaults.row_shares) {
     text += fmt::format(" row_shares={}", config.row_shares);
@@ -68,10 +61,10 @@ std::string Canonical(const CommSweepConfig& config) {
       config.min_random_placement, config.max_random_placement, config.max_start_offset,
       config.start_offset_unit_ms, DescribeSettings(config.settings));
   if (config.collectives != CommSweepConfig().collectives) {
-    text += fmt::format(" collectives={}", Texts(config.collectives));
+    text += fmt::format(" collectives={}", ToTexts(config.collectives));
   }
   if (config.wire_dtypes != CommSweepConfig().wire_dtypes) {
-    text += fmt::format(" wire_dtypes={}", Texts(config.wire_dtypes));
+    text += fmt::format(" wire_dtypes={}", ToTexts(config.wire_dtypes));
   }
   if (config.input_dist) {
     text += fmt::format(" input_dist pooling_factors={} weighted={}",

@@ -1,9 +1,14 @@
-// Positions of a sequence: its element at one, their order by a key, and lists without repeats.
+// Lists: the element at a position, positions in the order of a key, values of other values, and
+// no value twice.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <numeric>
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace neuroshard {
@@ -29,6 +34,18 @@ std::vector<Index> PositionsDescending(std::size_t count, const Key& key) {
   std::vector<Index> positions = Positions<Index>(count);
   std::ranges::stable_sort(positions, [&](Index a, Index b) { return key(a) > key(b); });
   return positions;
+}
+
+// What `function`, or a member, gives for each value, in their order; as T where one is named.
+template <typename T = void, typename Values, typename Function>
+auto Mapped(const Values& values, const Function& function) {
+  using Result = decltype(std::invoke(function, *values.begin()));
+  using Given = std::decay_t<Result>;
+  static_assert(!std::is_same_v<T, std::string_view> || !std::is_same_v<Result, std::string>,
+                "views of texts that are gone");
+  std::vector<std::conditional_t<std::is_void_v<T>, Given, T>> mapped;
+  for (const auto& value : values) mapped.push_back(std::invoke(function, value));
+  return mapped;
 }
 
 // Ascending, each value once.

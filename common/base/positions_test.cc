@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace neuroshard {
 namespace {
 
@@ -17,6 +19,13 @@ TEST(PositionsTest, SortUniqueKeepsEachValueOnce) {
   std::vector<int> values = {3, 1, 3, 2, 1};
   SortUnique(values);
   EXPECT_EQ(values, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(PositionsTest, MappedGivesResultsAndMembersInOrder) {
+  const std::vector<std::pair<int, char>> values = {{2, 'a'}, {1, 'b'}};
+  EXPECT_EQ(Mapped(values, &std::pair<int, char>::first), (std::vector<int>{2, 1}));
+  EXPECT_EQ(Mapped<double>(values, [](const auto& value) { return value.first * 2; }),
+            (std::vector<double>{4, 2}));
 }
 
 }  // namespace

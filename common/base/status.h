@@ -15,30 +15,25 @@ namespace neuroshard {
 using absl::Status;
 using absl::StatusOr;
 
-template <typename... Args>
-[[nodiscard]] Status InvalidArgument(fmt::format_string<Args...> format, Args&&... args) {
-  return absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
-[[nodiscard]] Status FailedPrecondition(fmt::format_string<Args...> format, Args&&... args) {
-  return absl::FailedPreconditionError(fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
-[[nodiscard]] Status NotFound(fmt::format_string<Args...> format, Args&&... args) {
-  return absl::NotFoundError(fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
-[[nodiscard]] Status ResourceExhausted(fmt::format_string<Args...> format, Args&&... args) {
-  return absl::ResourceExhaustedError(fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
-[[nodiscard]] Status Unavailable(fmt::format_string<Args...> format, Args&&... args) {
-  return absl::UnavailableError(fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
-[[nodiscard]] Status Internal(fmt::format_string<Args...> format, Args&&... args) {
-  return absl::InternalError(fmt::format(format, std::forward<Args>(args)...));
-}
+// InvalidArgument("{} is wrong", what): a status of that code with a formatted message.
+#define NS_FORMATTED_STATUS(Code)                                                 \
+  template <typename... Args>                                                     \
+  [[nodiscard]] Status Code(fmt::format_string<Args...> format, Args&&... args) { \
+    return absl::Code##Error(fmt::format(format, std::forward<Args>(args)...));   \
+  }
+NS_FORMATTED_STATUS(Aborted)
+NS_FORMATTED_STATUS(AlreadyExists)
+NS_FORMATTED_STATUS(Cancelled)
+NS_FORMATTED_STATUS(DataLoss)
+NS_FORMATTED_STATUS(DeadlineExceeded)
+NS_FORMATTED_STATUS(FailedPrecondition)
+NS_FORMATTED_STATUS(Internal)
+NS_FORMATTED_STATUS(InvalidArgument)
+NS_FORMATTED_STATUS(NotFound)
+NS_FORMATTED_STATUS(PermissionDenied)
+NS_FORMATTED_STATUS(ResourceExhausted)
+NS_FORMATTED_STATUS(Unavailable)
+#undef NS_FORMATTED_STATUS
 
 // absl's message() is not a std::string_view in Debian's build; this is.
 [[nodiscard]] inline std::string Message(const Status& status) {

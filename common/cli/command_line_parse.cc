@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "common/base/build_info.h"
+#include "common/base/positions.h"
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
 #include "common/cli/exit_code.h"
@@ -33,32 +34,6 @@ std::string Entry(const std::string& left, const std::string& right) {
   return text + Wrapped(right, kTextColumns, kColumn, kColumn) + '\n';
 }
 
-}  // namespace
-
-std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-std::vector<std::string> WordsOf(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const std::size_t begin = WordsBegin(type);
-  if (begin == std::string::npos) return {};
-  const std::size_t end = type.find('}', begin);
-  return CLI::detail::split(type.substr(begin + 2, end - begin - 2), ',');
-}
-
-namespace {
-
-// --help in eighty columns: options at the left, what they mean at the right, wrapped; behind it
-// the words that an option takes, its default and the environment variable that stands in for it.
-class HelpFormatter final : public CLI::Formatter {
- public:
-  std::string make_option(const CLI::Option* option, bool is_positional) const override;
-  std::string make_subcommand(const CLI::App* command) const override;
-  std::string make_description(const CLI::App* app) const override;
-  std::string make_footer(const CLI::App* app) const override;
-};
-
 // What an option does, and behind it its words, default and variable.
 std::string Meaning(const CLI::Option& option) {
   std::vector<std::string> notes;
@@ -75,28 +50,33 @@ std::string Meaning(const CLI::Option& option) {
   return text;
 }
 
-std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
-  std::string left = make_option_name(option, is_positional);
-  const std::string type = option->get_type_name();
-  if (!is_positional && option->get_type_size() != 0 && !type.empty()) {
-    left += ' ' + type.substr(0, WordsBegin(type));
+// --help in eighty columns: options at the left, what they mean at the right, wrapped; behind it
+// the words that an option takes, its default and the environment variable that stands in for it.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    std::string left = make_option_name(option, is_positional);
+    const std::string type = option->get_type_name();
+    if (!is_positional && option->get_type_size() != 0 && !type.empty()) {
+      left += ' ' + type.substr(0, WordsBegin(type));
+    }
+    return Entry(left, Meaning(*option));
   }
-  return Entry(left, Meaning(*option));
-}
 
-std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
-  return Entry(command->get_name(), command->get_description());
-}
+  std::string make_subcommand(const CLI::App* command) const override {
+    return Entry(command->get_name(), command->get_description());
+  }
 
-std::string HelpFormatter::make_description(const CLI::App* app) const {
-  const std::string text = app->get_description();
-  return text.empty() ? "" : Wrapped(text, kTextColumns, 0) + '\n';
-}
+  std::string make_description(const CLI::App* app) const override {
+    const std::string text = app->get_description();
+    return text.empty() ? "" : Wrapped(text, kTextColumns, 0) + '\n';
+  }
 
-std::string HelpFormatter::make_footer(const CLI::App* app) const {
-  const std::string text = app->get_footer();
-  return text.empty() ? "" : Wrapped(text, kTextColumns, 0) + '\n';
-}
+  std::string make_footer(const CLI::App* app) const override {
+    const std::string text = app->get_footer();
+    return text.empty() ? "" : Wrapped(text, kTextColumns, 0) + '\n';
+  }
+};
 
 void Prepare(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter, bool is_program) {
   app.formatter(formatter);
@@ -229,10 +209,8 @@ void WarnOfMisspeltVariables(const CLI::App& app, std::ostream& err) {
   ListVariables(app, known);
   if (known.empty()) return;
   const std::string prefix = known.begin()->substr(0, known.begin()->find('_') + 1);
-  std::vector<std::string_view> words;
-  for (const std::string& name : known) {
-    words.push_back(std::string_view(name).substr(prefix.size()));
-  }
+  const std::vector<std::string_view> words = Mapped<std::string_view>(
+      known, [&](const std::string& name) { return std::string_view(name).substr(prefix.size()); });
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string name(text.substr(0, text.find('=')));
@@ -245,6 +223,18 @@ void WarnOfMisspeltVariables(const CLI::App& app, std::ostream& err) {
 }
 
 }  // namespace
+
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> WordsOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t begin = WordsBegin(type);
+  if (begin == std::string::npos) return {};
+  const std::size_t end = type.find('}', begin);
+  return CLI::detail::split(type.substr(begin + 2, end - begin - 2), ',');
+}
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv,
                                     std::ostream& out, std::ostream& err) {

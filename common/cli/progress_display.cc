@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <ostream>
-#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -50,9 +49,6 @@ std::string ProgressBar(const ProgressState& state, int width) {
                      std::string(static_cast<std::size_t>(width - filled), '-'),
                      ProgressLine(state));
 }
-
-ProgressDisplay::ProgressDisplay(Write write, const Clock& clock, DisplayMode mode)
-    : write_(std::move(write)), clock_(clock), mode_(mode) {}
 
 ProgressDisplay::ProgressDisplay(std::ostream& out, const Clock& clock, DisplayMode mode)
     : ProgressDisplay([&out](std::string_view text) { out << text << std::flush; }, clock, mode) {}

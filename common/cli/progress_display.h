@@ -7,6 +7,7 @@
 #include <iosfwd>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -44,7 +45,8 @@ class ProgressDisplay {
   // Writes a text and flushes.
   using Write = std::function<void(std::string_view)>;
 
-  ProgressDisplay(Write write, const Clock& clock, DisplayMode mode);
+  ProgressDisplay(Write write, const Clock& clock, DisplayMode mode)
+      : write_(std::move(write)), clock_(clock), mode_(mode) {}
   // `out` and `clock` must outlive it.
   ProgressDisplay(std::ostream& out, const Clock& clock, DisplayMode mode);
 

@@ -50,10 +50,9 @@ void AddServerOptions(CLI::App& app, ServerCommandLine& line) {
 std::optional<int> CheckServerStart(const std::string& program, const ServerCommandLine& line,
                                     const Status& read, const std::function<Violations()>& start) {
   if (read.ok() && !line.check_config) return std::nullopt;
-  std::vector<std::string> faults;
-  for (const Violation& fault : Violations::FromStatus(read)) {
-    faults.push_back(fault.field + ": " + fault.description);
-  }
+  std::vector<std::string> faults = Mapped<std::string>(
+      Violations::FromStatus(read),
+      [&](const Violation& fault) { return fault.field + ": " + fault.description; });
   if (!read.ok() && faults.empty()) faults.push_back(Message(read));
   const Violations of_start = start();
   for (const Violation& fault : of_start.kept()) {

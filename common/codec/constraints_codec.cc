@@ -1,7 +1,6 @@
 #include "common/codec/constraints_codec.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -202,13 +201,10 @@ class ConstraintsDecoder {
     return false;
   }
 
-  static bool DemandsNothing(const v1::TableRule& rule) {
-    return rule.sharding_types_size() == 0 && rule.compute_kernels_size() == 0 &&
-           rule.ranks_size() == 0 && rule.forbidden_ranks_size() == 0 && rule.hosts_size() == 0 &&
-           rule.forbidden_hosts_size() == 0 && rule.max_shards() == 0 &&
-           rule.min_column_width() == 0 && !rule.distinct_ranks() &&
-           !rule.has_cache_load_factor() && rule.row_multiple() == 0 &&
-           rule.row_proportion().empty();
+  static bool DemandsNothing(v1::TableRule rule) {
+    rule.clear_tables();
+    rule.DiscardUnknownFields();
+    return rule.ByteSizeLong() == 0;
   }
 
   template <typename Groups>

@@ -1,26 +1,25 @@
 #include "common/codec/field_check.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 
 namespace neuroshard {
+namespace {
+
+template <typename Number>
+bool Between(const FieldCheck& check, std::string_view field, Number value, Number low,
+             Number high) {
+  const bool too_low = value < low;
+  if (!too_low && value <= high) return true;
+  check.Fail(field, "must be at {} {}, got {}", too_low ? "least" : "most", too_low ? low : high,
+             value);
+  return false;
+}
+
+}  // namespace
 
 void FieldCheck::Fail(std::string_view field, std::string description) const {
   violations_.Add(PathOf(field), std::move(description));
-}
-
-bool FieldCheck::InRange(std::string_view field, std::int64_t value, std::int64_t low,
-                         std::int64_t high) const {
-  if (value < low) {
-    Fail(field, "must be at least {}, got {}", low, value);
-  } else if (value > high) {
-    Fail(field, "must be at most {}, got {}", high, value);
-  } else {
-    return true;
-  }
-  return false;
 }
 
 bool FieldCheck::IsPositiveShare(std::string_view field, double value) const {
@@ -29,16 +28,14 @@ bool FieldCheck::IsPositiveShare(std::string_view field, double value) const {
   return false;
 }
 
+bool FieldCheck::InRange(std::string_view field, std::int64_t value, std::int64_t low,
+                         std::int64_t high) const {
+  return Between(*this, field, value, low, high);
+}
+
 bool FieldCheck::InRange(std::string_view field, double value, double low, double high) const {
-  if (std::isnan(value)) {
-    Fail(field, "must be a number from {} to {}, got nan", low, high);
-  } else if (value < low) {
-    Fail(field, "must be at least {}, got {}", low, value);
-  } else if (value > high) {
-    Fail(field, "must be at most {}, got {}", high, value);
-  } else {
-    return true;
-  }
+  if (!std::isnan(value)) return Between(*this, field, value, low, high);
+  Fail(field, "must be a number from {} to {}, got nan", low, high);
   return false;
 }
 

@@ -34,6 +34,82 @@ TimedSeries DecodeSeries(const v1::TimedSeries& message, const FieldCheck& check
   return series;
 }
 
+// Features and the ids that they have together.
+void CheckFeatures(const FieldCheck& check, const std::string& features_field,
+                   std::int64_t features, const std::string& ids_field, double ids) {
+  const bool good = check.InRange(features_field, features, 0, kMaxDistributedFeatures) &
+                    check.InRange(ids_field, ids, 0.0, kMaxDistributedIds);
+  if (good && features == 0 && ids > 0) {
+    check.Fail(ids_field, "must be 0 without features, got {}", ids);
+  }
+}
+
+InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
+                                const FieldCheck& check) {
+  const auto input = TakeFields<InputDistSample>(message, check);
+  bool paired = true;
+  for (const auto& [field, entries] : {std::pair("whole_features", message.whole_features_size()),
+                                       std::pair("whole_ids", message.whole_ids_size())}) {
+    if (entries == ranks) continue;
+    paired = false;
+    check.Fail(field, "must have as many entries as dim_sums, {}, got {}", ranks, entries);
+  }
+  std::int64_t features = input.cut_features;
+  for (int i = 0; paired && i < ranks; ++i) {
+    features += message.whole_features(i);
+    CheckFeatures(check, fmt::format("whole_features[{}]", i), message.whole_features(i),
+                  fmt::format("whole_ids[{}]", i), message.whole_ids(i));
+  }
+  CheckFeatures(check, "cut_features", input.cut_features, "cut_ids", input.cut_ids);
+  if (paired && features == 0) check.Fail("whole_features", "must have at least one feature");
+  return input;
+}
+
+// A distribution of ids has no columns, and its ranks enter together.
+void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
+                        CommSample& sample) {
+  if (!message.has_input_distribution()) {
+    check.Fail("input_distribution", "must be given for collective {}", kInputDistWord);
+  }
+  if (!message.direction().empty()) {
+    check.Fail("direction", "must be absent for {}", kInputDistWord);
+  }
+  if (message.element_bytes() != 0) {
+    check.Fail("element_bytes", "must be absent for {}", kInputDistWord);
+  }
+  if (message.start_offsets_ms_size() != 0) {
+    check.Fail("start_offsets_ms", "must be empty for {}", kInputDistWord);
+  }
+  for (int i = 0; i < std::min(message.dim_sums_size(), kMaxRanks); ++i) {
+    if (message.dim_sums(i) == 0) continue;
+    check.Fail(fmt::format("dim_sums[{}]", i), "must be 0 for {}, got {}", kInputDistWord,
+               message.dim_sums(i));
+  }
+  sample.input_dist = DecodeInputDist(message.input_distribution(), message.dim_sums_size(),
+                                      check.In("input_distribution"));
+}
+
+// Casts are of an all-to-all, whose elements are of that type then.
+void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const FieldCheck& check,
+                     CommSample& sample) {
+  sample.wire_dtype = check.WordOrDefault("wire_dtype", message.wire_dtype(), DataType::kFp32);
+  if (!sample.casts()) return;
+  if (!IsWireCast(sample.wire_dtype)) {
+    check.Fail("wire_dtype", "must be fp32, fp16 or bf16, got {}", ToText(sample.wire_dtype));
+    return;
+  }
+  if (!all_to_all) {
+    check.Fail("wire_dtype", "goes with collective {} alone, got {}", ToText(Collective::kAllToAll),
+               message.collective());
+  }
+  const std::int64_t bytes = ElementBits(sample.wire_dtype) / 8;
+  if (message.element_bytes() != 0 && message.element_bytes() != bytes) {
+    check.Fail("element_bytes", "must be absent or {} for wire_dtype {}, got {}", bytes,
+               ToText(sample.wire_dtype), message.element_bytes());
+  }
+  sample.element_bytes = bytes;
+}
+
 }  // namespace
 
 v1::MeasurementSettings EncodeMeasurementSettings(const MeasurementSettings& settings) {
@@ -133,86 +209,6 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return sample;
 }
-
-namespace {
-
-// Features and the ids that they have together.
-void CheckFeatures(const FieldCheck& check, const std::string& features_field,
-                   std::int64_t features, const std::string& ids_field, double ids) {
-  const bool good = check.InRange(features_field, features, 0, kMaxDistributedFeatures) &
-                    check.InRange(ids_field, ids, 0.0, kMaxDistributedIds);
-  if (good && features == 0 && ids > 0) {
-    check.Fail(ids_field, "must be 0 without features, got {}", ids);
-  }
-}
-
-InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
-                                const FieldCheck& check) {
-  const auto input = TakeFields<InputDistSample>(message, check);
-  bool paired = true;
-  for (const auto& [field, entries] : {std::pair("whole_features", message.whole_features_size()),
-                                       std::pair("whole_ids", message.whole_ids_size())}) {
-    if (entries == ranks) continue;
-    paired = false;
-    check.Fail(field, "must have as many entries as dim_sums, {}, got {}", ranks, entries);
-  }
-  std::int64_t features = input.cut_features;
-  for (int i = 0; paired && i < ranks; ++i) {
-    features += message.whole_features(i);
-    CheckFeatures(check, fmt::format("whole_features[{}]", i), message.whole_features(i),
-                  fmt::format("whole_ids[{}]", i), message.whole_ids(i));
-  }
-  CheckFeatures(check, "cut_features", input.cut_features, "cut_ids", input.cut_ids);
-  if (paired && features == 0) check.Fail("whole_features", "must have at least one feature");
-  return input;
-}
-
-// A distribution of ids has no columns, and its ranks enter together.
-void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
-                        CommSample& sample) {
-  if (!message.has_input_distribution()) {
-    check.Fail("input_distribution", "must be given for collective {}", kInputDistWord);
-  }
-  if (!message.direction().empty()) {
-    check.Fail("direction", "must be absent for {}", kInputDistWord);
-  }
-  if (message.element_bytes() != 0) {
-    check.Fail("element_bytes", "must be absent for {}", kInputDistWord);
-  }
-  if (message.start_offsets_ms_size() != 0) {
-    check.Fail("start_offsets_ms", "must be empty for {}", kInputDistWord);
-  }
-  for (int i = 0; i < std::min(message.dim_sums_size(), kMaxRanks); ++i) {
-    if (message.dim_sums(i) == 0) continue;
-    check.Fail(fmt::format("dim_sums[{}]", i), "must be 0 for {}, got {}", kInputDistWord,
-               message.dim_sums(i));
-  }
-  sample.input_dist = DecodeInputDist(message.input_distribution(), message.dim_sums_size(),
-                                      check.In("input_distribution"));
-}
-
-// Casts are of an all-to-all, whose elements are of that type then.
-void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const FieldCheck& check,
-                     CommSample& sample) {
-  sample.wire_dtype = check.WordOrDefault("wire_dtype", message.wire_dtype(), DataType::kFp32);
-  if (!sample.casts()) return;
-  if (!IsWireCast(sample.wire_dtype)) {
-    check.Fail("wire_dtype", "must be fp32, fp16 or bf16, got {}", ToText(sample.wire_dtype));
-    return;
-  }
-  if (!all_to_all) {
-    check.Fail("wire_dtype", "goes with collective {} alone, got {}", ToText(Collective::kAllToAll),
-               message.collective());
-  }
-  const std::int64_t bytes = ElementBits(sample.wire_dtype) / 8;
-  if (message.element_bytes() != 0 && message.element_bytes() != bytes) {
-    check.Fail("element_bytes", "must be absent or {} for wire_dtype {}, got {}", bytes,
-               ToText(sample.wire_dtype), message.element_bytes());
-  }
-  sample.element_bytes = bytes;
-}
-
-}  // namespace
 
 v1::CommSample EncodeCommSample(const CommSample& sample) {
   auto message = MessageOf<v1::CommSample>(sample);

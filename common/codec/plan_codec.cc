@@ -118,9 +118,8 @@ void EncodeUses(const std::vector<HostMemoryUse>& uses, HostMemoryUses& messages
 }
 
 std::vector<HostMemoryUse> DecodeUses(const HostMemoryUses& messages) {
-  std::vector<HostMemoryUse> uses;
-  for (const v1::HostMemoryUse& use : messages) uses.push_back(TakeCost<HostMemoryUse>(use));
-  return uses;
+  return Mapped(messages,
+                [&](const v1::HostMemoryUse& use) { return TakeCost<HostMemoryUse>(use); });
 }
 
 void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check, TablePlan& plan) {

@@ -1,7 +1,5 @@
 #include "common/codec/prediction_codec.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "common/base/violations.h"

@@ -31,7 +31,7 @@ struct MeasuredShard {
   ComputeKernel compute_kernel = ComputeKernel::kFused;
   double cache_load_factor = 0;
 
-  bool operator==(const MeasuredShard&) const = default;
+  auto operator<=>(const MeasuredShard&) const = default;
 };
 
 // Shards that one device looks up together for one global batch.

@@ -156,66 +156,6 @@ MemoryUse TorchRecMemory(const PlanRequest& request, const Table& table, const S
   return use;
 }
 
-}  // namespace
-
-OptimizerState StateOf(Optimizer optimizer) {
-  constexpr double kFloat = sizeof(float);
-  switch (optimizer) {
-    case Optimizer::kSgd:
-    case Optimizer::kNone:
-      return {};
-    case Optimizer::kAdagrad:
-    case Optimizer::kLarsSgd:
-      return {kFloat, 0};
-    case Optimizer::kRowwiseAdagrad:
-      return {0, kFloat};
-    case Optimizer::kAdam:
-    case Optimizer::kLamb:
-      return {2 * kFloat, 0};
-    case Optimizer::kPartialRowwiseAdam:
-      return {kFloat, kFloat};
-  }
-  return {};
-}
-
-TierBytes MemoryUse::by_tier() const {
-  TierBytes bytes = {};
-  bytes[MemoryTier::kDevice] = input_bytes + output_bytes + reserve_bytes;
-  for (const auto& [tier, name] : kWords<MemoryTier>) {
-    bytes[tier] += weights[tier] + optimizer[tier] + caches[tier];
-  }
-  return bytes;
-}
-
-MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
-  for (const auto kind : {&MemoryUse::weights, &MemoryUse::optimizer, &MemoryUse::caches}) {
-    for (const auto& [tier, name] : kWords<MemoryTier>) {
-      AddBytes((this->*kind)[tier], (other.*kind)[tier]);
-    }
-  }
-  AddBytes(input_bytes, other.input_bytes);
-  AddBytes(output_bytes, other.output_bytes);
-  AddBytes(reserve_bytes, other.reserve_bytes);
-  AddBytes(stashed_bytes, other.stashed_bytes);
-  return *this;
-}
-
-double CachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
-                   std::int64_t cols) {
-  if (!HasCache(layout.kernel)) return 0;
-  const double share = layout.cache_load_factor;
-  if (TierOf(layout.kernel) != MemoryTier::kSsd || !table.max_l1_cache_bytes) return share;
-  return std::min(share, ShareOf(*table.max_l1_cache_bytes, table, rows, cols));
-}
-
-double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
-                       std::int64_t cols) {
-  if (TierOf(layout.kernel) != MemoryTier::kSsd) return 0;
-  return ShareOf(table.l2_cache_bytes, table, rows, cols);
-}
-
-namespace {
-
 // Memory as if nothing were stashed.
 MemoryUse MemoryOf(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                    std::int64_t rows, std::int64_t cols) {
@@ -281,6 +221,62 @@ MemoryUse MemoryOf(const PlanRequest& request, const Table& table, const ShardLa
 }
 
 }  // namespace
+
+OptimizerState StateOf(Optimizer optimizer) {
+  constexpr double kFloat = sizeof(float);
+  switch (optimizer) {
+    case Optimizer::kSgd:
+    case Optimizer::kNone:
+      return {};
+    case Optimizer::kAdagrad:
+    case Optimizer::kLarsSgd:
+      return {kFloat, 0};
+    case Optimizer::kRowwiseAdagrad:
+      return {0, kFloat};
+    case Optimizer::kAdam:
+    case Optimizer::kLamb:
+      return {2 * kFloat, 0};
+    case Optimizer::kPartialRowwiseAdam:
+      return {kFloat, kFloat};
+  }
+  return {};
+}
+
+TierBytes MemoryUse::by_tier() const {
+  TierBytes bytes = {};
+  bytes[MemoryTier::kDevice] = input_bytes + output_bytes + reserve_bytes;
+  for (const auto& [tier, name] : kWords<MemoryTier>) {
+    bytes[tier] += weights[tier] + optimizer[tier] + caches[tier];
+  }
+  return bytes;
+}
+
+MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
+  for (const auto kind : {&MemoryUse::weights, &MemoryUse::optimizer, &MemoryUse::caches}) {
+    for (const auto& [tier, name] : kWords<MemoryTier>) {
+      AddBytes((this->*kind)[tier], (other.*kind)[tier]);
+    }
+  }
+  AddBytes(input_bytes, other.input_bytes);
+  AddBytes(output_bytes, other.output_bytes);
+  AddBytes(reserve_bytes, other.reserve_bytes);
+  AddBytes(stashed_bytes, other.stashed_bytes);
+  return *this;
+}
+
+double CachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
+                   std::int64_t cols) {
+  if (!HasCache(layout.kernel)) return 0;
+  const double share = layout.cache_load_factor;
+  if (TierOf(layout.kernel) != MemoryTier::kSsd || !table.max_l1_cache_bytes) return share;
+  return std::min(share, ShareOf(*table.max_l1_cache_bytes, table, rows, cols));
+}
+
+double HostCachedShare(const Table& table, const ShardLayout& layout, std::int64_t rows,
+                       std::int64_t cols) {
+  if (TierOf(layout.kernel) != MemoryTier::kSsd) return 0;
+  return ShareOf(table.l2_cache_bytes, table, rows, cols);
+}
 
 bool CanBeStashed(const ShardLayout& layout) {
   return layout.kernel == ComputeKernel::kFused && layout.type != ShardingType::kDataParallel;

@@ -2,7 +2,6 @@
 // reserve), in the memory of its host and on its host's SSDs.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "common/domain/plan_request.h"

@@ -145,6 +145,11 @@ constexpr std::string_view ToText(E value) {
   return "?";
 }
 
+template <typename Values>
+std::vector<std::string_view> ToTexts(const Values& values) {
+  return Mapped<std::string_view>(values, [](const auto value) { return ToText(value); });
+}
+
 template <typename E>
 constexpr std::optional<E> FromText(std::string_view text) {
   for (const auto& word : kWords<E>) {

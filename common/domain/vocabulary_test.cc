@@ -102,5 +102,10 @@ TEST(VocabularyTest, WordsOfOtherProjectsAreTranslated) {
   ExpectMeant<MemoryRule>({{"TorchRec", "torchrec"}, {"weights", "weights_only"}});
 }
 
+TEST(VocabularyTest, TextsOfSeveralValuesAreInTheirOrder) {
+  const std::vector<DataType> values = {DataType::kBf16, DataType::kFp32};
+  EXPECT_EQ(ToTexts(values), (std::vector<std::string_view>{"bf16", "fp32"}));
+}
+
 }  // namespace
 }  // namespace neuroshard

@@ -37,6 +37,51 @@ prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& regis
                   "too many calls");
 }
 
+prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type,
+                                double value) {
+  prometheus::MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  prometheus::ClientMetric& metric = family.metric.emplace_back();
+  (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  return family;
+}
+
+// proc(5), /proc/pid/stat; fields are counted from 1 there.
+struct ProcessStat {
+  double cpu_ticks = 0;       // 14 and 15
+  double threads = 0;         // 20
+  double start_ticks = 0;     // 22, since the machine started
+  double virtual_bytes = 0;   // 23
+  double resident_pages = 0;  // 24
+};
+
+bool ReadProcessStat(ProcessStat& stat) {
+  std::ifstream file("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // The second field is the program's name in parentheses, with anything in it.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return false;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::vector<std::string> words((std::istream_iterator<std::string>(fields)),
+                                 std::istream_iterator<std::string>());
+  constexpr int kFirst = 3;
+  if (words.size() + kFirst <= 24) return false;
+  const auto field = [&](int number) { return std::stod(words[number - kFirst]); };
+  stat = {field(14) + field(15), field(20), field(22), field(23), field(24)};
+  return true;
+}
+
+// Unix time; 0: not known.
+double MachineStartSeconds() {
+  std::ifstream file("/proc/stat");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("btime ")) return std::stod(line.substr(6));
+  }
+  return 0;
+}
+
 }  // namespace
 
 RpcMetrics::RpcMetrics(prometheus::Registry& registry)
@@ -120,55 +165,6 @@ void RpcMetrics::ConnectionReset() { connections_reset_.Increment(); }
 void RpcMetrics::Connection(bool accepted) {
   (accepted ? connections_accepted_ : connections_refused_).Increment();
 }
-
-namespace {
-
-prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type,
-                                double value) {
-  prometheus::MetricFamily family;
-  family.name = std::move(name);
-  family.help = std::move(help);
-  family.type = type;
-  prometheus::ClientMetric& metric = family.metric.emplace_back();
-  (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  return family;
-}
-
-// proc(5), /proc/pid/stat; fields are counted from 1 there.
-struct ProcessStat {
-  double cpu_ticks = 0;       // 14 and 15
-  double threads = 0;         // 20
-  double start_ticks = 0;     // 22, since the machine started
-  double virtual_bytes = 0;   // 23
-  double resident_pages = 0;  // 24
-};
-
-bool ReadProcessStat(ProcessStat& stat) {
-  std::ifstream file("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  // The second field is the program's name in parentheses, with anything in it.
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return false;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::vector<std::string> words((std::istream_iterator<std::string>(fields)),
-                                 std::istream_iterator<std::string>());
-  constexpr int kFirst = 3;
-  if (words.size() + kFirst <= 24) return false;
-  const auto field = [&](int number) { return std::stod(words[number - kFirst]); };
-  stat = {field(14) + field(15), field(20), field(22), field(23), field(24)};
-  return true;
-}
-
-// Unix time; 0: not known.
-double MachineStartSeconds() {
-  std::ifstream file("/proc/stat");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("btime ")) return std::stod(line.substr(6));
-  }
-  return 0;
-}
-
-}  // namespace
 
 std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
   using prometheus::MetricType;

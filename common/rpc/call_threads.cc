@@ -22,6 +22,20 @@ void LowerOwnPriority(int steps) {
   if (steps > 0) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + steps);
 }
 
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// Kept for checking, pricing, encoding and sending the answer: a tenth of the time, at least 5 ms
+// (a large plan's encoding) and at most 250 ms (nothing takes longer).
+nanoseconds AnswerMargin(nanoseconds remaining) {
+  return std::clamp<nanoseconds>(remaining / 10, milliseconds(5), milliseconds(250));
+}
+
+// Deadlines beyond this are no deadlines; also keeps the arithmetic far from overflow.
+constexpr std::chrono::hours kLongestDeadline{24 * 365};
+
+constexpr milliseconds kCancelInterval{2};
+
 }  // namespace
 
 struct CallThreads::Waiting {
@@ -138,24 +152,6 @@ CallThreads::OffTurn::~OffTurn() {
   MutexLock lock(current_threads->mutex_);
   current_threads->TakeTurn(lock, current_threads->paused_);
 }
-
-namespace {
-
-using std::chrono::milliseconds;
-using std::chrono::nanoseconds;
-
-// Kept for checking, pricing, encoding and sending the answer: a tenth of the time, at least 5 ms
-// (a large plan's encoding) and at most 250 ms (nothing takes longer).
-nanoseconds AnswerMargin(nanoseconds remaining) {
-  return std::clamp<nanoseconds>(remaining / 10, milliseconds(5), milliseconds(250));
-}
-
-// Deadlines beyond this are no deadlines; also keeps the arithmetic far from overflow.
-constexpr std::chrono::hours kLongestDeadline{24 * 365};
-
-constexpr milliseconds kCancelInterval{2};
-
-}  // namespace
 
 CallStop::CallStop(const grpc::ServerContextBase& context, const StopSignal& draining,
                    const Clock& clock, std::optional<milliseconds> longest)

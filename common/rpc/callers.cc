@@ -55,32 +55,6 @@ std::string CallerOf(const grpc::AuthContext* auth, const std::string& peer) {
   return AddressOf(peer);
 }
 
-}  // namespace
-
-Logger CallIdentity::Log(const Logger& logger) const {
-  return logger.With({{"request_id", request_id},
-                      {"trace_id", trace.trace_id},
-                      {"caller", caller},
-                      {"peer", peer}});
-}
-
-CallIdentity IdentifyCall(const Metadata& metadata, const grpc::AuthContext* auth,
-                          const std::string& peer) {
-  const std::string_view request_id = Only(metadata, kRequestIdKey);
-  const auto trace = ParseTraceparent(Only(metadata, kTraceparentKey));
-  return {.request_id = IsRequestId(request_id) ? std::string(request_id) : MakeRequestId(),
-          .trace = trace.has_value() ? NextStep(*trace) : NewTrace(),
-          .caller = CallerOf(auth, peer),
-          .peer = peer};
-}
-
-CallIdentity IdentifyCall(const grpc::ServerContextBase& context) {
-  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
-  return IdentifyCall(context.client_metadata(), auth.get(), context.peer());
-}
-
-namespace {
-
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kPassInterval{1};
@@ -109,6 +83,28 @@ Status OverQuota(const std::string& caller, std::int64_t amount, std::string_vie
 
 }  // namespace
 
+Logger CallIdentity::Log(const Logger& logger) const {
+  return logger.With({{"request_id", request_id},
+                      {"trace_id", trace.trace_id},
+                      {"caller", caller},
+                      {"peer", peer}});
+}
+
+CallIdentity IdentifyCall(const Metadata& metadata, const grpc::AuthContext* auth,
+                          const std::string& peer) {
+  const std::string_view request_id = Only(metadata, kRequestIdKey);
+  const auto trace = ParseTraceparent(Only(metadata, kTraceparentKey));
+  return {.request_id = IsRequestId(request_id) ? std::string(request_id) : MakeRequestId(),
+          .trace = trace.has_value() ? NextStep(*trace) : NewTrace(),
+          .caller = CallerOf(auth, peer),
+          .peer = peer};
+}
+
+CallIdentity IdentifyCall(const grpc::ServerContextBase& context) {
+  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+  return IdentifyCall(context.client_metadata(), auth.get(), context.peer());
+}
+
 CallerQuotaOptions ReadCallerQuotas(ConfigReader& section) {
   CallerQuotaOptions options;
   section.Read("requests", &options.requests, {0, 1'000'000'000});
@@ -117,9 +113,6 @@ CallerQuotaOptions ReadCallerQuotas(ConfigReader& section) {
   section.Read("max_callers", &options.max_callers, {1, 10'000'000});
   return options;
 }
-
-CallerQuotas::CallerQuotas(const CallerQuotaOptions& options, const Clock& clock)
-    : options_(options), clock_(clock), window_(std::chrono::seconds(options.window_s)) {}
 
 CallerQuotas::Buckets& CallerQuotas::Find(const std::string& caller, TimePoint now) {
   const std::string key = KeyOf(caller);

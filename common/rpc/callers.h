@@ -68,7 +68,8 @@ CallerQuotaOptions ReadCallerQuotas(ConfigReader& section);
 class CallerQuotas {
  public:
   // `clock` must outlive this.
-  CallerQuotas(const CallerQuotaOptions& options, const Clock& clock);
+  CallerQuotas(const CallerQuotaOptions& options, const Clock& clock)
+      : options_(options), clock_(clock), window_(std::chrono::seconds(options.window_s)) {}
 
   // Takes one request. RESOURCE_EXHAUSTED (OVER_QUOTA) says which limit and when there is more, and
   // takes nothing.

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -55,18 +54,6 @@ StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Start(
   return std::unique_ptr<ConnectionAcceptor>(new ConnectionAcceptor(
       std::move(listening), limits, std::move(take), gate, std::move(counters), wake_fd));
 }
-
-ConnectionAcceptor::ConnectionAcceptor(std::vector<int> listening, const ConnectionLimits& limits,
-                                       std::function<void(int)> take, RpcGate& gate,
-                                       CallCounters counters, int wake_fd)
-    : listening_(std::move(listening)),
-      max_connections_(limits.max_connections),
-      take_(std::move(take)),
-      gate_(gate),
-      wake_fd_(wake_fd),
-      flood_(limits.max_streams_per_connection, std::move(counters)),
-      watching_([this] { Watch(); }),
-      accepting_([this] { AcceptAll(); }) {}
 
 ConnectionAcceptor::~ConnectionAcceptor() {
   eventfd_write(wake_fd_, 1);

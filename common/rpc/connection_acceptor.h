@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -53,7 +54,15 @@ class ConnectionAcceptor {
  private:
   ConnectionAcceptor(std::vector<int> listening, const ConnectionLimits& limits,
                      std::function<void(int fd)> take, RpcGate& gate, CallCounters counters,
-                     int wake_fd);
+                     int wake_fd)
+      : listening_(std::move(listening)),
+        max_connections_(limits.max_connections),
+        take_(std::move(take)),
+        gate_(gate),
+        wake_fd_(wake_fd),
+        flood_(limits.max_streams_per_connection, std::move(counters)),
+        watching_([this] { Watch(); }),
+        accepting_([this] { AcceptAll(); }) {}
   void AcceptAll();
   void Accept(int listening_fd);
   // Whether one more connection may be open. Amortised O(1): connections that were closed are found

@@ -37,6 +37,12 @@ void Forward(int number) {
   errno = saved;
 }
 
+// Empty: not set.
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 }  // namespace
 
 void CatchProcessSignals() {
@@ -89,16 +95,6 @@ void SignalThread::Run() {
     if (handlers_.on_terminate) handlers_.on_terminate();
   }
 }
-
-namespace {
-
-// Empty: not set.
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-}  // namespace
 
 ServiceManager ServiceManager::FromEnvironment() {
   ServiceManager manager;

@@ -256,8 +256,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   if (!sockets.ok()) {
     return Unavailable("cannot listen on {}: {}", options.listen, Message(sockets.status()));
   }
-  std::vector<int> listening;
-  for (const ListeningSocket& socket : *sockets) listening.push_back(socket.fd);
+  const std::vector<int> listening = Mapped<int>(*sockets, &ListeningSocket::fd);
   address.port = sockets->front().address.port;
   // Both are process-wide switches of gRPC and idempotent.
   grpc::EnableDefaultHealthCheckService(true);

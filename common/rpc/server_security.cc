@@ -139,10 +139,10 @@ Status CheckRole(const ServerTls& tls, std::string_view path,
     if (HasRole(tls, role, names)) return absl::OkStatus();
     roles.emplace_back(ToText(role));
   }
-  return absl::PermissionDeniedError(fmt::format(
+  return PermissionDenied(
       "{} needs the role {}, which the certificate of {} does not have here", path,
       absl::StrJoin(roles, " or "),
-      names.empty() ? "the caller (without alternative names)" : absl::StrJoin(names, ", ")));
+      names.empty() ? "the caller (without alternative names)" : absl::StrJoin(names, ", "));
 }
 
 Status CheckTlsFiles(const ServerTls& tls) { return ReadTlsMaterial(tls.files).status(); }

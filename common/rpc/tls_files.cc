@@ -18,7 +18,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -205,9 +204,6 @@ StatusOr<TlsMaterial> ReadTlsMaterial(const ServerTlsFiles& files, TlsSide side)
   }
   return material;
 }
-
-CheckedTlsFiles::CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, RpcGate& gate)
-    : files_(std::move(files)), gate_(gate), material_(std::move(material)) {}
 
 StatusOr<std::unique_ptr<CheckedTlsFiles>> CheckedTlsFiles::Start(ServerTlsFiles files,
                                                                   TlsMaterial material,

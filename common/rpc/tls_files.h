@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/base/periodic_thread.h"
 #include "common/base/status.h"
@@ -69,7 +70,8 @@ class CheckedTlsFiles {
   std::string client_ca_path() const { return PathOf(client_ca_fd_); }
 
  private:
-  CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, RpcGate& gate);
+  CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, RpcGate& gate)
+      : files_(std::move(files)), gate_(gate), material_(std::move(material)) {}
   static std::string PathOf(int fd);
   Status Write();
   void Report() const;

@@ -115,7 +115,11 @@ StatusOr<std::string> SettingsFor(const std::string& address) {
 // One connection, as OpenPostgresDatabase says.
 class PostgresDatabase final : public SqlDatabase {
  public:
-  PostgresDatabase(std::string address, std::string settings, bool read_only, int lock_timeout_ms);
+  PostgresDatabase(std::string address, std::string settings, bool read_only, int lock_timeout_ms)
+      : SqlDatabase(std::move(address)),
+        settings_(std::move(settings)),
+        read_only_(read_only),
+        lock_timeout_ms_(lock_timeout_ms) {}
   ~PostgresDatabase() override;
 
   // The first connection.
@@ -242,13 +246,6 @@ class PostgresDatabase::Statement final : public SqlStatement {
   pqxx::result::size_type next_ = 0;
 };
 
-PostgresDatabase::PostgresDatabase(std::string address, std::string settings, bool read_only,
-                                   int lock_timeout_ms)
-    : SqlDatabase(std::move(address)),
-      settings_(std::move(settings)),
-      read_only_(read_only),
-      lock_timeout_ms_(lock_timeout_ms) {}
-
 PostgresDatabase::~PostgresDatabase() = default;
 
 Status PostgresDatabase::Open() {
@@ -292,7 +289,7 @@ Status PostgresDatabase::Failure() {
         text.find("no password supplied") != std::string::npos ||
         text.find("permission denied for database") != std::string::npos ||
         text.find("no pg_hba.conf entry") != std::string::npos) {
-      return absl::PermissionDeniedError(fmt::format("{}: {}", name(), text));
+      return PermissionDenied("{}: {}", name(), text);
     }
     if (text.find("does not exist") != std::string::npos) {
       return FailedPrecondition("{}: {}", name(), text);
@@ -300,7 +297,7 @@ Status PostgresDatabase::Failure() {
     return Unavailable("{}: {}", name(), text);
   } catch (const pqxx::transaction_rollback& error) {
     // A deadlock, or a snapshot that another transaction has overtaken.
-    return absl::AbortedError(fmt::format("{}: {}", name(), OneLine(error.what())));
+    return Aborted("{}: {}", name(), OneLine(error.what()));
   } catch (const pqxx::sql_error& error) {
     lost_ = HasClass(error.sqlstate(), {"08", "57P"}) || !connection_->server.is_open();
     return SqlError(name(), error);

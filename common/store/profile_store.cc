@@ -1,7 +1,6 @@
 #include "common/store/profile_store.h"
 
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -15,27 +14,6 @@
 
 namespace neuroshard {
 namespace {
-
-// nullopt when there is none.
-StatusOr<std::optional<std::int64_t>> FindSweep(SqlDatabase& database, std::string_view kind,
-                                                const std::string& config_hash) {
-  NS_ASSIGN_OR_RETURN(
-      const auto find,
-      database.Prepare("SELECT sweep_id FROM sweeps WHERE kind = ? AND config_hash = ?"));
-  NS_ASSIGN_OR_RETURN(const bool found, find->Bind(kind).Bind(config_hash).Step());
-  if (!found) return std::optional<std::int64_t>();
-  return std::optional(find->Integer(0));
-}
-
-StatusOr<std::int64_t> InsertSweep(SqlDatabase& database, std::string_view kind,
-                                   const SweepInfo& info, bool imported) {
-  NS_ASSIGN_OR_RETURN(const auto insert,
-                      database.Prepare("INSERT INTO sweeps (kind, name, config_hash, config_text, "
-                                       "imported) VALUES (?, ?, ?, ?, ?) RETURNING sweep_id"));
-  insert->Bind(kind).Bind(info.name).Bind(info.config_hash).Bind(info.config_text);
-  NS_RETURN_IF_ERROR(insert->Bind(std::int64_t{imported}).Step().status());
-  return insert->Integer(0);
-}
 
 template <typename Sample>
 Status CheckSameSamples(SqlDatabase& database, std::int64_t sweep_id, const SweepInfo& info,
@@ -54,14 +32,17 @@ Status CheckSameSamples(SqlDatabase& database, std::int64_t sweep_id, const Swee
 template <typename Sample, typename AddRecords>
 StatusOr<std::int64_t> FindOrMakeSweep(SqlDatabase& database, const SweepInfo& info, bool imported,
                                        const std::vector<Sample>& samples, AddRecords add_records) {
-  NS_ASSIGN_OR_RETURN(const std::optional<std::int64_t> found,
-                      FindSweep(database, kKindText<Sample>, info.config_hash));
+  SqlRow sweep = {{"kind", std::string(kKindText<Sample>)}, {"config_hash", info.config_hash}};
+  NS_ASSIGN_OR_RETURN(const auto found, database.Find("sweep_id", "sweeps", sweep));
   if (found) {
     NS_RETURN_IF_ERROR(CheckSameSamples(database, *found, info, samples));
     return *found;
   }
-  NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id,
-                      InsertSweep(database, kKindText<Sample>, info, imported));
+  sweep.emplace_back("name", info.name);
+  sweep.emplace_back("config_text", info.config_text);
+  sweep.emplace_back("imported", std::int64_t{imported});
+  NS_ASSIGN_OR_RETURN(const auto inserted, database.Insert("sweeps", sweep, "RETURNING sweep_id"));
+  const std::int64_t sweep_id = inserted.value_or(0);
   NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> rows,
                       InsertSamples(database, sweep_id, samples));
   NS_RETURN_IF_ERROR(add_records(rows));
@@ -86,9 +67,7 @@ StatusOr<std::int64_t> MakeSweep(SqlDatabase& database, const SweepInfo& info, b
 
 template <typename Measured>
 auto SamplesOf(const std::vector<Measured>& measured) {
-  std::vector<decltype(Measured::sample)> samples;
-  for (const Measured& one : measured) samples.push_back(one.sample);
-  return samples;
+  return Mapped(measured, &Measured::sample);
 }
 
 // The row of a sample, how many ranks it is over (1 for compute), and whether it has a record.
@@ -145,9 +124,8 @@ Status AddMeasurements(SqlDatabase& database, std::int64_t sweep_id, const std::
       NS_RETURN_IF_ERROR(CheckRanks(sample_id, row.num_ranks, measurements));
     }
     if (row.measured && !again) {
-      return absl::AlreadyExistsError(
-          fmt::format("{}: sample {} of {} sweep {} has a record already", database.name(),
-                      sample_id, kKindText<Sample>, sweep_id));
+      return AlreadyExists("{}: sample {} of {} sweep {} has a record already", database.name(),
+                           sample_id, kKindText<Sample>, sweep_id);
     }
     for (const Measurement& measurement : measurements) {
       NS_RETURN_IF_ERROR(row.measured ? IsStored(database, row.row, measurement)
@@ -193,7 +171,7 @@ StatusOr<std::unique_ptr<SqlDatabase>> OpenReadWrite(const std::string& path) {
                                                           ProfileStore::kBusyTimeoutMs));
   // SQLite falls back to reading where it may not write.
   if (!database->CanWrite()) {
-    return absl::PermissionDeniedError(fmt::format("{} is read-only", path));
+    return PermissionDenied("{} is read-only", path);
   }
   NS_RETURN_IF_ERROR(PrepareSchema(*database));
   return database;
@@ -247,9 +225,8 @@ StatusOr<std::vector<Sample>> ProfileStore::PendingSamples(std::int64_t sweep_id
   SqlDatabase& database = *database_;
   std::vector<Sample> samples;
   const auto read = [&](bool /*again*/) -> Status {
-    NS_ASSIGN_OR_RETURN(const auto sweep,
-                        database.Prepare("SELECT 1 FROM sweeps WHERE sweep_id = ? AND kind = ?"));
-    NS_ASSIGN_OR_RETURN(const bool found, sweep->Bind(sweep_id).Bind(kKindText<Sample>).Step());
+    const SqlRow sweep = {{"sweep_id", sweep_id}, {"kind", std::string(kKindText<Sample>)}};
+    NS_ASSIGN_OR_RETURN(const auto found, database.Find("1", "sweeps", sweep));
     if (!found) {
       return NotFound("{} has no {} sweep {}", database.name(), kKindText<Sample>, sweep_id);
     }
@@ -343,8 +320,7 @@ Status ProfileStore::CheckIntegrity() const {
   const MutexLock lock(database_->mutex());
   NS_ASSIGN_OR_RETURN(const std::vector<std::string> faults, database_->FindDamage());
   if (faults.empty()) return absl::OkStatus();
-  return absl::DataLossError(
-      fmt::format("{} is damaged: {}", database_->name(), fmt::join(faults, "; ")));
+  return DataLoss("{} is damaged: {}", database_->name(), fmt::join(faults, "; "));
 }
 
 StatusOr<std::vector<SweepStatistics>> ProfileStore::Statistics() const {

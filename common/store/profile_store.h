@@ -2,6 +2,7 @@
 // SQLite file or one PostgreSQL database (README.md here).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,6 +35,9 @@ struct ComputeRecord {
   double total_ms = 0;
   bool imported = false;
   MeasurementEnvironment environment;  // empty when imported
+
+  // Whether forward and backward are told apart.
+  bool is_split() const { return std::isfinite(forward_ms) && std::isfinite(backward_ms); }
 };
 
 // A usable measurement of one collective: the outcome of every rank is ok.

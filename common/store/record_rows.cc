@@ -33,7 +33,7 @@ StatusOr<MeasurementEnvironment> EnvironmentOf(
     std::int64_t measured_at_unix_ms) {
   const auto found = environments.find(id);
   if (found == environments.end()) {
-    return absl::DataLossError(fmt::format("environment {} is missing", id));
+    return DataLoss("environment {} is missing", id);
   }
   MeasurementEnvironment environment = found->second;
   environment.measured_at_unix_ms = measured_at_unix_ms;
@@ -58,47 +58,15 @@ StatusOr<double> LeastOf(const std::string& series_text) {
   return *std::ranges::min_element(series.samples_ms);
 }
 
-}  // namespace
-
-StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlDatabase& database) {
-  std::map<std::int64_t, MeasurementEnvironment> environments;
-  const auto read = [&](const SqlStatement& row) -> Status {
-    NS_ASSIGN_OR_RETURN(environments[row.Integer(0)],
-                        FromRowText<MeasurementEnvironment>(row.Text(1)));
-    return absl::OkStatus();
-  };
-  NS_RETURN_IF_ERROR(
-      database.ForEachRow("SELECT environment_id, environment FROM environments", {}, read));
-  return environments;
-}
-
-StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::string& text) {
-  for (const char* sql :
-       {"SELECT environment_id FROM environments WHERE environment = ?",
-        "INSERT INTO environments (environment) VALUES (?) ON CONFLICT DO NOTHING "
-        "RETURNING environment_id",
-        // Another process was first.
-        "SELECT environment_id FROM environments WHERE environment = ?"}) {
-    NS_ASSIGN_OR_RETURN(const auto statement, database.Prepare(sql));
-    NS_ASSIGN_OR_RETURN(const bool found, statement->Bind(text).Step());
-    if (found) return statement->Integer(0);
-  }
-  return Internal("{}: an environment could not be stored", database.name());
-}
-
-namespace {
-
-// A row of a table of records by its columns; the others are NULL.
-using RecordRow = std::vector<std::pair<std::string_view, RowInserter::Value>>;
-
-RecordRow RowOf(std::int64_t sample, Outcome outcome, const std::string& detail) {
+// The columns that a row of a table of records does not have are NULL.
+SqlRow RowOf(std::int64_t sample, Outcome outcome, const std::string& detail) {
   return {{"sample", sample},
           {"outcome", std::string(ToText(outcome))},
           {"detail", StorableText(detail)}};
 }
 
 Status AddSeries(const std::string& sample_id, std::string_view cost_column,
-                 std::string_view series_column, const TimedSeries& series, RecordRow& row) {
+                 std::string_view series_column, const TimedSeries& series, SqlRow& row) {
   NS_RETURN_IF_ERROR(CheckCost(sample_id, series.median_ms));
   row.emplace_back(cost_column, series.median_ms);
   row.emplace_back(series_column, ToRowText(series));
@@ -106,9 +74,8 @@ Status AddSeries(const std::string& sample_id, std::string_view cost_column,
 }
 
 template <typename Measurement>
-StatusOr<RecordRow> RowOf(SqlDatabase& database, std::int64_t sample,
-                          const Measurement& measurement) {
-  RecordRow row = RowOf(sample, measurement.outcome, measurement.detail);
+StatusOr<SqlRow> RowOf(SqlDatabase& database, std::int64_t sample, const Measurement& measurement) {
+  SqlRow row = RowOf(sample, measurement.outcome, measurement.detail);
   NS_ASSIGN_OR_RETURN(const std::int64_t environment,
                       EnvironmentTextId(database, ToRowText(measurement.environment)));
   row.emplace_back("environment_id", environment);
@@ -128,55 +95,57 @@ StatusOr<RecordRow> RowOf(SqlDatabase& database, std::int64_t sample,
   return row;
 }
 
-Status InsertRow(SqlDatabase& database, std::string_view table, const RecordRow& row) {
-  std::string columns;
-  for (const auto& [name, value] : row) columns += fmt::format(", {}", name);
-  RowInserter insert(database, fmt::format("{} ({})", table, columns.substr(2)));
-  for (const auto& [name, value] : row) insert.Bind(value);
-  NS_RETURN_IF_ERROR(insert.EndRow());
-  return insert.Flush();
-}
-
-Status FindRow(SqlDatabase& database, std::string_view table, const RecordRow& row) {
-  std::string same;
-  for (const auto& [name, value] : row) same += fmt::format(" AND {} = ?", name);
-  NS_ASSIGN_OR_RETURN(const auto find, database.Prepare(fmt::format("SELECT 1 FROM {} WHERE {}",
-                                                                    table, same.substr(5))));
-  for (const auto& [name, value] : row) BindValue(value, *find);
-  NS_ASSIGN_OR_RETURN(const bool found, find->Step());
-  if (found) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      fmt::format("{}: another process stored a record of the same sample", database.name()));
-}
+template <typename Measurement>
+constexpr std::string_view kTable = "compute_measurements";
+template <>
+constexpr std::string_view kTable<CommMeasurement> = "comm_measurements";
 
 }  // namespace
 
-Status InsertRecord(SqlDatabase& database, std::int64_t row,
-                    const ComputeMeasurement& measurement) {
-  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
-  return InsertRow(database, "compute_measurements", values);
+StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlDatabase& database) {
+  std::map<std::int64_t, MeasurementEnvironment> environments;
+  const auto read = [&](const SqlStatement& row) -> Status {
+    NS_ASSIGN_OR_RETURN(environments[row.Integer(0)],
+                        FromRowText<MeasurementEnvironment>(row.Text(1)));
+    return absl::OkStatus();
+  };
+  NS_RETURN_IF_ERROR(
+      database.ForEachRow("SELECT environment_id, environment FROM environments", {}, read));
+  return environments;
 }
 
-Status InsertRecord(SqlDatabase& database, std::int64_t row, const CommMeasurement& measurement) {
-  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
-  return InsertRow(database, "comm_measurements", values);
+StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::string& text) {
+  const SqlRow row = {{"environment", text}};
+  NS_ASSIGN_OR_RETURN(auto id, database.Find("environment_id", "environments", row));
+  if (id) return *id;
+  NS_ASSIGN_OR_RETURN(
+      id, database.Insert("environments", row, "ON CONFLICT DO NOTHING RETURNING environment_id"));
+  if (id) return *id;
+  // Another process was first.
+  NS_ASSIGN_OR_RETURN(id, database.Find("environment_id", "environments", row));
+  if (id) return *id;
+  return Internal("{}: an environment could not be stored", database.name());
 }
 
-Status IsStored(SqlDatabase& database, std::int64_t row, const ComputeMeasurement& measurement) {
-  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
-  return FindRow(database, "compute_measurements", values);
+template <typename Measurement>
+Status InsertRecord(SqlDatabase& database, std::int64_t row, const Measurement& measurement) {
+  NS_ASSIGN_OR_RETURN(const SqlRow values, RowOf(database, row, measurement));
+  return database.Insert(kTable<Measurement>, values).status();
 }
 
-Status IsStored(SqlDatabase& database, std::int64_t row, const CommMeasurement& measurement) {
-  NS_ASSIGN_OR_RETURN(const RecordRow values, RowOf(database, row, measurement));
-  return FindRow(database, "comm_measurements", values);
+template <typename Measurement>
+Status IsStored(SqlDatabase& database, std::int64_t row, const Measurement& measurement) {
+  NS_ASSIGN_OR_RETURN(const SqlRow values, RowOf(database, row, measurement));
+  NS_ASSIGN_OR_RETURN(const auto found, database.Find("1", kTable<Measurement>, values));
+  if (found) return absl::OkStatus();
+  return AlreadyExists("{}: another process stored a record of the same sample", database.name());
 }
 
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const ComputeRecord& cost) {
   NS_RETURN_IF_ERROR(CheckCost(cost.sample.sample_id, cost.total_ms));
-  RecordRow values = RowOf(row, Outcome::kOk, "");
+  SqlRow values = RowOf(row, Outcome::kOk, "");
   values.emplace_back("total_ms", cost.total_ms);
-  return InsertRow(database, "compute_measurements", values);
+  return database.Insert("compute_measurements", values).status();
 }
 
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommRecord& cost) {
@@ -184,13 +153,13 @@ Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const CommR
     return InvalidArgument("sample {}: {} costs for {} ranks", cost.sample.sample_id,
                            cost.cost_ms.size(), cost.sample.dim_sums.size());
   }
-  RowInserter insert(database, "comm_measurements (sample, rank, outcome, detail, cost_ms)");
+  RowInserter insert(database, "comm_measurements");
   for (std::size_t rank = 0; rank < cost.cost_ms.size(); ++rank) {
     NS_RETURN_IF_ERROR(CheckCost(cost.sample.sample_id, cost.cost_ms[rank]));
-    insert.Bind(row).Bind(static_cast<std::int64_t>(rank));
-    insert.Bind(std::string(ToText(Outcome::kOk))).Bind(std::string());
-    insert.Bind(cost.cost_ms[rank]);
-    NS_RETURN_IF_ERROR(insert.EndRow());
+    SqlRow values = RowOf(row, Outcome::kOk, "");
+    values.emplace_back("rank", static_cast<std::int64_t>(rank));
+    values.emplace_back("cost_ms", cost.cost_ms[rank]);
+    NS_RETURN_IF_ERROR(insert.Add(std::move(values)));
   }
   return insert.Flush();
 }
@@ -296,5 +265,10 @@ StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
       }));
   return sweeps;
 }
+
+template Status InsertRecord(SqlDatabase&, std::int64_t, const ComputeMeasurement&);
+template Status InsertRecord(SqlDatabase&, std::int64_t, const CommMeasurement&);
+template Status IsStored(SqlDatabase&, std::int64_t, const ComputeMeasurement&);
+template Status IsStored(SqlDatabase&, std::int64_t, const CommMeasurement&);
 
 }  // namespace neuroshard

@@ -21,13 +21,13 @@ StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::strin
 StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlDatabase& database);
 
 // `row` is the key of the sample. Costs that are not finite or are negative are INVALID_ARGUMENT.
-Status InsertRecord(SqlDatabase& database, std::int64_t row, const ComputeMeasurement& measurement);
-Status InsertRecord(SqlDatabase& database, std::int64_t row, const CommMeasurement& measurement);
+template <typename Measurement>
+Status InsertRecord(SqlDatabase& database, std::int64_t row, const Measurement& measurement);
 
 // OK when the record of the sample is this one, else ALREADY_EXISTS. For whoever was cut off and
 // does not know whether it stored it.
-Status IsStored(SqlDatabase& database, std::int64_t row, const ComputeMeasurement& measurement);
-Status IsStored(SqlDatabase& database, std::int64_t row, const CommMeasurement& measurement);
+template <typename Measurement>
+Status IsStored(SqlDatabase& database, std::int64_t row, const Measurement& measurement);
 
 // Costs without a series, as imported.
 Status InsertImportedRecord(SqlDatabase& database, std::int64_t row, const ComputeRecord& cost);

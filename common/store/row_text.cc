@@ -80,7 +80,7 @@ StatusOr<T> FromRowText(const std::string& text) {
     FromJson(Json::parse(text), value);
     return value;
   } catch (const std::exception& error) {
-    return absl::DataLossError(fmt::format("a stored value is damaged: {}", error.what()));
+    return DataLoss("a stored value is damaged: {}", error.what());
   }
 }
 

@@ -8,7 +8,6 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <tuple>
 
 #include "common/base/number_text.h"
 #include "common/store/row_text.h"
@@ -71,21 +70,7 @@ template <typename Sample>
 Status CheckStored(const Sample& sample) {
   const std::string fault = FaultOf(sample);
   if (fault.empty()) return absl::OkStatus();
-  return absl::DataLossError(fmt::format("stored sample {} {}", sample.sample_id, fault));
-}
-
-template <typename Sample>
-Status CheckAll(const std::vector<Sample>& samples) {
-  std::set<std::string_view> ids;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const std::string& id = samples[i].sample_id;
-    if (id.empty()) return InvalidArgument("samples[{}] has no sample_id", i);
-    if (!ids.insert(id).second) return InvalidArgument("sample_id {} is given twice", id);
-    if (const std::string fault = FaultOf(samples[i]); !fault.empty()) {
-      return InvalidArgument("sample {} {}", id, fault);
-    }
-  }
-  return absl::OkStatus();
+  return DataLoss("stored sample {} {}", sample.sample_id, fault);
 }
 
 // Samples draw from few distinct shards (5136 augmented tables for 100,000 samples), so a shard is
@@ -94,47 +79,28 @@ class ShardRows {
  public:
   explicit ShardRows(SqlDatabase& database) : database_(database) {}
 
-  StatusOr<std::int64_t> IdOf(const MeasuredShard& shard) {
-    const ShardKey key{
-        shard.table,           shard.rows,         shard.cols,         shard.pooling_factor,
-        shard.reuse_histogram, shard.weight_dtype, shard.pooling_mode, shard.weighted};
-    if (const auto known = ids_.find(key); known != ids_.end()) return known->second;
-    NS_ASSIGN_OR_RETURN(std::optional<std::int64_t> id, Query(kFind, shard));
+  StatusOr<std::int64_t> IdOf(MeasuredShard shard) {
+    shard.compute_kernel = ComputeKernel::kFused;  // kernels are the sample's (KernelsToText)
+    shard.cache_load_factor = 0;
+    if (const auto known = ids_.find(shard); known != ids_.end()) return known->second;
+    const SqlRow row = {{"table_name", shard.table},
+                        {"num_rows", shard.rows},
+                        {"cols", shard.cols},
+                        {"pooling_factor", shard.pooling_factor},
+                        {"reuse_histogram", ToRowText(shard.reuse_histogram)},
+                        {"weight_dtype", std::string(ToText(shard.weight_dtype))},
+                        {"pooling_mode", std::string(ToText(shard.pooling_mode))},
+                        {"weighted", std::int64_t{shard.weighted}}};
+    NS_ASSIGN_OR_RETURN(auto id, database_.Find("shard_id", "shards", row));
     if (!id) {
-      NS_ASSIGN_OR_RETURN(id, Query(kInsert, shard));
+      NS_ASSIGN_OR_RETURN(id, database_.Insert("shards", row, "RETURNING shard_id"));
     }
-    return ids_[key] = id.value_or(0);
+    return ids_[shard] = id.value_or(0);
   }
 
  private:
-  using ShardKey = std::tuple<std::string, std::int64_t, std::int64_t, double, ReuseHistogram,
-                              DataType, PoolingMode, bool>;
-
-  static constexpr char kFind[] =
-      "SELECT shard_id FROM shards WHERE table_name = ? AND num_rows = ? AND cols = ? AND "
-      "pooling_factor = ? AND reuse_histogram = ? AND weight_dtype = ? AND pooling_mode = ? AND "
-      "weighted = ?";
-  static constexpr char kInsert[] =
-      "INSERT INTO shards (table_name, num_rows, cols, pooling_factor, reuse_histogram, "
-      "weight_dtype, pooling_mode, weighted) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING shard_id";
-
-  // The id in the first row, if there is one.
-  StatusOr<std::optional<std::int64_t>> Query(const char* sql, const MeasuredShard& shard) {
-    NS_ASSIGN_OR_RETURN(const auto statement, database_.Prepare(sql));
-    statement->Bind(shard.table)
-        .Bind(shard.rows)
-        .Bind(shard.cols)
-        .Bind(shard.pooling_factor)
-        .Bind(ToRowText(shard.reuse_histogram))
-        .Bind(ToText(shard.weight_dtype))
-        .Bind(ToText(shard.pooling_mode))
-        .Bind(std::int64_t{shard.weighted});
-    NS_ASSIGN_OR_RETURN(const bool row, statement->Step());
-    return row ? std::optional(statement->Integer(0)) : std::nullopt;
-  }
-
   SqlDatabase& database_;
-  std::map<ShardKey, std::int64_t> ids_;
+  std::map<MeasuredShard, std::int64_t> ids_;
 };
 
 // The kernels of a sample's shards: "fused fused_uvm fused_uvm_caching:0.2"; empty where all are
@@ -152,9 +118,7 @@ std::string KernelsToText(const std::vector<MeasuredShard>& shards) {
 
 Status KernelsFromText(const std::string& text, std::vector<MeasuredShard>& shards) {
   if (text.empty()) return absl::OkStatus();
-  const auto damaged = [&text] {
-    return absl::DataLossError(fmt::format("stored kernels are damaged: {}", text));
-  };
+  const auto damaged = [&text] { return DataLoss("stored kernels are damaged: {}", text); };
   std::istringstream words(text);
   for (MeasuredShard& shard : shards) {
     std::string word;
@@ -188,7 +152,7 @@ StatusOr<std::vector<std::int64_t>> RowsOf(SqlDatabase& database, std::int64_t s
 template <typename E>
 StatusOr<E> WordFromText(const std::string& text) {
   const std::optional<E> value = FromText<E>(text);
-  if (!value) return absl::DataLossError(fmt::format("a stored word is damaged: {}", text));
+  if (!value) return DataLoss("a stored word is damaged: {}", text);
   return *value;
 }
 
@@ -225,8 +189,7 @@ Status Read(const SqlStatement& row, const ShardsByKey& shards, ComputeSample& s
   for (const std::int64_t id : shard_ids) {
     const auto shard = shards.find(id);
     if (shard == shards.end()) {
-      return absl::DataLossError(
-          fmt::format("shard {} of sample {} is missing", id, sample.sample_id));
+      return DataLoss("shard {} of sample {} is missing", id, sample.sample_id);
     }
     sample.shards.push_back(shard->second);
   }
@@ -252,15 +215,24 @@ Status Read(const SqlStatement& row, const ShardsByKey&, CommSample& sample) {
 
 }  // namespace
 
-Status CheckSamples(const std::vector<ComputeSample>& samples) { return CheckAll(samples); }
-Status CheckSamples(const std::vector<CommSample>& samples) { return CheckAll(samples); }
+template <typename Sample>
+Status CheckSamples(const std::vector<Sample>& samples) {
+  std::set<std::string_view> ids;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::string& id = samples[i].sample_id;
+    if (id.empty()) return InvalidArgument("samples[{}] has no sample_id", i);
+    if (!ids.insert(id).second) return InvalidArgument("sample_id {} is given twice", id);
+    if (const std::string fault = FaultOf(samples[i]); !fault.empty()) {
+      return InvalidArgument("sample {} {}", id, fault);
+    }
+  }
+  return absl::OkStatus();
+}
 
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<ComputeSample>& samples) {
   ShardRows shard_rows(database);
-  RowInserter insert(database,
-                     "compute_samples (sweep_id, position, sample_id, shard_ids, batch_size, "
-                     "optimizer, seed, shard_kernels)");
+  RowInserter insert(database, "compute_samples");
   std::int64_t position = 0;
   for (const ComputeSample& sample : samples) {
     std::vector<std::int64_t> shard_ids;
@@ -268,15 +240,14 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
       NS_ASSIGN_OR_RETURN(const std::int64_t id, shard_rows.IdOf(shard));
       shard_ids.push_back(id);
     }
-    insert.Bind(sweep_id)
-        .Bind(position++)
-        .Bind(sample.sample_id)
-        .Bind(ToRowText(shard_ids))
-        .Bind(sample.batch_size)
-        .Bind(std::string(ToText(sample.optimizer)))
-        .Bind(std::bit_cast<std::int64_t>(sample.seed))
-        .Bind(KernelsToText(sample.shards));
-    NS_RETURN_IF_ERROR(insert.EndRow());
+    NS_RETURN_IF_ERROR(insert.Add({{"sweep_id", sweep_id},
+                                   {"position", position++},
+                                   {"sample_id", sample.sample_id},
+                                   {"shard_ids", ToRowText(shard_ids)},
+                                   {"batch_size", sample.batch_size},
+                                   {"optimizer", std::string(ToText(sample.optimizer))},
+                                   {"seed", std::bit_cast<std::int64_t>(sample.seed)},
+                                   {"shard_kernels", KernelsToText(sample.shards)}}));
   }
   NS_RETURN_IF_ERROR(insert.Flush());
   return RowsOf(database, sweep_id, kKindText<ComputeSample>);
@@ -284,26 +255,23 @@ StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::in
 
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
                                                   const std::vector<CommSample>& samples) {
-  RowInserter insert(database,
-                     "comm_samples (sweep_id, position, sample_id, direction, num_ranks, dim_sums, "
-                     "start_offsets_ms, batch_size, element_bytes, collective, input_dist, "
-                     "wire_dtype, cadence)");
+  RowInserter insert(database, "comm_samples");
   std::int64_t position = 0;
   for (const CommSample& sample : samples) {
-    insert.Bind(sweep_id)
-        .Bind(position++)
-        .Bind(sample.sample_id)
-        .Bind(std::string(ToText(sample.direction)))
-        .Bind(static_cast<std::int64_t>(sample.dim_sums.size()))
-        .Bind(ToRowText(sample.dim_sums))
-        .Bind(ToRowText(sample.start_offsets_ms))
-        .Bind(sample.batch_size)
-        .Bind(sample.element_bytes)
-        .Bind(std::string(CollectiveWord(sample)))
-        .Bind(sample.input_dist ? ToRowText(*sample.input_dist) : "")
-        .Bind(std::string(ToText(sample.wire_dtype)))
-        .Bind(std::string(ToText(sample.cadence)));
-    NS_RETURN_IF_ERROR(insert.EndRow());
+    NS_RETURN_IF_ERROR(
+        insert.Add({{"sweep_id", sweep_id},
+                    {"position", position++},
+                    {"sample_id", sample.sample_id},
+                    {"direction", std::string(ToText(sample.direction))},
+                    {"num_ranks", static_cast<std::int64_t>(sample.dim_sums.size())},
+                    {"dim_sums", ToRowText(sample.dim_sums)},
+                    {"start_offsets_ms", ToRowText(sample.start_offsets_ms)},
+                    {"batch_size", sample.batch_size},
+                    {"element_bytes", sample.element_bytes},
+                    {"collective", std::string(CollectiveWord(sample))},
+                    {"input_dist", sample.input_dist ? ToRowText(*sample.input_dist) : ""},
+                    {"wire_dtype", std::string(ToText(sample.wire_dtype))},
+                    {"cadence", std::string(ToText(sample.cadence))}}));
   }
   NS_RETURN_IF_ERROR(insert.Flush());
   return RowsOf(database, sweep_id, kKindText<CommSample>);
@@ -336,6 +304,8 @@ StatusOr<std::vector<Sample>> SelectSamples(SqlDatabase& database, std::int64_t 
   return samples;
 }
 
+template Status CheckSamples(const std::vector<ComputeSample>&);
+template Status CheckSamples(const std::vector<CommSample>&);
 template StatusOr<std::vector<ComputeSample>> SelectSamples(SqlDatabase&, std::int64_t,
                                                             SampleFilter,
                                                             std::vector<std::int64_t>*);

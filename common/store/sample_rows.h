@@ -26,8 +26,8 @@ inline constexpr std::string_view kKindText = ToText(kKindOf<Sample>);
 
 // INVALID_ARGUMENT names the first sample that cannot be stored: an id that is empty or given
 // twice, no shards or ranks, a number that is not finite.
-Status CheckSamples(const std::vector<ComputeSample>& samples);
-Status CheckSamples(const std::vector<CommSample>& samples);
+template <typename Sample>
+Status CheckSamples(const std::vector<Sample>& samples);
 
 // In the given order; the keys of the rows come back in it.
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,

@@ -7,8 +7,10 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -40,6 +42,11 @@ class SqlStatement {
   virtual bool IsNull(int column) const = 0;
 };
 
+// A value of a column; monostate is NULL.
+using SqlValue = std::variant<std::monostate, std::int64_t, double, std::string>;
+// A row, or some of it, by the columns' names.
+using SqlRow = std::vector<std::pair<std::string_view, SqlValue>>;
+
 // kSnapshot reads what was there when it began. kWrite changes records; kExclusive also makes or
 // removes sweeps, one such transaction at a time (in SQLite every writer is).
 enum class TransactionKind { kSnapshot, kWrite, kExclusive };
@@ -57,6 +64,12 @@ class SqlDatabase {
   // Any number of statements without parameters; rows are ignored.
   virtual Status Execute(const std::string& sql) = 0;
   StatusOr<std::int64_t> QueryInteger(std::string_view sql);
+  // `column` of a row of the table that has these values; nothing where there is none.
+  StatusOr<std::optional<std::int64_t>> Find(std::string_view column, std::string_view table,
+                                             const SqlRow& values);
+  // Adds a row; `suffix` follows its values. What it returns, if anything.
+  StatusOr<std::optional<std::int64_t>> Insert(std::string_view table, const SqlRow& row,
+                                               std::string_view suffix = "");
   // Calls `visit` for each row of a query with these parameters, until it fails.
   Status ForEachRow(std::string_view sql, std::initializer_list<std::int64_t> parameters,
                     const std::function<Status(const SqlStatement& row)>& visit);
@@ -88,6 +101,9 @@ class SqlDatabase {
   std::function<void(const Status& why)> tell_of_outage_ = [](const Status&) {};
 
  private:
+  // The first value of the first row.
+  StatusOr<std::optional<std::int64_t>> First(std::string_view sql, const SqlRow& parameters);
+
   std::string name_;
   Mutex mutex_;
 };
@@ -145,30 +161,22 @@ Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
   });
 }
 
-// Many rows of one table in few statements: a row a statement would cost a network's round trip
-// each. Rows are in the table after Flush.
+// Many rows of one table, all of the same columns, in few statements: a row a statement would cost
+// a network's round trip each. Rows are in the table after Flush.
 class RowInserter {
  public:
-  using Value = std::variant<std::monostate, std::int64_t, double, std::string>;
+  // `suffix` follows the values.
+  RowInserter(SqlDatabase& database, std::string table, std::string suffix = "")
+      : database_(database), table_(std::move(table)), suffix_(std::move(suffix)) {}
 
-  // As in "samples (a, b)", and what follows the values.
-  RowInserter(SqlDatabase& database, std::string table_and_columns, std::string suffix = "");
-
-  // monostate is NULL.
-  RowInserter& Bind(Value value);
-  // After the last value of a row.
-  Status EndRow();
+  Status Add(SqlRow row);
   Status Flush();
 
  private:
   SqlDatabase& database_;
-  std::string table_and_columns_;
+  std::string table_;
   std::string suffix_;
-  std::vector<Value> values_;
-  std::size_t rows_ = 0;
+  std::vector<SqlRow> rows_;
 };
-
-// The next parameter.
-void BindValue(const RowInserter::Value& value, SqlStatement& statement);
 
 }  // namespace neuroshard

@@ -48,7 +48,7 @@ StatusOr<SweepInfo> InfoOf(SqlDatabase& database, std::int64_t sweep_id) {
 struct RawRecord {
   std::string sample_id;
   std::string environment;
-  std::vector<RowInserter::Value> values;  // of ColumnsOf
+  SqlRow values;  // of ColumnsOf
 };
 
 // The rows of the samples that have no record yet, by sample_id.
@@ -66,7 +66,7 @@ StatusOr<std::map<std::string, std::int64_t>> PendingRows(SqlDatabase& database,
   return pending;
 }
 
-RowInserter::Value ValueOf(const SqlStatement& rows, int column, std::string_view name) {
+SqlValue ValueOf(const SqlStatement& rows, int column, std::string_view name) {
   if (rows.IsNull(column)) return std::monostate();
   if (name == "rank" || name == "measured_at_unix_ms") return rows.Integer(column);
   if (name.ends_with("_ms")) return rows.Real(column);
@@ -97,7 +97,7 @@ class SweepCopy {
         {from_sweep}, [&](const SqlStatement& row) {
           RawRecord record{row.Text(0), row.Text(1), {}};
           for (std::size_t i = 0; i < names.size(); ++i) {
-            record.values.push_back(ValueOf(row, static_cast<int>(i) + 2, names[i]));
+            record.values.emplace_back(names[i], ValueOf(row, static_cast<int>(i) + 2, names[i]));
           }
           return Take(std::move(record));
         }));
@@ -123,26 +123,25 @@ class SweepCopy {
 
   Status Flush() {
     if (batch_.empty()) return absl::OkStatus();
-    const std::string table = fmt::format("{}_measurements (sample, environment_id, {})",
-                                          ToText(kind_), fmt::join(ColumnsOf(kind_), ", "));
     const auto store = [&](bool /*again*/) -> Status {
       std::map<std::string, std::int64_t> environments;
       // A sweep that measures the same samples at this moment keeps what it has recorded.
-      RowInserter insert(to_, table, "ON CONFLICT DO NOTHING");
+      RowInserter insert(to_, fmt::format("{}_measurements", ToText(kind_)),
+                         "ON CONFLICT DO NOTHING");
       for (const RawRecord& record : batch_) {
-        insert.Bind(pending_.at(record.sample_id));
-        if (record.environment.empty()) {
-          insert.Bind(std::monostate());
-        } else {
+        SqlValue environment;
+        if (!record.environment.empty()) {
           auto known = environments.find(record.environment);
           if (known == environments.end()) {
             NS_ASSIGN_OR_RETURN(const std::int64_t id, EnvironmentTextId(to_, record.environment));
             known = environments.emplace(record.environment, id).first;
           }
-          insert.Bind(known->second);
+          environment = known->second;
         }
-        for (const RowInserter::Value& value : record.values) insert.Bind(value);
-        NS_RETURN_IF_ERROR(insert.EndRow());
+        SqlRow row = record.values;
+        row.emplace_back("sample", pending_.at(record.sample_id));
+        row.emplace_back("environment_id", environment);
+        NS_RETURN_IF_ERROR(insert.Add(std::move(row)));
       }
       return insert.Flush();
     };
@@ -425,7 +424,7 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
                    const std::function<void()>& on_record) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
-    return absl::AlreadyExistsError(fmt::format("{} exists; a backup overwrites nothing", path));
+    return AlreadyExists("{} exists; a backup overwrites nothing", path);
   }
   const std::string part = fmt::format("{}.{}.part", path, getpid());
   const auto make = [&]() -> Status {
@@ -449,7 +448,7 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
   }
   if (status.ok()) status = SyncPath(part);
   if (status.ok() && std::rename(part.c_str(), path.c_str()) != 0) {
-    status = absl::PermissionDeniedError(fmt::format("{}: cannot be renamed to {}", part, path));
+    status = PermissionDenied("{}: cannot be renamed to {}", part, path);
   }
   if (!status.ok()) {
     for (const char* suffix : {"", "-wal", "-shm"}) std::remove((part + suffix).c_str());

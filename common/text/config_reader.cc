@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -65,22 +64,16 @@ std::string ShownKey(const std::string& key) {
   return Printable(key, kMaxKeyBytes);
 }
 
-bool InRange(double value, const RealRange& range) {
-  return value >= range.min && value <= range.max;
-}
-
-std::string Describe(const IntegerRange& range) {
-  constexpr IntegerRange kAll;
-  if (range.max == kAll.max) return fmt::format("must be at least {}", range.min);
-  if (range.min == kAll.min) return fmt::format("must be at most {}", range.max);
-  return fmt::format("must be in [{}, {}]", range.min, range.max);
-}
-
-std::string Describe(const RealRange& range) {
-  if (std::isinf(range.min) && std::isinf(range.max)) return "must be a number";
-  if (std::isinf(range.max)) return fmt::format("must be at least {}", range.min);
-  if (std::isinf(range.min)) return fmt::format("must be at most {}", range.max);
-  return fmt::format("must be in [{}, {}]", range.min, range.max);
+// What is wrong with a number; empty: nothing.
+template <typename T, typename Range>
+std::string RangeFault(T value, const Range& range) {
+  constexpr Range kAll;
+  if (value >= range.min && value <= range.max) return "";
+  std::string allowed = fmt::format("in [{}, {}]", range.min, range.max);
+  if (range.max == kAll.max) allowed = fmt::format("at least {}", range.min);
+  if (range.min == kAll.min) allowed = fmt::format("at most {}", range.max);
+  if (range.min == kAll.min && range.max == kAll.max) allowed = "a number";
+  return fmt::format("must be {}, got {}", allowed, value);
 }
 
 }  // namespace
@@ -118,9 +111,6 @@ struct ConfigReader::Document {
     return mapping;
   }
 };
-
-ConfigReader::ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping)
-    : document_(std::move(document)), mapping_(std::move(mapping)) {}
 
 StatusOr<ConfigReader> ConfigReader::FromFile(const std::string& path) {
   std::error_code error;
@@ -177,11 +167,22 @@ bool ConfigReader::IsMapping(std::string_view key) const {
 }
 
 template <typename T>
-void ConfigReader::ReadScalar(std::string_view key, std::optional<T>* value) {
+std::optional<T> ConfigReader::ReadScalar(std::string_view key) {
   const TextValue* found = mapping_->Find(key);
-  if (found == nullptr) return;
-  *value = Parsed<T>(key, *found);
-  if (!*value) AddViolation(key, NotParsed<T>(key, *found));
+  if (found == nullptr) return std::nullopt;
+  std::optional<T> value = Parsed<T>(key, *found);
+  if (!value) AddViolation(key, NotParsed<T>(key, *found));
+  return value;
+}
+
+template <typename T, typename Range>
+void ConfigReader::ReadNumber(std::string_view key, T* value, const Range& range) {
+  const std::optional<T> number = ReadScalar<T>(key);
+  if (!number) return;
+  if (std::string fault = RangeFault(*number, range); !fault.empty()) {
+    return AddViolation(key, std::move(fault));
+  }
+  *value = *number;
 }
 
 template <typename T, typename Check>
@@ -203,14 +204,7 @@ void ConfigReader::ReadList(std::string_view key, std::vector<T>* values, const 
 }
 
 void ConfigReader::Read(std::string_view key, std::int64_t* value, IntegerRange range) {
-  std::optional<std::int64_t> parsed;
-  ReadScalar(key, &parsed);
-  if (!parsed) return;
-  if (*parsed >= range.min && *parsed <= range.max) {
-    *value = *parsed;
-  } else {
-    AddViolation(key, "{}, got {}", Describe(range), *parsed);
-  }
+  ReadNumber(key, value, range);
 }
 
 void ConfigReader::Read(std::string_view key, int* value, IntegerRange range) {
@@ -228,26 +222,15 @@ void ConfigReader::Read(std::string_view key, std::uint64_t* value) {
 }
 
 void ConfigReader::Read(std::string_view key, double* value, RealRange range) {
-  std::optional<double> parsed;
-  ReadScalar(key, &parsed);
-  if (!parsed) return;
-  if (InRange(*parsed, range)) {
-    *value = *parsed;
-  } else {
-    AddViolation(key, "{}, got {}", Describe(range), *parsed);
-  }
+  ReadNumber(key, value, range);
 }
 
 void ConfigReader::Read(std::string_view key, bool* value) {
-  std::optional<bool> parsed;
-  ReadScalar(key, &parsed);
-  *value = parsed.value_or(*value);
+  *value = ReadScalar<bool>(key).value_or(*value);
 }
 
 void ConfigReader::Read(std::string_view key, std::string* value) {
-  std::optional<std::string> parsed;
-  ReadScalar(key, &parsed);
-  if (parsed) *value = *std::move(parsed);
+  *value = ReadScalar<std::string>(key).value_or(*value);
 }
 
 void ConfigReader::Read(std::string_view key, std::vector<std::string>* values) {
@@ -256,17 +239,11 @@ void ConfigReader::Read(std::string_view key, std::vector<std::string>* values) 
 
 void ConfigReader::Read(std::string_view key, std::vector<std::int64_t>* values,
                         IntegerRange range) {
-  ReadList(key, values, [&](std::int64_t value) {
-    if (value >= range.min && value <= range.max) return std::string();
-    return fmt::format("{}, got {}", Describe(range), value);
-  });
+  ReadList(key, values, [&](std::int64_t value) { return RangeFault(value, range); });
 }
 
 void ConfigReader::Read(std::string_view key, std::vector<double>* values, RealRange range) {
-  ReadList(key, values, [&](double value) {
-    return InRange(value, range) ? std::string()
-                                 : fmt::format("{}, got {}", Describe(range), value);
-  });
+  ReadList(key, values, [&](double value) { return RangeFault(value, range); });
 }
 
 void ConfigReader::Read(std::string_view key, std::vector<bool>* values) {

@@ -136,10 +136,13 @@ class ConfigReader {
   struct Document;
   struct Mapping;
 
-  ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping);
+  ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping)
+      : document_(std::move(document)), mapping_(std::move(mapping)) {}
   // The value; nothing where the key is absent or its value not of the type.
   template <typename T>
-  void ReadScalar(std::string_view key, std::optional<T>* value);
+  std::optional<T> ReadScalar(std::string_view key);
+  template <typename T, typename Range>
+  void ReadNumber(std::string_view key, T* value, const Range& range);
   // `fault_of` says what is wrong with an element of the right type; empty: nothing.
   template <typename T, typename Check>
   void ReadList(std::string_view key, std::vector<T>* values, const Check& fault_of);

@@ -40,9 +40,7 @@ OptimizerStateShape StateOfRow(Optimizer optimizer, std::int64_t cols) {
 }
 
 Status EmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
-  std::vector<LookupBatch> inputs;
-  inputs.reserve(plans.size());
-  for (const LookupPlan& plan : plans) inputs.push_back(ExpandLookups(plan));
+  std::vector<LookupBatch> inputs = Mapped(plans, ExpandLookups);
   return SetInputs(std::move(inputs));
 }
 
@@ -53,9 +51,7 @@ constexpr float kAnyFloat = std::numeric_limits<float>::infinity();
 template <typename E>
 Status CheckAmong(const std::vector<E>& all, E one) {
   if (std::ranges::find(all, one) != all.end()) return absl::OkStatus();
-  std::vector<std::string_view> texts;
-  for (const E each : all) texts.push_back(ToText(each));
-  return InvalidArgument("this device has {}, got {}", fmt::join(texts, ", "), ToText(one));
+  return InvalidArgument("this device has {}, got {}", fmt::join(ToTexts(all), ", "), ToText(one));
 }
 
 Status CheckNumbers(const EmbeddingOpSpec& spec) {

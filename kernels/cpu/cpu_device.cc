@@ -1,7 +1,6 @@
 #include "kernels/cpu/cpu_device.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 

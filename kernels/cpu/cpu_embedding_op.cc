@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
@@ -158,9 +157,6 @@ StatusOr<std::unique_ptr<CpuEmbeddingOp>> CpuEmbeddingOp::Create(std::shared_ptr
   NS_RETURN_IF_ERROR(op->MakeTables());
   return op;
 }
-
-CpuEmbeddingOp::CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec)
-    : arena_(std::move(arena)), spec_(spec) {}
 
 Status CpuEmbeddingOp::MakeTables() {
   Random seeds(spec_.seed);

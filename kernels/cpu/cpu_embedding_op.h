@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -53,7 +54,8 @@ class CpuEmbeddingOp final : public EmbeddingOp {
     std::span<float> vector_gradients = {};
   };
 
-  CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec);
+  CpuEmbeddingOp(std::shared_ptr<MemoryArena> arena, const EmbeddingOpSpec& spec)
+      : arena_(std::move(arena)), spec_(spec) {}
 
   Status MakeTables();
   Status MakeTable(const EmbeddingTableSpec& table, std::uint64_t seed);

@@ -260,6 +260,17 @@ void RunNarrow(std::int64_t cols, const Arguments& arguments) {
   }
 }
 
+// Runs the shape of `full` vectors, at most kFull, and what is left of the columns.
+template <template <class, int, bool, bool> class Body, bool kWeighted, int kFull = 8,
+          class Arguments>
+HWY_INLINE void RunBlock(std::int64_t full, const Arguments& arguments, const ColumnBlock& block) {
+  if constexpr (kFull > 0) {
+    if (full < kFull) return RunBlock<Body, kWeighted, kFull / 2>(full, arguments, block);
+    if (block.tail_cols == 0) return Body<Full, kFull, false, kWeighted>::Run(arguments, block);
+  }
+  Body<Full, kFull, true, kWeighted>::Run(arguments, block);
+}
+
 // Splits the columns into blocks and runs Body<shape>::Run on each.
 template <template <class, int, bool, bool> class Body, bool kWeighted, class Arguments>
 void ForEachBlock(std::int64_t cols, const Arguments& arguments) {
@@ -274,35 +285,7 @@ void ForEachBlock(std::int64_t cols, const Arguments& arguments) {
     const std::int64_t vectors = (cols - block.first) / lanes;
     const std::int64_t full = BlockVectors(vectors);
     block.tail_cols = vectors == full ? (cols - block.first) % lanes : 0;
-    switch (full * 2 + (block.tail_cols > 0 ? 1 : 0)) {
-      case 1:
-        Body<Full, 0, true, kWeighted>::Run(arguments, block);
-        break;
-      case 2:
-        Body<Full, 1, false, kWeighted>::Run(arguments, block);
-        break;
-      case 3:
-        Body<Full, 1, true, kWeighted>::Run(arguments, block);
-        break;
-      case 4:
-        Body<Full, 2, false, kWeighted>::Run(arguments, block);
-        break;
-      case 5:
-        Body<Full, 2, true, kWeighted>::Run(arguments, block);
-        break;
-      case 8:
-        Body<Full, 4, false, kWeighted>::Run(arguments, block);
-        break;
-      case 9:
-        Body<Full, 4, true, kWeighted>::Run(arguments, block);
-        break;
-      case 16:
-        Body<Full, 8, false, kWeighted>::Run(arguments, block);
-        break;
-      default:
-        Body<Full, 8, true, kWeighted>::Run(arguments, block);
-        break;
-    }
+    RunBlock<Body, kWeighted>(full, arguments, block);
     block.first += full * lanes + block.tail_cols;
   }
 }

@@ -38,6 +38,22 @@ bool MapFile(std::byte* at, std::size_t bytes) {
   return mapped;
 }
 
+constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 4;
+
+std::int64_t BlockOf(std::int64_t a, std::int64_t b) {
+  std::int64_t floats;
+  if (__builtin_mul_overflow(a, b, &floats) || floats > kFar / 8) return kFar;
+  return MemoryArena::BlockBytes(floats * 4);
+}
+
+std::int64_t SlotsOf(const EmbeddingTableSpec& table) {
+  if (table.kernel != ComputeKernel::kFusedUvmCaching) return 0;
+  return CacheSlots(table.rows, table.cache_load_factor);
+}
+
+// State of so many values a row is in host memory.
+bool IsOfWeights(std::int64_t of_row) { return of_row > 1; }
+
 }  // namespace
 
 StatusOr<std::unique_ptr<HostRows>> HostRows::Create(std::int64_t near_bytes,
@@ -62,26 +78,6 @@ HostRows::~HostRows() { munmap(base_, mapped_bytes_); }
 void HostRows::Forget() {
   madvise(far_, mapped_bytes_ - static_cast<std::size_t>(far_ - base_), MADV_DONTNEED);
 }
-
-namespace {
-
-constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 4;
-
-std::int64_t BlockOf(std::int64_t a, std::int64_t b) {
-  std::int64_t floats;
-  if (__builtin_mul_overflow(a, b, &floats) || floats > kFar / 8) return kFar;
-  return MemoryArena::BlockBytes(floats * 4);
-}
-
-std::int64_t SlotsOf(const EmbeddingTableSpec& table) {
-  if (table.kernel != ComputeKernel::kFusedUvmCaching) return 0;
-  return CacheSlots(table.rows, table.cache_load_factor);
-}
-
-// State of so many values a row is in host memory.
-bool IsOfWeights(std::int64_t of_row) { return of_row > 1; }
-
-}  // namespace
 
 std::int64_t HostTable::DeviceBytes(const EmbeddingTableSpec& table) {
   const std::int64_t slots = SlotsOf(table);

@@ -17,6 +17,10 @@ std::int64_t CeilOfQuotient(std::int64_t count, std::int64_t size) {
   return (count + size - 1) / size;
 }
 
+bool NeedsScale(const EmbeddingTableSpec& table, bool weighted) {
+  return table.pooling_mode == PoolingMode::kMean || weighted;
+}
+
 }  // namespace
 
 std::int64_t MemoryLayout::Take(std::int64_t count, std::int64_t element_bytes) {
@@ -111,14 +115,6 @@ LongBags FindLongBags(const std::vector<std::int64_t>& offsets) {
   }
   return result;
 }
-
-namespace {
-
-bool NeedsScale(const EmbeddingTableSpec& table, bool weighted) {
-  return table.pooling_mode == PoolingMode::kMean || weighted;
-}
-
-}  // namespace
 
 BatchShape ShapeOf(const LookupBatch& batch, bool pooled) {
   return {static_cast<std::int64_t>(batch.ids.size()), !batch.weights.empty(),

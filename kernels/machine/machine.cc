@@ -69,6 +69,52 @@ CgroupMemory ReadCgroupMemory() {
   return {};
 }
 
+bool IsIp(const sockaddr* address) {
+  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+}
+
+SocketAddress Copy(const sockaddr& address) {
+  SocketAddress copy;
+  copy.length = address.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&copy.storage, &address, copy.length);
+  return copy;
+}
+
+using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+Interfaces AllInterfaces() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) first = nullptr;
+  return {first, &freeifaddrs};
+}
+
+StatusOr<SocketAddress> OfInterface(const std::string& name) {
+  const Interfaces interfaces = AllInterfaces();
+  for (const ifaddrs* one = interfaces.get(); one != nullptr; one = one->ifa_next) {
+    if (name == one->ifa_name && IsIp(one->ifa_addr)) return Copy(*one->ifa_addr);
+  }
+  return Unavailable("there is no interface {} with an IP address", name);
+}
+
+StatusOr<SocketAddress> OfHost(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    return Unavailable("{}: {}", host, gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  std::string reason = "it has no address";
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    if (!IsIp(one->ai_addr)) continue;
+    const FileDescriptor fd(socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const bool bound = fd.open() && bind(fd.get(), one->ai_addr, one->ai_addrlen) == 0;
+    if (bound) return Copy(*one->ai_addr);
+    reason = std::strerror(errno);
+  }
+  return Unavailable("{}: {}", host, reason);
+}
+
 }  // namespace
 
 std::string_view ProcField(std::string_view text, std::string_view key) {
@@ -159,56 +205,6 @@ Status PinThisThread(int cpu) {
   }
   return absl::OkStatus();
 }
-
-namespace {
-
-bool IsIp(const sockaddr* address) {
-  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
-}
-
-SocketAddress Copy(const sockaddr& address) {
-  SocketAddress copy;
-  copy.length = address.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&copy.storage, &address, copy.length);
-  return copy;
-}
-
-using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
-
-Interfaces AllInterfaces() {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) first = nullptr;
-  return {first, &freeifaddrs};
-}
-
-StatusOr<SocketAddress> OfInterface(const std::string& name) {
-  const Interfaces interfaces = AllInterfaces();
-  for (const ifaddrs* one = interfaces.get(); one != nullptr; one = one->ifa_next) {
-    if (name == one->ifa_name && IsIp(one->ifa_addr)) return Copy(*one->ifa_addr);
-  }
-  return Unavailable("there is no interface {} with an IP address", name);
-}
-
-StatusOr<SocketAddress> OfHost(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return Unavailable("{}: {}", host, gai_strerror(error));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  std::string reason = "it has no address";
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    if (!IsIp(one->ai_addr)) continue;
-    const FileDescriptor fd(socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const bool bound = fd.open() && bind(fd.get(), one->ai_addr, one->ai_addrlen) == 0;
-    if (bound) return Copy(*one->ai_addr);
-    reason = std::strerror(errno);
-  }
-  return Unavailable("{}: {}", host, reason);
-}
-
-}  // namespace
 
 LocalAddress PlaceOf(const SocketAddress& address) {
   sockaddr_in6 all{};

@@ -10,6 +10,11 @@ namespace {
 
 constexpr int kOldestVersion = 21800;
 
+using SteadyTime = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kSpinning{2};
+constexpr std::chrono::microseconds kPollInterval{50};
+
 }  // namespace
 
 StatusOr<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load() {
@@ -57,15 +62,6 @@ std::string NcclLibrary::Version() const {
   (void)GetVersion(&version);
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
-
-namespace {
-
-using SteadyTime = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kSpinning{2};
-constexpr std::chrono::microseconds kPollInterval{50};
-
-}  // namespace
 
 Status NcclRank::Connect(const ncclUniqueId& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -115,8 +111,8 @@ Status NcclRank::Finish(std::string_view what, const std::function<ncclResult_t(
       std::this_thread::yield();
     }
   }
-  broken_ = absl::AbortedError(fmt::format("{} of rank {} in a group of {}: {}", what, spec_.rank,
-                                           spec_.world_size, reason));
+  broken_ =
+      Aborted("{} of rank {} in a group of {}: {}", what, spec_.rank, spec_.world_size, reason);
   if (give_up) give_up();
   Close();
   return broken_;

@@ -46,13 +46,55 @@ class TcpCommunicator final : public Communicator {
 
   // Counts and blocks out of range, or larger than reserved, are INVALID_ARGUMENT and leave the
   // group whole.
-  Status Reserve(const AllToAllCounts& counts) override;
-  Status AllToAll(const AllToAllCounts& counts) override;
-  Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override;
-  Status RunBlocks(Collective collective, std::int64_t block_bytes) override;
+  Status Reserve(const AllToAllCounts& counts) override {
+    NS_RETURN_IF_ERROR(broken_);
+    NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
+    return ReserveBytes({bytes.send, bytes.receive, 0});
+  }
+
+  Status AllToAll(const AllToAllCounts& counts) override {
+    NS_RETURN_IF_ERROR(broken_);
+    NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
+    NS_RETURN_IF_ERROR(CheckReserved({bytes.send, bytes.receive, 0}));
+    const std::vector<std::int64_t> send_offsets = PartOffsets(counts.send_bytes);
+    const std::vector<std::int64_t> receive_offsets = PartOffsets(counts.receive_bytes);
+    const auto sent = [&](int to) {
+      return Part(RingBuffer::kInput, send_offsets[to], counts.send_bytes[to]);
+    };
+    const auto received = [&](int from) {
+      return Part(RingBuffer::kOutput, receive_offsets[from], counts.receive_bytes[from]);
+    };
+    std::vector<Transfer> transfers;
+    // Every rank begins with another peer, so that no rank is flooded. Nobody sends empty parts.
+    for (int step = 1; step < world_size(); ++step) {
+      const int to = (rank() + step) % world_size();
+      const int from = (rank() + world_size() - step) % world_size();
+      if (!sent(to).empty()) transfers.emplace_back(Direction::kSend, to, Parts{sent(to)});
+      if (!received(from).empty()) {
+        transfers.emplace_back(Direction::kReceive, from, Parts{received(from)});
+      }
+    }
+    return Exchange("all-to-all", transfers, Deadline(), {.meanwhile = [&] {
+                      std::ranges::copy(sent(rank()), received(rank()).begin());
+                    }});
+  }
+
+  Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override {
+    NS_RETURN_IF_ERROR(broken_);
+    NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
+    return ReserveBytes(bytes);
+  }
+
+  Status RunBlocks(Collective collective, std::int64_t block_bytes) override {
+    NS_RETURN_IF_ERROR(broken_);
+    NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
+    NS_RETURN_IF_ERROR(CheckReserved(bytes));
+    return RunRing(collective, static_cast<std::size_t>(block_bytes));
+  }
+
   std::map<std::string, std::string> Network() const override { return network_; }
-  Status Barrier() override;
-  StatusOr<double> Max(double value) override;
+  Status Barrier() override { return RunMax("barrier", 0).status(); }
+  StatusOr<double> Max(double value) override { return RunMax("max", value); }
   void Abort() override { mesh_->Abort(); }
 
   std::span<std::byte> SendBuffer() override { return Part(RingBuffer::kInput); }
@@ -61,19 +103,123 @@ class TcpCommunicator final : public Communicator {
  private:
   using BufferBytes = std::array<std::int64_t, 3>;  // by RingBuffer
 
-  StatusOr<BufferBytes> BuffersOfBlocks(Collective collective, std::int64_t block_bytes) const;
-  Status ReserveBytes(const BufferBytes& bytes);
-  Status CheckReserved(const BufferBytes& bytes) const;
+  StatusOr<BufferBytes> BuffersOfBlocks(Collective collective, std::int64_t block_bytes) const {
+    NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
+                        BytesOfBlocks(collective, block_bytes, world_size()));
+    return BufferBytes{bytes.send, bytes.receive,
+                       block_bytes * ScratchBlocks(collective, world_size())};
+  }
+
+  Status ReserveBytes(const BufferBytes& bytes) {
+    if (CheckReserved(bytes).ok()) return absl::OkStatus();
+    // All old buffers go first, so that what they hold is available again.
+    buffers_ = {};
+    std::int64_t available = AvailableMemoryBytes();
+    try {
+      for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (bytes[i] > available) throw std::bad_alloc();
+        available -= bytes[i];
+        buffers_[i].resize(bytes[i]);
+      }
+    } catch (const std::exception&) {  // bad_alloc or length_error
+      buffers_ = {};
+      return ResourceExhausted(
+          "buffers for sending {}, receiving {} and sums of {} do not fit the {} of memory that "
+          "are available",
+          FormatBytes(bytes[0]), FormatBytes(bytes[1]), FormatBytes(bytes[2]),
+          FormatBytes(AvailableMemoryBytes()));
+    }
+    return absl::OkStatus();
+  }
+
+  Status CheckReserved(const BufferBytes& bytes) const {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] <= static_cast<std::int64_t>(buffers_[i].size())) continue;
+      return InvalidArgument("sends {} and receives {}, but {} and {} were reserved",
+                             FormatBytes(bytes[0]), FormatBytes(bytes[1]),
+                             FormatBytes(static_cast<std::int64_t>(buffers_[0].size())),
+                             FormatBytes(static_cast<std::int64_t>(buffers_[1].size())));
+    }
+    return absl::OkStatus();
+  }
+
   // A part of a buffer; without a size, the rest of it.
   std::span<std::byte> Part(RingBuffer buffer, std::size_t begin = 0,
                             std::size_t bytes = std::dynamic_extent) {
     return std::span(buffers_[static_cast<std::size_t>(buffer)]).subspan(begin, bytes);
   }
-  Status RunRing(Collective collective, std::size_t block_bytes);
-  StatusOr<double> RunMax(std::string_view what, double value);
+
+  // What is received goes on to the right neighbour, with the input added where it is a partial
+  // sum, as soon as it is there.
+  Status RunRing(Collective collective, std::size_t block_bytes) {
+    const int size = world_size();
+    ExchangeWork work;
+    if (size == 1 || collective == Collective::kAllGather) {
+      work.meanwhile = [&] {
+        std::ranges::copy(Part(RingBuffer::kInput, 0, block_bytes),
+                          Part(RingBuffer::kOutput, rank() * block_bytes).begin());
+      };
+    }
+    if (size == 1) return Exchange(ToText(collective), {}, Deadline(), std::move(work));
+    const RingSchedule schedule = MakeRingSchedule(collective, rank(), size);
+    const auto place = [&](RingBlock block) {
+      return Part(block.buffer, block.block * block_bytes, block_bytes);
+    };
+    Parts sent = {place(schedule.first)}, received;
+    for (const RingStep& step : schedule.steps) received.push_back(place(step.receive));
+    sent.insert(sent.end(), received.begin(), received.end() - 1);
+    Transfer transfers[] = {{Direction::kSend, (rank() + 1) % size, std::move(sent)},
+                            {Direction::kReceive, (rank() + size - 1) % size, std::move(received)}};
+    transfers[0].SendFirst(block_bytes);
+    std::size_t finished = 0;
+    work.received = [&](const Transfer& transfer) {
+      std::size_t whole = transfer.moved_bytes();
+      if (collective != Collective::kAllGather) whole -= whole % sizeof(float);
+      while (finished < whole) {
+        const RingStep& step = schedule.steps[finished / block_bytes];
+        const std::size_t begin = finished % block_bytes;
+        const std::size_t bytes = std::min(block_bytes - begin, whole - finished);
+        if (step.add_input) {
+          AddFloats(place(step.receive).data() + begin,
+                    place({RingBuffer::kInput, *step.add_input}).data() + begin, bytes);
+        }
+        finished += bytes;
+      }
+      transfers[0].SendFirst(std::min(block_bytes + finished, transfers[0].bytes()));
+    };
+    return Exchange(ToText(collective), transfers, Deadline(), std::move(work));
+  }
+
+  // In each round a rank knows the largest value of twice as many ranks to its left as before.
+  StatusOr<double> RunMax(std::string_view what, double value) {
+    NS_RETURN_IF_ERROR(broken_);
+    const TcpMesh::TimePoint deadline = Deadline();
+    for (int distance = 1; distance < world_size(); distance *= 2) {
+      double other = value;
+      const auto bytes_of = [](double& number) {
+        return Parts{std::as_writable_bytes(std::span(&number, 1))};
+      };
+      const int right = (rank() + distance) % world_size();
+      const int left = (rank() + world_size() - distance) % world_size();
+      Transfer transfers[] = {{Direction::kSend, right, bytes_of(value)},
+                              {Direction::kReceive, left, bytes_of(other)}};
+      NS_RETURN_IF_ERROR(Exchange(what, transfers, deadline));
+      value = std::max(value, other);
+    }
+    return value;
+  }
+
   // The next exchange, as TcpMesh::Run. A failure says what it was, and breaks the group.
   Status Exchange(std::string_view what, std::span<Transfer> transfers, TcpMesh::TimePoint deadline,
-                  ExchangeWork work = {});
+                  ExchangeWork work = {}) {
+    const Status status = mesh_->Run(transfers, deadline, std::move(work));
+    if (!status.ok()) {
+      broken_ = Annotate(status,
+                         fmt::format("{} of rank {} in a group of {}", what, rank(), world_size()));
+    }
+    return broken_;
+  }
+
   TcpMesh::TimePoint Deadline() const { return std::chrono::steady_clock::now() + spec_.timeout; }
 
   const CommunicatorSpec spec_;
@@ -82,167 +228,6 @@ class TcpCommunicator final : public Communicator {
   std::array<std::vector<std::byte>, 3> buffers_;  // by RingBuffer
   Status broken_;                                  // OK while the group is whole
 };
-
-Status TcpCommunicator::Reserve(const AllToAllCounts& counts) {
-  NS_RETURN_IF_ERROR(broken_);
-  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
-  return ReserveBytes({bytes.send, bytes.receive, 0});
-}
-
-Status TcpCommunicator::ReserveBlocks(Collective collective, std::int64_t block_bytes) {
-  NS_RETURN_IF_ERROR(broken_);
-  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
-  return ReserveBytes(bytes);
-}
-
-StatusOr<TcpCommunicator::BufferBytes> TcpCommunicator::BuffersOfBlocks(
-    Collective collective, std::int64_t block_bytes) const {
-  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
-                      BytesOfBlocks(collective, block_bytes, world_size()));
-  return BufferBytes{bytes.send, bytes.receive,
-                     block_bytes * ScratchBlocks(collective, world_size())};
-}
-
-Status TcpCommunicator::ReserveBytes(const BufferBytes& bytes) {
-  if (CheckReserved(bytes).ok()) return absl::OkStatus();
-  // All old buffers go first, so that what they hold is available again.
-  buffers_ = {};
-  std::int64_t available = AvailableMemoryBytes();
-  try {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] > available) throw std::bad_alloc();
-      available -= bytes[i];
-      buffers_[i].resize(bytes[i]);
-    }
-  } catch (const std::exception&) {  // bad_alloc or length_error
-    buffers_ = {};
-    return ResourceExhausted(
-        "buffers for sending {}, receiving {} and sums of {} do not fit the {} of memory that are "
-        "available",
-        FormatBytes(bytes[0]), FormatBytes(bytes[1]), FormatBytes(bytes[2]),
-        FormatBytes(AvailableMemoryBytes()));
-  }
-  return absl::OkStatus();
-}
-
-Status TcpCommunicator::CheckReserved(const BufferBytes& bytes) const {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] <= static_cast<std::int64_t>(buffers_[i].size())) continue;
-    return InvalidArgument("sends {} and receives {}, but {} and {} were reserved",
-                           FormatBytes(bytes[0]), FormatBytes(bytes[1]),
-                           FormatBytes(static_cast<std::int64_t>(buffers_[0].size())),
-                           FormatBytes(static_cast<std::int64_t>(buffers_[1].size())));
-  }
-  return absl::OkStatus();
-}
-
-Status TcpCommunicator::AllToAll(const AllToAllCounts& counts) {
-  NS_RETURN_IF_ERROR(broken_);
-  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
-  NS_RETURN_IF_ERROR(CheckReserved({bytes.send, bytes.receive, 0}));
-  const std::vector<std::int64_t> send_offsets = PartOffsets(counts.send_bytes);
-  const std::vector<std::int64_t> receive_offsets = PartOffsets(counts.receive_bytes);
-  const auto sent = [&](int to) {
-    return Part(RingBuffer::kInput, send_offsets[to], counts.send_bytes[to]);
-  };
-  const auto received = [&](int from) {
-    return Part(RingBuffer::kOutput, receive_offsets[from], counts.receive_bytes[from]);
-  };
-  std::vector<Transfer> transfers;
-  // Every rank begins with another peer, so that no rank is flooded. Nobody sends empty parts.
-  for (int step = 1; step < world_size(); ++step) {
-    const int to = (rank() + step) % world_size();
-    const int from = (rank() + world_size() - step) % world_size();
-    if (!sent(to).empty()) transfers.emplace_back(Direction::kSend, to, Parts{sent(to)});
-    if (!received(from).empty()) {
-      transfers.emplace_back(Direction::kReceive, from, Parts{received(from)});
-    }
-  }
-  return Exchange("all-to-all", transfers, Deadline(), {.meanwhile = [&] {
-                    std::ranges::copy(sent(rank()), received(rank()).begin());
-                  }});
-}
-
-Status TcpCommunicator::RunBlocks(Collective collective, std::int64_t block_bytes) {
-  NS_RETURN_IF_ERROR(broken_);
-  NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
-  NS_RETURN_IF_ERROR(CheckReserved(bytes));
-  return RunRing(collective, static_cast<std::size_t>(block_bytes));
-}
-
-// What is received goes on to the right neighbour, with the input added where it is a partial sum,
-// as soon as it is there.
-Status TcpCommunicator::RunRing(Collective collective, std::size_t block_bytes) {
-  const int size = world_size();
-  ExchangeWork work;
-  if (size == 1 || collective == Collective::kAllGather) {
-    work.meanwhile = [&] {
-      std::ranges::copy(Part(RingBuffer::kInput, 0, block_bytes),
-                        Part(RingBuffer::kOutput, rank() * block_bytes).begin());
-    };
-  }
-  if (size == 1) return Exchange(ToText(collective), {}, Deadline(), std::move(work));
-  const RingSchedule schedule = MakeRingSchedule(collective, rank(), size);
-  const auto place = [&](RingBlock block) {
-    return Part(block.buffer, block.block * block_bytes, block_bytes);
-  };
-  Parts sent = {place(schedule.first)}, received;
-  for (const RingStep& step : schedule.steps) received.push_back(place(step.receive));
-  sent.insert(sent.end(), received.begin(), received.end() - 1);
-  Transfer transfers[] = {{Direction::kSend, (rank() + 1) % size, std::move(sent)},
-                          {Direction::kReceive, (rank() + size - 1) % size, std::move(received)}};
-  transfers[0].SendFirst(block_bytes);
-  std::size_t finished = 0;
-  work.received = [&](const Transfer& transfer) {
-    std::size_t whole = transfer.moved_bytes();
-    if (collective != Collective::kAllGather) whole -= whole % sizeof(float);
-    while (finished < whole) {
-      const RingStep& step = schedule.steps[finished / block_bytes];
-      const std::size_t begin = finished % block_bytes;
-      const std::size_t bytes = std::min(block_bytes - begin, whole - finished);
-      if (step.add_input) {
-        AddFloats(place(step.receive).data() + begin,
-                  place({RingBuffer::kInput, *step.add_input}).data() + begin, bytes);
-      }
-      finished += bytes;
-    }
-    transfers[0].SendFirst(std::min(block_bytes + finished, transfers[0].bytes()));
-  };
-  return Exchange(ToText(collective), transfers, Deadline(), std::move(work));
-}
-
-Status TcpCommunicator::Barrier() { return RunMax("barrier", 0).status(); }
-
-StatusOr<double> TcpCommunicator::Max(double value) { return RunMax("max", value); }
-
-// In each round a rank knows the largest value of twice as many ranks to its left as before.
-StatusOr<double> TcpCommunicator::RunMax(std::string_view what, double value) {
-  NS_RETURN_IF_ERROR(broken_);
-  const TcpMesh::TimePoint deadline = Deadline();
-  for (int distance = 1; distance < world_size(); distance *= 2) {
-    double other = value;
-    const auto bytes_of = [](double& number) {
-      return Parts{std::as_writable_bytes(std::span(&number, 1))};
-    };
-    const int right = (rank() + distance) % world_size();
-    const int left = (rank() + world_size() - distance) % world_size();
-    Transfer transfers[] = {{Direction::kSend, right, bytes_of(value)},
-                            {Direction::kReceive, left, bytes_of(other)}};
-    NS_RETURN_IF_ERROR(Exchange(what, transfers, deadline));
-    value = std::max(value, other);
-  }
-  return value;
-}
-
-Status TcpCommunicator::Exchange(std::string_view what, std::span<Transfer> transfers,
-                                 TcpMesh::TimePoint deadline, ExchangeWork work) {
-  const Status status = mesh_->Run(transfers, deadline, std::move(work));
-  if (!status.ok()) {
-    broken_ =
-        Annotate(status, fmt::format("{} of rank {} in a group of {}", what, rank(), world_size()));
-  }
-  return broken_;
-}
 
 class PendingTcpCommunicator final : public PendingCommunicator {
  public:

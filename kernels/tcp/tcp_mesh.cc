@@ -86,7 +86,7 @@ std::string Transfer::Progress() const {
 }
 
 Status Transfer::Fault(const std::string& what) const {
-  return absl::AbortedError(fmt::format("rank {}: {}: {}", peer_, Progress(), what));
+  return Aborted("rank {}: {}: {}", peer_, Progress(), what);
 }
 
 Status TcpMesh::Run(std::span<Transfer> transfers, TimePoint deadline, ExchangeWork work) {

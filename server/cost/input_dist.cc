@@ -103,16 +103,6 @@ std::optional<InputDist> InputDist::Of(const PricingConditions& conditions, Inpu
   return input_dist;
 }
 
-InputDist::InputDist(const PricingConditions& conditions, InputDistRule rule)
-    : conditions_(conditions),
-      rule_(rule),
-      exposed_(conditions.pipeline_type == PipelineType::kNone),
-      memory_bytes_per_ms_(conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond),
-      topology_{static_cast<double>(conditions.num_ranks),
-                static_cast<double>(conditions.ranks_per_host),
-                conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
-                conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond} {}
-
 float InputDist::fixed_ms() const {
   return rates_ && conditions_.num_ranks > 1 ? static_cast<float>(rates_->fixed_ms) : 0;
 }

@@ -86,7 +86,15 @@ class InputDist {
   std::optional<CostInterval> Interval(double rank_ms) const;
 
  private:
-  InputDist(const PricingConditions& conditions, InputDistRule rule);
+  InputDist(const PricingConditions& conditions, InputDistRule rule)
+      : conditions_(conditions),
+        rule_(rule),
+        exposed_(conditions.pipeline_type == PipelineType::kNone),
+        memory_bytes_per_ms_(conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond),
+        topology_{static_cast<double>(conditions.num_ranks),
+                  static_cast<double>(conditions.ranks_per_host),
+                  conditions.bandwidths.intra_host_bytes_per_s / kMsPerSecond,
+                  conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond} {}
 
   PricingConditions conditions_;
   InputDistRule rule_;

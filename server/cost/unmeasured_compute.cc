@@ -202,9 +202,8 @@ class UnmeasuredCompute final : public ComputeModel {
 
   void RepresentStandIns(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
                          std::span<float> phi) const {
-    std::vector<StandIn> stand_ins;
-    stand_ins.reserve(shards.size());
-    for (const ShardFeatures& shard : shards) stand_ins.push_back(StandInOf(conditions, shard));
+    const std::vector<StandIn> stand_ins =
+        Mapped(shards, [&](const ShardFeatures& shard) { return StandInOf(conditions, shard); });
     std::vector<ShardFeatures> alike;  // neighbours with one batch size go together
     for (std::size_t begin = 0; begin < shards.size(); begin += alike.size()) {
       const std::int64_t batch_size = stand_ins[begin].batch_size;

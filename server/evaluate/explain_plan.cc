@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <map>
 #include <span>
@@ -163,9 +162,7 @@ class Explainer {
   }
 
   std::vector<TableExplanation> Run(const PlanCost& cost) {
-    std::vector<TableExplanation> explanations;
-    for (const std::size_t entry : Chosen(cost)) explanations.push_back(Explain(entry));
-    return explanations;
+    return Mapped(Chosen(cost), [this](std::size_t entry) { return Explain(entry); });
   }
 
  private:

@@ -434,11 +434,10 @@ bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
   }
   ShardPricer pricer(model);
   for (const Table& table : request.tables) {
-    std::vector<ShardFeatures> shards;
-    for (const Residency& residency : residencies) {
-      shards.push_back(FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1),
-                                  table.num_embeddings, table.embedding_dim));
-    }
+    const std::vector<ShardFeatures> shards = Mapped(residencies, [&](const Residency& residency) {
+      return FeaturesOf(table, LayoutIn(residency, ShardingType::kTableWise, 1),
+                        table.num_embeddings, table.embedding_dim);
+    });
     const std::span<const double> prices = pricer.Price(shards);
     if (std::any_of(prices.begin() + 1, prices.end(),
                     [&](double price) { return price < prices.front(); })) {

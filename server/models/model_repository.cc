@@ -12,7 +12,6 @@
 #include <system_error>
 #include <thread>
 #include <tuple>
-#include <utility>
 
 #include "common/base/failure_reason.h"
 #include "common/base/printable_text.h"
@@ -274,12 +273,6 @@ std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::MeasuredOn(
   return found;
 }
 
-ModelRepository::ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
-                                 CostModelLoader loader)
-    : options_(std::move(options)),
-      default_(std::move(default_model)),
-      loader_(std::move(loader)) {}
-
 StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelRepositoryOptions options,
                                                                    CostModelLoader loader) {
   NS_ASSIGN_OR_RETURN(CostModelRef default_model, ParseDefaultModel(options.default_model));
@@ -463,8 +456,8 @@ StatusOr<ModelChannel> ModelRepository::Serve(const std::string& name, int versi
                                               std::optional<double> share) {
   const MutexLock lock(reload_mutex_);
   if (const std::string fault = FaultOf(name, version); !fault.empty()) {
-    return absl::NotFoundError(fmt::format("cost model {}: {}; {}", name, fault,
-                                           DescribeAvailable(Current()->loaded(), name)));
+    return NotFound("cost model {}: {}; {}", name, fault,
+                    DescribeAvailable(Current()->loaded(), name));
   }
   if (default_.version != 0 && default_.name == name) {
     return FailedPrecondition(

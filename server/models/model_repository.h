@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -194,7 +195,10 @@ class ModelRepository {
   static bool ServesEarlier(const ChannelEntry& entry);
 
   ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
-                  CostModelLoader loader);
+                  CostModelLoader loader)
+      : options_(std::move(options)),
+        default_(std::move(default_model)),
+        loader_(std::move(loader)) {}
 
   // Returns null for a directory that must be `settled` first.
   StatusOr<std::shared_ptr<const CostModel>> Load(const std::filesystem::path& directory,

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/text/config_reader.h"
@@ -70,17 +71,17 @@ class ManifestFields {
   // A path that stays inside the model's directory: relative, without "..".
   void FileName(std::string_view key, std::string* value);
   void Flag(std::string_view key, bool* value);
-  void Number(std::string_view key, int* value, IntegerRange range,
+  template <typename T>
+  using RangeOf = std::conditional_t<std::is_floating_point_v<T>, RealRange, IntegerRange>;
+  template <typename T>
+  void Number(std::string_view key, T* value, RangeOf<T> range,
               Presence presence = Presence::kRequired) {
-    OneNumber(key, value, range, presence);
-  }
-  void Number(std::string_view key, std::int64_t* value, IntegerRange range,
-              Presence presence = Presence::kRequired) {
-    OneNumber(key, value, range, presence);
-  }
-  void Number(std::string_view key, double* value, RealRange range,
-              Presence presence = Presence::kRequired) {
-    OneNumber(key, value, range, presence);
+    if (reads()) {
+      if (presence == Presence::kRequired) reader_->Require({key});
+      reader_->Read(key, value, range);
+    } else if (presence == Presence::kRequired || *value != T()) {
+      Emit(key, fmt::format("{}", *value));
+    }
   }
   // An optional {min, max} with 1 <= min <= max <= `most`.
   template <typename T>
@@ -155,15 +156,6 @@ class ManifestFields {
   ManifestFields(ManifestFields* parent, std::string_view key, YAML::Emitter* out, bool flow)
       : parent_(parent), key_(key), out_(out), flow_(flow) {}
 
-  template <typename T, typename Range>
-  void OneNumber(std::string_view key, T* value, Range range, Presence presence) {
-    if (reads()) {
-      if (presence == Presence::kRequired) reader_->Require({key});
-      reader_->Read(key, value, range);
-    } else if (presence == Presence::kRequired || *value != T()) {
-      Emit(key, fmt::format("{}", *value));
-    }
-  }
   template <typename T, typename... Range>
   void OneList(std::string_view key, std::vector<T>* values, Presence presence, Range... range);
   void Nested(std::string_view key, bool even_empty, bool flow, const Description& describe);

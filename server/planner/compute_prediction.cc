@@ -46,8 +46,7 @@ void PredictBlock(const BoundCostModel& model, std::span<const ComputeSample> bl
       sets.shards.push_back(FeaturesOf(shard));
     }
   }
-  std::vector<ComputeCost> costs;
-  for (const ShardSetCost& set : model.CostsOfSets(sets)) costs.push_back(set.compute);
+  const std::vector<ComputeCost> costs = Mapped(model.CostsOfSets(sets), &ShardSetCost::compute);
   const std::vector<ComputeInterval> intervals = model.ComputeIntervals(sets, costs);
   for (std::size_t set = 0; set < block.size(); ++set) {
     ComputePrediction& prediction = predictions.emplace_back();

@@ -29,9 +29,7 @@ bool IsAmong(const Value& value, const Values& values) {
 // Words of values, in the vocabulary's order.
 template <typename E>
 std::string TextOf(const std::set<E>& values) {
-  std::vector<std::string_view> words;
-  for (const E value : values) words.push_back(ToText(value));
-  return fmt::format("{}", fmt::join(words, ", "));
+  return fmt::format("{}", fmt::join(ToTexts(values), ", "));
 }
 
 std::string AskedText(std::int64_t count, std::string_view what) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <future>
-#include <utility>
 
 #include "common/base/failure_reason.h"
 #include "common/devices/device_table.h"
@@ -354,13 +353,6 @@ Status CheckDigest(const CostModelRef& asked, const CostModelInfo& model) {
                         model.digest.empty() ? "no files" : "digest " + model.digest, asked.digest),
                     FailureReason::kModelUnfit);
 }
-
-Planner::Planner(ModelFinder find_model, SearchFunction search, const Clock& clock,
-                 VersionFinder versions_of)
-    : find_model_(std::move(find_model)),
-      search_(std::move(search)),
-      clock_(clock),
-      versions_of_(std::move(versions_of)) {}
 
 StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSignal& stop,
                                        PlanObserver* observer) const {

@@ -1,12 +1,12 @@
 // The planner without its transport: it finds the model, searches, and checks the answer.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -82,7 +82,11 @@ class Planner {
  public:
   // `clock` must outlive the planner. Without `versions_of` there are no hints.
   Planner(ModelFinder find_model, SearchFunction search, const Clock& clock,
-          VersionFinder versions_of = nullptr);
+          VersionFinder versions_of = nullptr)
+      : find_model_(std::move(find_model)),
+        search_(std::move(search)),
+        clock_(clock),
+        versions_of_(std::move(versions_of)) {}
 
   // Searches a plan. A stop after the first legal plan ends the search with the best plan so far
   // (statistics.time_limit_reached); a stop before it is DEADLINE_EXCEEDED. The request's time

@@ -36,9 +36,7 @@ bool Has(std::span<const E> words, E word) {
 
 template <typename E>
 std::string TextOfAll(std::span<const E> words) {
-  std::vector<std::string_view> texts;
-  for (const E word : words) texts.push_back(ToText(word));
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return fmt::format("{}", fmt::join(ToTexts(words), ", "));
 }
 
 // "'a', 'b' and 7 more": who has to change tables needs many names.

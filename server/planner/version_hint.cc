@@ -13,11 +13,9 @@ namespace {
 
 // By stage, how much of a basis is formula.
 std::vector<int> FormulasIn(const PriceBasis& basis) {
-  std::vector<int> formulas;
-  for (const StagePriceBasis& of : basis.stages) {
-    formulas.push_back(of.kind == BasisKind::kMeasured ? 0 : of.kind == BasisKind::kMixed ? 1 : 2);
-  }
-  return formulas;
+  return Mapped<int>(basis.stages, [&](const StagePriceBasis& of) {
+    return of.kind == BasisKind::kMeasured ? 0 : of.kind == BasisKind::kMixed ? 1 : 2;
+  });
 }
 
 // In no stage further from the request, and nearer in one or in what differs besides. Of one request

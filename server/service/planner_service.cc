@@ -62,8 +62,8 @@ void WarnOfMissingDefault(const ModelSnapshot& snapshot, PlanRequest& request) {
 }
 
 template <typename Message>
-StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
-  grpc::ByteBuffer copy(bytes);  // of references
+StatusOr<Message> Parse(const CallBytes& bytes) {
+  CallBytes copy(bytes);  // of references
   Message message;
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
     return InvalidArgument("the request is no {}: its bytes are cut, or a text in it is not UTF-8",
@@ -73,7 +73,7 @@ StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
 }
 
 template <typename Message>
-Status Serialize(const Message& message, grpc::ByteBuffer& bytes) {
+Status Serialize(const Message& message, CallBytes& bytes) {
   bool own_buffer = false;
   const grpc::Status status =
       grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
@@ -111,7 +111,7 @@ PlannerServiceImpl::PlannerServiceImpl(PlannerServiceParts parts)
                {.max_running = kTurnsPerCore * NumCores()}) {}
 
 template <typename Request>
-Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitted) {
+Status PlannerServiceImpl::Admit(const CallBytes& bytes, Admitted& admitted) {
   NS_RETURN_IF_ERROR(admitted.call.admission());
   if constexpr (std::is_same_v<Request, v1::ShardPlanRequest>) {
     // How many threads a plan takes is not known before it is parsed, but that it takes one.
@@ -122,7 +122,7 @@ Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitt
     }
     admitted.threads = *std::move(one);
   }
-  grpc::ByteBuffer copy(bytes);  // of references
+  CallBytes copy(bytes);  // of references
   grpc::ProtoBufferReader reader(&copy);
   NS_ASSIGN_OR_RETURN(const WireSize size,
                       CheckOnTheWire(reader, *Request::descriptor(), wire_limits_));
@@ -131,11 +131,10 @@ Status PlannerServiceImpl::Admit(const grpc::ByteBuffer& bytes, Admitted& admitt
 }
 
 template <typename Request, typename Handler>
-grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(const std::string& rpc,
-                                                     grpc::CallbackServerContext& context,
-                                                     const grpc::ByteBuffer& bytes,
-                                                     grpc::ByteBuffer& response, Handler handler) {
-  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+UnaryCall* PlannerServiceImpl::Answer(const std::string& rpc, CallContext& context,
+                                      const CallBytes& bytes, CallBytes& response,
+                                      Handler handler) {
+  UnaryCall* const reactor = context.DefaultReactor();
   const auto admitted = std::make_shared<Admitted>(parts_.gate, context, rpc);
   if (const Status status = Admit<Request>(bytes, *admitted); !status.ok()) {
     reactor->Finish(admitted->call.End(status));
@@ -155,10 +154,9 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::Answer(const std::string& rpc,
   return reactor;
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::AnswerHere(
-    const std::string& rpc, grpc::CallbackServerContext& context,
-    const std::function<Status(RpcGate::Call&)>& handler) {
-  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+UnaryCall* PlannerServiceImpl::AnswerHere(const std::string& rpc, CallContext& context,
+                                          const std::function<Status(RpcGate::Call&)>& handler) {
+  UnaryCall* const reactor = context.DefaultReactor();
   reactor->Finish(parts_.gate.Serve(context, rpc, handler, RpcGate::Kind::kCheap));
   return reactor;
 }
@@ -214,17 +212,16 @@ StatusOr<v1::ShardPlanResponse> PlannerServiceImpl::SearchPlan(Admitted& admitte
   return EncodePlanAnswer(*request, *answer, FingerprintOf(*request, *answer));
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::ShardPlan(grpc::CallbackServerContext* context,
-                                                        const grpc::ByteBuffer* request,
-                                                        grpc::ByteBuffer* response) {
+UnaryCall* PlannerServiceImpl::ShardPlan(CallContext* context, const CallBytes* request,
+                                         CallBytes* response) {
   return Answer<v1::ShardPlanRequest>("ShardPlan", *context, *request, *response,
                                       [this](Admitted& admitted, const auto& message) {
                                         return MakePlan(admitted, message, nullptr);
                                       });
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
+grpc::ServerWriteReactor<CallBytes>* PlannerServiceImpl::ShardPlanStream(CallContext* context,
+                                                                         const CallBytes* bytes) {
   auto* const stream = new UpdateStream(*context, parts_.service_limits.write_timeout);  // gRPC's
   const auto admitted = std::make_shared<Admitted>(parts_.gate, *context, "ShardPlanStream");
   if (const Status status = Admit<v1::ShardPlanRequest>(*bytes, *admitted); !status.ok()) {
@@ -249,9 +246,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PlannerServiceImpl::ShardPlanStream(
   return stream;
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerContext* context,
-                                                           const grpc::ByteBuffer* request,
-                                                           grpc::ByteBuffer* response) {
+UnaryCall* PlannerServiceImpl::EvaluatePlan(CallContext* context, const CallBytes* request,
+                                            CallBytes* response) {
   const auto evaluate =
       [this](Admitted& admitted,
              const v1::EvaluatePlanRequest& message) -> StatusOr<v1::EvaluatePlanResponse> {
@@ -269,9 +265,8 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::EvaluatePlan(grpc::CallbackServerC
   return Answer<v1::EvaluatePlanRequest>("EvaluatePlan", *context, *request, *response, evaluate);
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::PredictCompute(grpc::CallbackServerContext* context,
-                                                             const grpc::ByteBuffer* request,
-                                                             grpc::ByteBuffer* response) {
+UnaryCall* PlannerServiceImpl::PredictCompute(CallContext* context, const CallBytes* request,
+                                              CallBytes* response) {
   const auto predict =
       [this](Admitted& admitted,
              const v1::PredictComputeRequest& message) -> StatusOr<v1::PredictComputeResponse> {
@@ -293,9 +288,9 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::PredictCompute(grpc::CallbackServe
                                            predict);
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::ListCostModels(grpc::CallbackServerContext* context,
-                                                             const v1::ListCostModelsRequest*,
-                                                             v1::ListCostModelsResponse* response) {
+UnaryCall* PlannerServiceImpl::ListCostModels(CallContext* context,
+                                              const v1::ListCostModelsRequest*,
+                                              v1::ListCostModelsResponse* response) {
   return AnswerHere("ListCostModels", *context, [&](RpcGate::Call&) -> Status {
     *response = ListModels();
     return absl::OkStatus();
@@ -339,9 +334,9 @@ v1::PlannerStatus PlannerServiceImpl::CurrentStatus() const {
   return status;
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerContext* context,
-                                                           const v1::GetCostModelRequest* message,
-                                                           v1::GetCostModelResponse* response) {
+UnaryCall* PlannerServiceImpl::GetCostModel(CallContext* context,
+                                            const v1::GetCostModelRequest* message,
+                                            v1::GetCostModelResponse* response) {
   return AnswerHere("GetCostModel", *context, [&](RpcGate::Call&) -> Status {
     const auto snapshot = parts_.models.Current();
     const v1::CostModelRef& ref = message->cost_model();
@@ -353,9 +348,8 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::GetCostModel(grpc::CallbackServerC
   });
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::ListDevices(grpc::CallbackServerContext* context,
-                                                          const v1::ListDevicesRequest*,
-                                                          v1::ListDevicesResponse* response) {
+UnaryCall* PlannerServiceImpl::ListDevices(CallContext* context, const v1::ListDevicesRequest*,
+                                           v1::ListDevicesResponse* response) {
   return AnswerHere("ListDevices", *context, [&](RpcGate::Call&) -> Status {
     for (const PublishedDevice& device : PublishedDevices()) {
       *response->add_devices() = EncodePublishedDevice(device);
@@ -364,9 +358,9 @@ grpc::ServerUnaryReactor* PlannerServiceImpl::ListDevices(grpc::CallbackServerCo
   });
 }
 
-grpc::ServerUnaryReactor* PlannerServiceImpl::ServeModel(grpc::CallbackServerContext* context,
-                                                         const v1::ServeModelRequest* message,
-                                                         v1::ServeModelResponse* response) {
+UnaryCall* PlannerServiceImpl::ServeModel(CallContext* context,
+                                          const v1::ServeModelRequest* message,
+                                          v1::ServeModelResponse* response) {
   return AnswerHere("ServeModel", *context, [&](RpcGate::Call& call) -> Status {
     if (!parts_.serve_model) return absl::UnimplementedError("this planner's models are fixed");
     Violations violations;

@@ -34,6 +34,11 @@
 
 namespace neuroshard {
 
+// gRPC's names.
+using CallBytes = grpc::ByteBuffer;
+using CallContext = grpc::CallbackServerContext;
+using UnaryCall = grpc::ServerUnaryReactor;
+
 // Limits of all calls together, and of a caller's silence.
 struct PlannerServiceLimits {
   // Cores that the searches in flight may use together; 0: DefaultSearchThreadsInFlight().
@@ -85,29 +90,22 @@ class PlannerServiceImpl final
   // Returns the status for the operators' page. Thread-safe.
   v1::PlannerStatus CurrentStatus() const;
 
-  grpc::ServerUnaryReactor* ShardPlan(grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* request,
-                                      grpc::ByteBuffer* response) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardPlanStream(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
-  grpc::ServerUnaryReactor* EvaluatePlan(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* PredictCompute(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* ListCostModels(grpc::CallbackServerContext* context,
-                                           const v1::ListCostModelsRequest* request,
-                                           v1::ListCostModelsResponse* response) override;
-  grpc::ServerUnaryReactor* GetCostModel(grpc::CallbackServerContext* context,
-                                         const v1::GetCostModelRequest* request,
-                                         v1::GetCostModelResponse* response) override;
-  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
-                                        const v1::ListDevicesRequest* request,
-                                        v1::ListDevicesResponse* response) override;
-  grpc::ServerUnaryReactor* ServeModel(grpc::CallbackServerContext* context,
-                                       const v1::ServeModelRequest* request,
-                                       v1::ServeModelResponse* response) override;
+  UnaryCall* ShardPlan(CallContext* context, const CallBytes* request,
+                       CallBytes* response) override;
+  grpc::ServerWriteReactor<CallBytes>* ShardPlanStream(CallContext* context,
+                                                       const CallBytes* request) override;
+  UnaryCall* EvaluatePlan(CallContext* context, const CallBytes* request,
+                          CallBytes* response) override;
+  UnaryCall* PredictCompute(CallContext* context, const CallBytes* request,
+                            CallBytes* response) override;
+  UnaryCall* ListCostModels(CallContext* context, const v1::ListCostModelsRequest* request,
+                            v1::ListCostModelsResponse* response) override;
+  UnaryCall* GetCostModel(CallContext* context, const v1::GetCostModelRequest* request,
+                          v1::GetCostModelResponse* response) override;
+  UnaryCall* ListDevices(CallContext* context, const v1::ListDevicesRequest* request,
+                         v1::ListDevicesResponse* response) override;
+  UnaryCall* ServeModel(CallContext* context, const v1::ServeModelRequest* request,
+                        v1::ServeModelResponse* response) override;
 
  private:
   // A counted call with its shares of the memory for requests and, for a plan, of the threads for
@@ -123,15 +121,14 @@ class PlannerServiceImpl final
   // Checks a call before its request is parsed and returns whether it may be. The caller ends the
   // call either way.
   template <typename Request>
-  Status Admit(const grpc::ByteBuffer& bytes, Admitted& admitted);
+  Status Admit(const CallBytes& bytes, Admitted& admitted);
   // Admits the call, parses the request, runs `handler` (of Admitted and Request) on a thread, and
   // answers.
   template <typename Request, typename Handler>
-  grpc::ServerUnaryReactor* Answer(const std::string& rpc, grpc::CallbackServerContext& context,
-                                   const grpc::ByteBuffer& bytes, grpc::ByteBuffer& response,
-                                   Handler handler);
-  grpc::ServerUnaryReactor* AnswerHere(const std::string& rpc, grpc::CallbackServerContext& context,
-                                       const std::function<Status(RpcGate::Call&)>& handler);
+  UnaryCall* Answer(const std::string& rpc, CallContext& context, const CallBytes& bytes,
+                    CallBytes& response, Handler handler);
+  UnaryCall* AnswerHere(const std::string& rpc, CallContext& context,
+                        const std::function<Status(RpcGate::Call&)>& handler);
 
   // `updates` may be null.
   StatusOr<v1::ShardPlanResponse> MakePlan(Admitted& admitted, const v1::ShardPlanRequest& message,

@@ -1,14 +1,8 @@
 #include "worker/device/comm_group_registry.h"
 
-#include <utility>
-
 #include "common/base/random_token.h"
 
 namespace neuroshard {
-
-CommGroupRegistry::CommGroupRegistry(DeviceInventory& inventory, const Clock& clock,
-                                     CountObserver observer)
-    : inventory_(inventory), clock_(clock), observer_(std::move(observer)) {}
 
 CommGroupRegistry::~CommGroupRegistry() { CloseAll(); }
 
@@ -22,7 +16,7 @@ StatusOr<std::shared_ptr<const CommGroup>> CommGroupRegistry::Open(CommGroupSpec
   {
     const MutexLock lock(mutex_);
     if (!entries_.try_emplace(id, Entry{.group = nullptr, .last_used = clock_.Now()}).second) {
-      return absl::AlreadyExistsError(fmt::format("comm group '{}' is open already", id));
+      return AlreadyExists("comm group '{}' is open already", id);
     }
   }
   StatusOr<std::shared_ptr<CommGroup>> group = CommGroup::Open(std::move(spec), inventory_);
@@ -48,8 +42,8 @@ StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::FindLocked(const CommGro
                     key.group_id);
   }
   if (!SameSecret(key.token, found->second.group->token())) {
-    return absl::PermissionDeniedError(
-        fmt::format("token: not the one that comm group '{}' was opened with", key.group_id));
+    return PermissionDenied("token: not the one that comm group '{}' was opened with",
+                            key.group_id);
   }
   return found->second.group;
 }

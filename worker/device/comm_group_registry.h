@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -26,7 +27,8 @@ class CommGroupRegistry {
 
   // `inventory` and `clock` must outlive the registry.
   CommGroupRegistry(DeviceInventory& inventory, const Clock& clock,
-                    CountObserver observer = nullptr);
+                    CountObserver observer = nullptr)
+      : inventory_(inventory), clock_(clock), observer_(std::move(observer)) {}
   ~CommGroupRegistry();
 
   // The group, for its token and addresses. INVALID_ARGUMENT lists every fault; ALREADY_EXISTS when

@@ -4,8 +4,6 @@
 
 namespace neuroshard {
 
-DeviceExecutor::DeviceExecutor(std::optional<int> core) : thread_([this, core] { Loop(core); }) {}
-
 DeviceExecutor::~DeviceExecutor() {
   {
     const MutexLock lock(mutex_);

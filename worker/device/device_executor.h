@@ -21,7 +21,8 @@ namespace neuroshard {
 class DeviceExecutor {
  public:
   // `core`: pins the thread there; a core that the process may not use leaves it unpinned.
-  explicit DeviceExecutor(std::optional<int> core = std::nullopt);
+  explicit DeviceExecutor(std::optional<int> core = std::nullopt)
+      : thread_([this, core] { Loop(core); }) {}
   ~DeviceExecutor();
 
   DeviceExecutor(DeviceExecutor&&) = delete;

@@ -37,17 +37,11 @@ EmbeddingOpSpec OpSpec(const ComputeSample& sample) {
 }
 
 template <typename E>
-std::string Listed(const std::vector<E>& words) {
-  std::vector<std::string_view> texts;
-  for (const E word : words) texts.push_back(ToText(word));
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-template <typename E>
 void CheckAmong(const std::string& field, E word, const std::vector<E>& words,
                 Violations& violations) {
   if (std::ranges::find(words, word) != words.end()) return;
-  violations.Add(field, "this device measures {}, got {}", Listed(words), ToText(word));
+  violations.Add(field, "this device measures {}, got {}", fmt::join(ToTexts(words), ", "),
+                 ToText(word));
 }
 
 Status CheckSupported(const ComputeSample& sample, const EmbeddingAbilities& device) {

@@ -178,13 +178,13 @@ Status InputDistribution::ExchangeSizes() {
   const auto sizes = Receive<std::int64_t>().first(Ranks());
   for (std::size_t rank = 0; rank < Ranks(); ++rank) {
     if (sizes[rank] < 0 || sizes[rank] > most_bytes_ || sizes[rank] % kIdBytes != 0) {
-      return absl::AbortedError(fmt::format(
+      return Aborted(
           "rank {} sends {} bytes of ids, the sample lets it have at most {}, of {} each", rank,
-          sizes[rank], most_bytes_, kIdBytes));
+          sizes[rank], most_bytes_, kIdBytes);
     }
     if (reserved_ && sizes[rank] != id_sizes_.receive_bytes[rank]) {
-      return absl::AbortedError(fmt::format("rank {} sends {} bytes of ids, before it sent {}",
-                                            rank, sizes[rank], id_sizes_.receive_bytes[rank]));
+      return Aborted("rank {} sends {} bytes of ids, before it sent {}", rank, sizes[rank],
+                     id_sizes_.receive_bytes[rank]);
     }
   }
   std::copy(sizes.begin(), sizes.end(), id_sizes_.receive_bytes.begin());
@@ -248,13 +248,12 @@ Status InputDistribution::CheckLengths() const {
     std::int64_t left = id_sizes_.receive_bytes[rank] / kIdBytes;
     for (std::size_t i = rank * of_rank; i < (rank + 1) * of_rank; ++i) {
       if (came_lengths_[i] < 0 || came_lengths_[i] > left) {
-        return absl::AbortedError(
-            fmt::format("rank {} sends lengths that are not those of its ids", rank));
+        return Aborted("rank {} sends lengths that are not those of its ids", rank);
       }
       left -= came_lengths_[i];
     }
     if (left != 0) {
-      return absl::AbortedError(fmt::format("rank {} sends ids that are in no bag", rank));
+      return Aborted("rank {} sends ids that are in no bag", rank);
     }
   }
   return absl::OkStatus();

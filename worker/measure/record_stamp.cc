@@ -6,7 +6,6 @@
 #include <array>
 #include <fstream>
 #include <thread>
-#include <utility>
 
 #include "common/base/build_info.h"
 
@@ -54,9 +53,6 @@ HostIdentity IdentifyHost() {
   add("cpu_governor", FirstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
   return host;
 }
-
-RecordStamp::RecordStamp(HostIdentity host, std::function<std::int64_t()> unix_time_ms)
-    : host_(std::move(host)), unix_time_ms_(std::move(unix_time_ms)) {}
 
 MeasurementEnvironment RecordStamp::Make(const DeviceProperties& device,
                                          const MeasurementSettings& settings,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "common/domain/measurement.h"
 #include "kernels/api/device_backend.h"
@@ -29,7 +30,8 @@ HostIdentity IdentifyHost();
 class RecordStamp {
  public:
   // `unix_time_ms`: the wall clock, milliseconds since the Unix epoch.
-  RecordStamp(HostIdentity host, std::function<std::int64_t()> unix_time_ms);
+  RecordStamp(HostIdentity host, std::function<std::int64_t()> unix_time_ms)
+      : host_(std::move(host)), unix_time_ms_(std::move(unix_time_ms)) {}
 
   const HostIdentity& host() const { return host_; }
 

@@ -239,8 +239,8 @@ Status WorkerServiceImpl::RunComputeStream(RpcGate::Call& call, grpc::ServerCont
     }
   }
   if (watchdog.expired()) {
-    return absl::CancelledError(fmt::format("the client neither sent nor read anything for {} ms",
-                                            options_.stream_idle_timeout.count()));
+    return Cancelled("the client neither sent nor read anything for {} ms",
+                     options_.stream_idle_timeout.count());
   }
   return context.IsCancelled() ? absl::CancelledError("the client went away") : absl::OkStatus();
 }

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -104,12 +103,6 @@ CallCounters CallCounters::OfGrpc() {
   counters.forgotten = [] { return calls_forgotten.load(std::memory_order_relaxed); };
   return counters;
 }
-
-CallFlood::CallFlood(int max_streams, CallCounters counters)
-    : max_streams_(max_streams),
-      counters_(std::move(counters)),
-      begun_(counters_.begun()),
-      forgotten_(counters_.forgotten()) {}
 
 std::set<std::string> CallFlood::ClientsToReset(std::size_t num_connections) {
   const std::int64_t begun_before = std::exchange(begun_, counters_.begun());

@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace neuroshard {
 
@@ -51,7 +52,11 @@ class CallFlood {
   static constexpr std::int64_t kQuietCalls = 250;
 
   // `max_streams` a connection.
-  CallFlood(int max_streams, CallCounters counters);
+  CallFlood(int max_streams, CallCounters counters)
+      : max_streams_(max_streams),
+        counters_(std::move(counters)),
+        begun_(counters_.begun()),
+        forgotten_(counters_.forgotten()) {}
 
   // What happened since the last call, which should be some 50 ms ago. The clients whose
   // connections must be reset: none unless more calls are open than kMaxCalls, or than kSpareCalls

@@ -17,15 +17,12 @@ std::vector<std::int64_t> RowWeights(const PlanRequest& request, RowProportion p
   if (by_memory && !request.constraints.memory_weights.empty()) {
     return request.constraints.memory_weights;
   }
-  std::vector<std::int64_t> weights;
-  weights.reserve(request.topology.devices.size());
-  for (const Device& device : request.topology.devices) {
-    weights.push_back(
-        by_memory ? std::max<std::int64_t>(
-                        0, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes))
-                  : std::llround(device.compute_speed * kSpeedUnits));
-  }
-  return weights;
+  return Mapped<std::int64_t>(request.topology.devices, [&](const Device& device) {
+    return by_memory
+               ? std::max<std::int64_t>(
+                     0, device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes))
+               : std::llround(device.compute_speed * kSpeedUnits);
+  });
 }
 
 void KeepRowWeights(const PlanRequest& original, PlanRequest& request) {

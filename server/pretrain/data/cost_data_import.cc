@@ -29,16 +29,11 @@ StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
 }
 
 // Equal content gets different ids, by how often it has occurred so far.
-class SampleIds {
- public:
-  std::string Next(const std::string& content) {
-    const std::string hash = Sha256Hex(content).substr(0, kSampleIdDigits);
-    return fmt::format("{}-{}", hash, ++occurrences_[hash]);
-  }
-
- private:
-  std::map<std::string, int> occurrences_;
-};
+using Occurrences = std::map<std::string, int>;
+std::string NextId(const std::string& content, Occurrences& occurrences) {
+  const std::string hash = Sha256Hex(content).substr(0, kSampleIdDigits);
+  return fmt::format("{}-{}", hash, ++occurrences[hash]);
+}
 
 // Imports what the store does not have.
 template <typename Record>
@@ -97,7 +92,7 @@ StatusOr<std::vector<ComputeRecord>> ReadComputeCosts(const std::filesystem::pat
   const auto tables = ParseTableConfigs(tables_text);
   if (!tables.ok()) return Annotate(tables.status(), tables_path.string());
   const auto num_tables = static_cast<std::int64_t>(tables->size());
-  SampleIds ids;
+  Occurrences occurrences;
   std::vector<ComputeRecord> costs;
   NS_RETURN_IF_ERROR(ForEachLine(directory / "data.txt", count, [&](std::string_view line) {
     const auto parsed = ParseComputeCostLine(line, num_tables);
@@ -112,7 +107,7 @@ StatusOr<std::vector<ComputeRecord>> ReadComputeCosts(const std::filesystem::pat
       content += fmt::format(" {} {} {}", shard.rows, shard.cols, shard.pooling_factor);
       for (const double share : shard.reuse_histogram) content += fmt::format(" {}", share);
     }
-    cost.sample.sample_id = ids.Next(content);
+    cost.sample.sample_id = NextId(content, occurrences);
     costs.push_back(std::move(cost));
     return true;
   }));
@@ -121,7 +116,7 @@ StatusOr<std::vector<ComputeRecord>> ReadComputeCosts(const std::filesystem::pat
 
 StatusOr<std::vector<CommRecord>> ReadCommCosts(const std::filesystem::path& directory,
                                                 std::int64_t batch_size, ImportCount& count) {
-  SampleIds ids;
+  Occurrences occurrences;
   std::vector<CommRecord> costs;
   NS_RETURN_IF_ERROR(ForEachLine(directory / "data.txt", count, [&](std::string_view line) {
     const auto parsed = ParseCommCostLine(line);
@@ -132,7 +127,7 @@ StatusOr<std::vector<CommRecord>> ReadCommCosts(const std::filesystem::path& dir
          {&parsed->start_offsets_ms, &parsed->forward_ms, &parsed->backward_ms}) {
       for (const double value : *list) content += fmt::format(" {}", value);
     }
-    const std::string id = ids.Next(content);
+    const std::string id = NextId(content, occurrences);
     CommSample backward;
     backward.sample_id = id + "b";
     backward.direction = CommDirection::kBackward;

@@ -237,10 +237,8 @@ bool HasGoodCosts(const ComputeRecord& record) {
 }
 
 bool HasGoodCosts(const CommRecord& record) {
-  for (const double ms : record.cost_ms) {
-    if (!IsCost(ms)) return false;
-  }
-  return record.cost_ms.size() == record.sample.dim_sums.size();
+  return std::ranges::all_of(record.cost_ms, IsCost) &&
+         record.cost_ms.size() == record.sample.dim_sums.size();
 }
 
 template <typename Record>

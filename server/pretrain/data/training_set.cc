@@ -9,15 +9,6 @@
 #include "server/cost/shard_features.h"
 
 namespace neuroshard {
-namespace {
-
-bool SplitsCompute(std::span<const ComputeRecord> records) {
-  return std::ranges::all_of(records, [](const ComputeRecord& record) {
-    return std::isfinite(record.forward_ms) && std::isfinite(record.backward_ms);
-  });
-}
-
-}  // namespace
 
 StatusOr<TrainingProblem> MakeComputeProblem(std::span<const ComputeRecord> records,
                                              const std::vector<std::string>& features,
@@ -26,7 +17,8 @@ StatusOr<TrainingProblem> MakeComputeProblem(std::span<const ComputeRecord> reco
   TrainingProblem problem;
   problem.name = "compute";
   problem.columns = features;
-  const bool split = outputs == ComputeOutputs::kAuto && SplitsCompute(records);
+  const bool split =
+      outputs == ComputeOutputs::kAuto && std::ranges::all_of(records, &ComputeRecord::is_split);
   problem.outputs = split ? 2 : 1;
   problem.total_counts = split;
   problem.sample_begin = {0};

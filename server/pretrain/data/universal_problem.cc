@@ -15,17 +15,13 @@ namespace {
 constexpr double kFloorShare = 0.001;  // of the median cost: below it errors are not relative
 constexpr double kMinUnitMs = 1e-9;
 
-bool TellsApart(const ComputeRecord& record) {
-  return std::isfinite(record.forward_ms) && std::isfinite(record.backward_ms);
-}
-
 void AddComputeTargets(const ComputeRecord& record, TrainingProblem& problem) {
   if (problem.outputs == 1) {
     problem.targets.push_back(static_cast<float>(record.total_ms));
     problem.weights.push_back(1);
     return;
   }
-  const bool known = TellsApart(record);
+  const bool known = record.is_split();
   problem.targets.push_back(static_cast<float>(known ? record.forward_ms : record.total_ms));
   problem.targets.push_back(known ? static_cast<float>(record.backward_ms) : 0);
   problem.weights.insert(problem.weights.end(), 2, known ? 1.0f : 0.0f);
@@ -44,10 +40,9 @@ TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
   for (const std::int64_t at : train) sum += records[at].total_ms;
   const double unit_ms =
       std::max(kMinUnitMs, sum / static_cast<double>(std::max<std::size_t>(1, train.size())));
-  std::vector<double> totals;
-  for (const ComputeRecord& record : records) totals.push_back(record.total_ms);
+  std::vector<double> totals = Mapped<double>(records, &ComputeRecord::total_ms);
   problem.floor_ms = std::max(kMinUnitMs * unit_ms, kFloorShare * UpperMedian(std::move(totals)));
-  const bool split = std::ranges::any_of(records, TellsApart);
+  const bool split = std::ranges::any_of(records, &ComputeRecord::is_split);
   problem.outputs = split ? 2 : 1;
   problem.total_counts = split;
   problem.scale.assign(problem.outputs, unit_ms);

@@ -5,10 +5,16 @@
 
 #include "common/base/number_text.h"
 #include "common/base/sha256.h"
+#include "common/domain/fields.h"
 #include "server/networks/regular_file.h"
 #include "server/networks/safetensors.h"
 
 namespace neuroshard {
+
+NS_FIELDS(MemberState, parameters, best_parameters, first_moment, second_moment, steps, epoch,
+          best_epoch, decayed_epoch, learning_rate, train_loss, validation_loss,
+          best_validation_loss);
+
 namespace {
 
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 32;
@@ -16,47 +22,26 @@ constexpr std::size_t kFileNameDigits = 16;
 // Losing as much of a training is no harm, and writing as seldom costs nothing.
 constexpr double kIntervalMs = 5000;
 
-// Calls visit(name, value) for every part of a state.
-template <typename State, typename Visit>
-void VisitLists(State& state, Visit visit) {
-  visit("parameters", state.parameters);
-  visit("best_parameters", state.best_parameters);
-  visit("first_moment", state.first_moment);
-  visit("second_moment", state.second_moment);
-}
-template <typename State, typename Visit>
-void VisitNumbers(State& state, Visit visit) {
-  visit("steps", state.steps);
-  visit("epoch", state.epoch);
-  visit("best_epoch", state.best_epoch);
-  visit("decayed_epoch", state.decayed_epoch);
-  visit("learning_rate", state.learning_rate);
-  visit("train_loss", state.train_loss);
-  visit("validation_loss", state.validation_loss);
-  visit("best_validation_loss", state.best_validation_loss);
-}
-
 // Members until there is none of the next number; nothing where one is not complete.
 std::optional<std::vector<MemberState>> MembersOf(const TensorFile& file) {
   std::vector<MemberState> members;
-  while (file.metadata.contains(fmt::format("{}.epoch", members.size()))) {
-    MemberState state;
+  for (int m = 0; file.metadata.contains(fmt::format("{}.epoch", m)); ++m) {
     bool complete = true;
-    VisitLists(state, [&](const char* name, std::vector<float>& values) {
-      const auto found = file.tensors.find(fmt::format("{}.{}", members.size(), name));
-      complete = complete && found != file.tensors.end();
-      if (complete) values = found->second.values;
-    });
-    VisitNumbers(state, [&](const char* name, auto& value) {
-      const auto found = file.metadata.find(fmt::format("{}.{}", members.size(), name));
-      complete = complete && found != file.metadata.end();
-      if (!complete) return;
-      const auto number = NumberOf<std::decay_t<decltype(value)>>(found->second);
-      complete = number.has_value();
-      if (complete) value = *number;
+    ForEachField(members.emplace_back(), [&]<typename V>(const char* name, V& value) {
+      const std::string key = fmt::format("{}.{}", m, name);
+      if constexpr (std::is_same_v<V, std::vector<float>>) {
+        const auto found = file.tensors.find(key);
+        complete = complete && found != file.tensors.end();
+        if (complete) value = found->second.values;
+      } else {
+        const auto found = file.metadata.find(key);
+        const auto number =
+            found == file.metadata.end() ? std::nullopt : NumberOf<V>(found->second);
+        complete = complete && number.has_value();
+        if (complete) value = *number;
+      }
     });
     if (!complete) return std::nullopt;
-    members.push_back(std::move(state));
   }
   return members;
 }
@@ -72,11 +57,13 @@ StatusOr<std::string> EncodeCheckpoint(const std::string& fingerprint,
   TensorFile file;
   file.metadata["fingerprint"] = fingerprint;
   for (std::size_t m = 0; m < members.size(); ++m) {
-    VisitLists(members[m], [&](const char* name, const std::vector<float>& values) {
-      file.tensors[fmt::format("{}.{}", m, name)] = {{std::ssize(values)}, values};
-    });
-    VisitNumbers(members[m], [&](const char* name, auto value) {
-      file.metadata[fmt::format("{}.{}", m, name)] = fmt::format("{}", value);
+    ForEachField(members[m], [&]<typename V>(const char* name, const V& value) {
+      const std::string key = fmt::format("{}.{}", m, name);
+      if constexpr (std::is_same_v<V, std::vector<float>>) {
+        file.tensors[key] = {{std::ssize(value)}, value};
+      } else {
+        file.metadata[key] = fmt::format("{}", value);
+      }
     });
   }
   return FormatTensorFile(file);

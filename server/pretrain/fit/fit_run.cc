@@ -89,15 +89,60 @@ class Run {
     }
   }
 
-  StatusOr<std::vector<MemberState>> ToTheEnd();
+  StatusOr<std::vector<MemberState>> ToTheEnd() {
+    if (context_.checkpoints != nullptr) {
+      fingerprint_ = Fingerprint(task_);
+      auto saved = context_.checkpoints->Load(task_.name, fingerprint_);
+      if (saved && saved->size() == members_.size()) {
+        members_ = std::move(*saved);
+        context_.observer->OnWarning(fmt::format("{}: goes on after epoch {} of a checkpoint",
+                                                 task_.name, Summary(task_, members_).epoch));
+      }
+    }
+    const auto done = [&] {
+      return std::ranges::all_of(members_,
+                                 [&](const MemberState& member) { return IsDone(member); });
+    };
+    while (!done()) {
+      const Status status = NextEpoch();
+      if (absl::IsCancelled(status)) {
+        NS_RETURN_IF_ERROR(Save());
+      }
+      if (!status.ok()) return Annotate(status, task_.name);
+      context_.observer->OnEpoch(Summary(task_, members_));
+      if (context_.checkpoints != nullptr && context_.checkpoints->IsDue()) {
+        NS_RETURN_IF_ERROR(Save());
+      }
+    }
+    const EpochReport last = Summary(task_, members_);
+    const bool all_epochs = last.epoch >= task_.config->max_epochs;
+    context_.observer->OnFinished(
+        last, all_epochs ? "all epochs done"
+                         : fmt::format("stopped early: no better validation loss for {} epochs",
+                                       task_.config->patience_epochs));
+    NS_RETURN_IF_ERROR(Save());
+    return std::move(members_);
+  }
 
  private:
   bool IsDone(const MemberState& member) const {
     return member.epoch >= task_.config->max_epochs ||
            member.epoch - member.best_epoch >= task_.config->patience_epochs;
   }
-  Status NextEpoch();
-  Status Save();
+
+  Status NextEpoch() {
+    std::vector<Status> statuses(members_.size());
+    RunSideBySide(context_.threads, static_cast<int>(members_.size()), [&](int i) {
+      if (!IsDone(members_[i])) statuses[i] = fits_[i]->RunEpoch(*context_.stop, members_[i]);
+    });
+    for (const Status& status : statuses) NS_RETURN_IF_ERROR(status);
+    return absl::OkStatus();
+  }
+
+  Status Save() {
+    if (context_.checkpoints == nullptr) return absl::OkStatus();
+    return context_.checkpoints->Save(task_.name, fingerprint_, members_);
+  }
 
   const FitTask& task_;
   const FitContext& context_;
@@ -105,54 +150,6 @@ class Run {
   std::vector<std::unique_ptr<MemberFit>> fits_;
   std::vector<MemberState> members_;
 };
-
-Status Run::Save() {
-  if (context_.checkpoints == nullptr) return absl::OkStatus();
-  return context_.checkpoints->Save(task_.name, fingerprint_, members_);
-}
-
-Status Run::NextEpoch() {
-  std::vector<Status> statuses(members_.size());
-  RunSideBySide(context_.threads, static_cast<int>(members_.size()), [&](int i) {
-    if (!IsDone(members_[i])) statuses[i] = fits_[i]->RunEpoch(*context_.stop, members_[i]);
-  });
-  for (const Status& status : statuses) NS_RETURN_IF_ERROR(status);
-  return absl::OkStatus();
-}
-
-StatusOr<std::vector<MemberState>> Run::ToTheEnd() {
-  if (context_.checkpoints != nullptr) {
-    fingerprint_ = Fingerprint(task_);
-    auto saved = context_.checkpoints->Load(task_.name, fingerprint_);
-    if (saved && saved->size() == members_.size()) {
-      members_ = std::move(*saved);
-      context_.observer->OnWarning(fmt::format("{}: goes on after epoch {} of a checkpoint",
-                                               task_.name, Summary(task_, members_).epoch));
-    }
-  }
-  const auto done = [&] {
-    return std::ranges::all_of(members_, [&](const MemberState& member) { return IsDone(member); });
-  };
-  while (!done()) {
-    const Status status = NextEpoch();
-    if (absl::IsCancelled(status)) {
-      NS_RETURN_IF_ERROR(Save());
-    }
-    if (!status.ok()) return Annotate(status, task_.name);
-    context_.observer->OnEpoch(Summary(task_, members_));
-    if (context_.checkpoints != nullptr && context_.checkpoints->IsDue()) {
-      NS_RETURN_IF_ERROR(Save());
-    }
-  }
-  const EpochReport last = Summary(task_, members_);
-  const bool all_epochs = last.epoch >= task_.config->max_epochs;
-  context_.observer->OnFinished(
-      last, all_epochs ? "all epochs done"
-                       : fmt::format("stopped early: no better validation loss for {} epochs",
-                                     task_.config->patience_epochs));
-  NS_RETURN_IF_ERROR(Save());
-  return std::move(members_);
-}
 
 }  // namespace
 

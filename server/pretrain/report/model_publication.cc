@@ -54,8 +54,7 @@ StatusOr<ModelLocation> LocateModel(const std::string& path, ExistingVersion exi
   }
   std::error_code error;
   if (existing == ExistingVersion::kRefuse && fs::exists(location.directory, error)) {
-    return absl::AlreadyExistsError(
-        fmt::format("{} exists; choose the next version, or --overwrite to replace it", path));
+    return AlreadyExists("{} exists; choose the next version, or --overwrite to replace it", path);
   }
   NS_RETURN_IF_ERROR(CheckWritable(location.directory.parent_path()));
   return location;

@@ -71,8 +71,7 @@ std::vector<CastObservation> Observations(const std::vector<CommRecord>& records
 }  // namespace
 
 CastRates FitCasts(std::span<const CastObservation> observations) {
-  std::vector<double> values;
-  for (const CastObservation& one : observations) values.push_back(one.values);
+  std::vector<double> values = Mapped<double>(observations, &CastObservation::values);
   std::ranges::sort(values);
   CastRates best = OneRate(observations);
   double least = SquaredErrors(best, observations);

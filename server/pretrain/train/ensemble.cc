@@ -112,11 +112,8 @@ std::int64_t Counted(const HeldOutPart& part, const std::vector<std::int64_t>& r
 
 std::vector<std::vector<float>> BestWeights(const std::vector<MemberState>& states,
                                             const NetworkDefinition& network) {
-  std::vector<std::vector<float>> weights;
-  for (const MemberState& state : states) {
-    weights.push_back(WeightsOf(network, state.best_parameters));
-  }
-  return weights;
+  return Mapped(
+      states, [&](const MemberState& state) { return WeightsOf(network, state.best_parameters); });
 }
 
 }  // namespace

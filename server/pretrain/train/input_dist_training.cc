@@ -111,9 +111,8 @@ MeasuredInputDist Fit(const Samples& samples, const std::vector<std::int64_t>& t
 // Numbers of ranks that were measured before and are not now stay as they were.
 void KeepUnmeasuredCounts(const MeasuredInputDist& before, MeasuredInputDist& measured) {
   for (const InputDistRates& rates : before.rates) {
-    const auto place = std::lower_bound(
-        measured.rates.begin(), measured.rates.end(), rates.num_ranks,
-        [](const InputDistRates& other, int ranks) { return other.num_ranks < ranks; });
+    const auto place =
+        std::ranges::lower_bound(measured.rates, rates.num_ranks, {}, &InputDistRates::num_ranks);
     if (place != measured.rates.end() && place->num_ranks == rates.num_ranks) continue;
     measured.rates.insert(place, rates);
     measured.max_hosts = std::max(measured.max_hosts, before.max_hosts);
@@ -139,8 +138,7 @@ IntervalManifest CalibrateInputDist(const EnsemblePredictions& said) {
 }  // namespace
 
 InputDistRates FitInputDist(int num_ranks, std::span<const InputDistObservation> observations) {
-  std::vector<Row> rows;
-  for (const InputDistObservation& observation : observations) rows.push_back(RowOf(observation));
+  const std::vector<Row> rows = Mapped(observations, RowOf);
   Row best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned mask = 1; mask < 1U << kRates; ++mask) {
@@ -180,9 +178,7 @@ Status TrainInputDist(const std::vector<CommRecord>& records, const TrainingConf
     const auto learned = [&](const InputDistRates& rates) {
       return rates.num_ranks == static_cast<int>(record.sample.dim_sums.size());
     };
-    if (std::ranges::none_of(manifest.measured.rates, learned)) {
-      continue;
-    }
+    if (std::ranges::none_of(manifest.measured.rates, learned)) continue;
     manifest.measured.max_hosts =
         std::max(manifest.measured.max_hosts, static_cast<int>(HostsOf(record).size()));
   }

@@ -113,10 +113,8 @@ void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSpli
                     const EnsembleFit& fit, TrainingOutcome& outcome) {
   std::vector<std::int64_t> held_out = split.samples.test;
   held_out.insert(held_out.end(), split.unseen_tables.begin(), split.unseen_tables.end());
-  std::vector<std::int64_t> at_unix_ms;
-  for (const std::int64_t at : held_out) {
-    at_unix_ms.push_back(records[at].environment.measured_at_unix_ms);
-  }
+  const std::vector<std::int64_t> at_unix_ms = Mapped<std::int64_t>(
+      held_out, [&](const std::int64_t at) { return records[at].environment.measured_at_unix_ms; });
   const EnsemblePredictions said = fit.Predict(held_out);
   std::vector<double> predicted_ms = said.Model();
   const MeasurementDrift drift = DriftOf(predicted_ms, said.measured_ms, at_unix_ms);

@@ -135,8 +135,7 @@ Status ToStatus(const Conflict& conflict) {
 }
 
 std::optional<Plan> FindPlanOfFew(const PlanRequest& request, const CompiledRules& rules) {
-  std::vector<TypeSet> types;
-  for (const TableRules& of : rules.tables()) types.push_back(of.types);
+  const std::vector<TypeSet> types = Mapped(rules.tables(), &TableRules::types);
   return TryEveryPlan(request, rules, types).plan;
 }
 

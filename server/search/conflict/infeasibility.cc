@@ -49,11 +49,7 @@ class Prover {
   int num_tables() const { return static_cast<int>(request_.tables.size()); }
   const std::string& Name(int table) const { return names_.ReferenceTo(table); }
   const LeastDemand& Least(int table) const { return At(least_, table); }
-  std::vector<TypeSet> TypesLeft() const {
-    std::vector<TypeSet> types;
-    for (const LeastDemand& least : least_) types.push_back(least.types);
-    return types;
-  }
+  std::vector<TypeSet> TypesLeft() const { return Mapped(least_, &LeastDemand::types); }
   bool OnEachRank(int table) const { return !Least(table).on_each_rank.empty(); }
 
   // Whether a rule lists kernels for it, and none of device memory.
@@ -174,10 +170,9 @@ class Prover {
       if (!FitsSomewhere(group, places)) return TooMuch(group, "rank");
     }
     for (const std::vector<int>& group : rules_.host_groups()) {
-      std::vector<HostRanks> places;
-      for (const int host : rules_.of(group.front()).ranks->hosts()) {
-        places.push_back(At(rules_.hosts(), host));
-      }
+      const std::vector<HostRanks> places =
+          Mapped(rules_.of(group.front()).ranks->hosts(),
+                 [&](const int host) { return At(rules_.hosts(), host); });
       if (!FitsSomewhere(group, places)) return TooMuch(group, "host");
     }
     return std::nullopt;

@@ -55,8 +55,7 @@ bool StatesItsError(const SearchContext& context) {
   std::vector<int> kinds(context.model().kind_of_rank().begin(),
                          context.model().kind_of_rank().end());
   const std::vector<ShardSetCost> costs = context.model().CostsOfSets(ranks, kinds);
-  std::vector<ComputeCost> compute;
-  for (const ShardSetCost& cost : costs) compute.push_back(cost.compute);
+  const std::vector<ComputeCost> compute = Mapped(costs, &ShardSetCost::compute);
   return !context.model().ComputeIntervals(ranks, compute, kinds).empty();
 }
 

@@ -1,7 +1,6 @@
 #include "server/search/core/table_layouts.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "common/base/positions.h"
 #include "common/domain/shard_layout.h"

@@ -82,10 +82,80 @@ std::vector<int> FillLeast(const std::vector<Slice>& slices, std::size_t ranks) 
   std::vector<int> rank_of_bin(ranks);
   int next = 0;
   for (const std::size_t bin : order) rank_of_bin[bin] = next++;
-  std::vector<int> rank_of;
-  rank_of.reserve(slices.size());
-  for (const std::size_t bin : bin_of) rank_of.push_back(rank_of_bin[bin]);
-  return rank_of;
+  return Mapped<int>(bin_of, [&](const std::size_t bin) { return rank_of_bin[bin]; });
+}
+
+void LayOutColumns(const Table& table, const std::vector<RankColumns>& holders, TablePlan& plan) {
+  std::int64_t offset = 0;
+  for (const RankColumns& holder : holders) {
+    plan.shards.push_back({.rows = table.num_embeddings,
+                           .col_offset = offset,
+                           .cols = holder.cols,
+                           .rank = holder.rank});
+    offset += holder.cols;
+  }
+  plan.sharding_type = holders.size() == 1 ? ShardingType::kTableWise : ShardingType::kColumnWise;
+}
+
+void LayOutOnAllRanks(const Table& table, SlicingGroup group, int num_ranks, TablePlan& plan) {
+  const bool replicated = group == SlicingGroup::kReplicated;
+  plan.sharding_type = replicated ? ShardingType::kDataParallel : ShardingType::kRowWiseSubset;
+  plan.compute_kernel = replicated ? ComputeKernel::kDense : ComputeKernel::kFused;
+  const Block columns = {0, table.embedding_dim};
+  const auto all = Positions<int>(static_cast<std::size_t>(num_ranks));
+  plan.shards = LayOut(table, plan.sharding_type, {&columns, 1}, all, {{0, num_ranks}}, {});
+}
+
+// FAILED_PRECONDITION where ranks or hosts lack room; another plan may fit.
+Status CheckRoom(const PlanRequest& request, const Plan& plan) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> faults;
+  for (const Violation& fault : CheckPlan(request, plan)) {
+    if (fault.field == "plan.tables") faults.push_back(fault.description);
+  }
+  if (faults.empty()) return absl::OkStatus();
+  if (faults.size() > kNamed) {
+    faults.resize(kNamed);  // CheckPlan does not list them all either
+    faults.emplace_back("and others");
+  }
+  return WithReason(
+      FailedPrecondition("no plan was found: the plan of '{}' does not fit: {}",
+                         request.search.strategy, fmt::format("{}", fmt::join(faults, "; "))),
+      FailureReason::kNoPlanFound);
+}
+
+Plan SlicedPlan(const PlanRequest& request, SlicePlacement placement,
+                std::optional<std::int64_t> threshold_elements) {
+  const DistributedEmbeddingsOptions& options = request.search.distributed_embeddings;
+  const int num_ranks = request.topology.num_ranks();
+  Plan plan = UnplacedTables(request);
+  std::vector<TableExtent> sliced;
+  std::vector<std::size_t> sliced_index;
+  for (std::size_t t = 0; t < request.tables.size(); ++t) {
+    const Table& table = request.tables[t];
+    const TableExtent extent{table.num_embeddings, table.embedding_dim};
+    const SlicingGroup group = SlicingGroupOf(extent, options, num_ranks);
+    if (group == SlicingGroup::kTableSliced) {
+      sliced.push_back(extent);
+      sliced_index.push_back(t);
+    } else {
+      LayOutOnAllRanks(table, group, num_ranks, plan.tables[t]);
+    }
+  }
+  const auto widths = SliceColumns(sliced, threshold_elements, num_ranks, kColumnAlignment);
+  const PlacedSlices placed = PlaceSlices(sliced, widths, num_ranks, placement);
+  for (std::size_t i = 0; i < sliced.size(); ++i) {
+    LayOutColumns(request.tables[sliced_index[i]], placed.holders[i], plan.tables[sliced_index[i]]);
+  }
+  if (options.gpu_embedding_size_elements) {
+    for (const auto& of_rank :
+         OffloadedTables(sliced, placed, *options.gpu_embedding_size_elements)) {
+      for (const int table : of_rank) {
+        plan.tables[At(sliced_index, table)].compute_kernel = ComputeKernel::kOffload;
+      }
+    }
+  }
+  return plan;
 }
 
 }  // namespace
@@ -204,83 +274,6 @@ std::vector<std::vector<int>> OffloadedTables(std::span<const TableExtent> table
   }
   return offloaded;
 }
-
-namespace {
-
-void LayOutColumns(const Table& table, const std::vector<RankColumns>& holders, TablePlan& plan) {
-  std::int64_t offset = 0;
-  for (const RankColumns& holder : holders) {
-    plan.shards.push_back({.rows = table.num_embeddings,
-                           .col_offset = offset,
-                           .cols = holder.cols,
-                           .rank = holder.rank});
-    offset += holder.cols;
-  }
-  plan.sharding_type = holders.size() == 1 ? ShardingType::kTableWise : ShardingType::kColumnWise;
-}
-
-void LayOutOnAllRanks(const Table& table, SlicingGroup group, int num_ranks, TablePlan& plan) {
-  const bool replicated = group == SlicingGroup::kReplicated;
-  plan.sharding_type = replicated ? ShardingType::kDataParallel : ShardingType::kRowWiseSubset;
-  plan.compute_kernel = replicated ? ComputeKernel::kDense : ComputeKernel::kFused;
-  const Block columns = {0, table.embedding_dim};
-  const auto all = Positions<int>(static_cast<std::size_t>(num_ranks));
-  plan.shards = LayOut(table, plan.sharding_type, {&columns, 1}, all, {{0, num_ranks}}, {});
-}
-
-// FAILED_PRECONDITION where ranks or hosts lack room; another plan may fit.
-Status CheckRoom(const PlanRequest& request, const Plan& plan) {
-  constexpr std::size_t kNamed = 3;
-  std::vector<std::string> faults;
-  for (const Violation& fault : CheckPlan(request, plan)) {
-    if (fault.field == "plan.tables") faults.push_back(fault.description);
-  }
-  if (faults.empty()) return absl::OkStatus();
-  if (faults.size() > kNamed) {
-    faults.resize(kNamed);  // CheckPlan does not list them all either
-    faults.emplace_back("and others");
-  }
-  return WithReason(
-      FailedPrecondition("no plan was found: the plan of '{}' does not fit: {}",
-                         request.search.strategy, fmt::format("{}", fmt::join(faults, "; "))),
-      FailureReason::kNoPlanFound);
-}
-
-Plan SlicedPlan(const PlanRequest& request, SlicePlacement placement,
-                std::optional<std::int64_t> threshold_elements) {
-  const DistributedEmbeddingsOptions& options = request.search.distributed_embeddings;
-  const int num_ranks = request.topology.num_ranks();
-  Plan plan = UnplacedTables(request);
-  std::vector<TableExtent> sliced;
-  std::vector<std::size_t> sliced_index;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    const Table& table = request.tables[t];
-    const TableExtent extent{table.num_embeddings, table.embedding_dim};
-    const SlicingGroup group = SlicingGroupOf(extent, options, num_ranks);
-    if (group == SlicingGroup::kTableSliced) {
-      sliced.push_back(extent);
-      sliced_index.push_back(t);
-    } else {
-      LayOutOnAllRanks(table, group, num_ranks, plan.tables[t]);
-    }
-  }
-  const auto widths = SliceColumns(sliced, threshold_elements, num_ranks, kColumnAlignment);
-  const PlacedSlices placed = PlaceSlices(sliced, widths, num_ranks, placement);
-  for (std::size_t i = 0; i < sliced.size(); ++i) {
-    LayOutColumns(request.tables[sliced_index[i]], placed.holders[i], plan.tables[sliced_index[i]]);
-  }
-  if (options.gpu_embedding_size_elements) {
-    for (const auto& of_rank :
-         OffloadedTables(sliced, placed, *options.gpu_embedding_size_elements)) {
-      for (const int table : of_rank) {
-        plan.tables[At(sliced_index, table)].compute_kernel = ComputeKernel::kOffload;
-      }
-    }
-  }
-  return plan;
-}
-
-}  // namespace
 
 Status RunDistributedEmbeddings(SearchContext& context, SlicePlacement placement) {
   if (context.ShouldStop()) return absl::OkStatus();

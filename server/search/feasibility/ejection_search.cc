@@ -30,8 +30,7 @@ bool Contains(const std::vector<int>& values, int value) {
 
 // Those that have a shard, ascending.
 std::vector<int> RanksOf(const std::vector<Shard>& shards) {
-  std::vector<int> ranks;
-  for (const Shard& shard : shards) ranks.push_back(shard.rank);
+  std::vector<int> ranks = Mapped<int>(shards, &Shard::rank);
   SortUnique(ranks);
   return ranks;
 }
@@ -264,9 +263,8 @@ bool EjectionSearch::PutSomewhere(int bundle) {
 bool EjectionSearch::WouldFit(int bundle, const BundlePlacement& placement,
                               const std::vector<int>& ejected) {
   --steps_left_;
-  std::vector<BundlePlacement> before;
-  before.reserve(ejected.size());
-  for (const int other : ejected) before.push_back(Take(other));
+  const std::vector<BundlePlacement> before =
+      Mapped(ejected, [this](int other) { return Take(other); });
   const bool fits = Put(bundle, placement);
   if (fits) Take(bundle);
   for (std::size_t i = ejected.size(); i-- > 0;) Put(ejected[i], before[i]);
@@ -458,8 +456,8 @@ bool EjectionSearch::TryWaiting(std::vector<int>& waiting, int ejections) {
   }
   const auto try_without = [&](const std::vector<int>& ejected, const BundlePlacement& placement) {
     if (--steps_left_ <= 0) return false;
-    std::vector<BundlePlacement> before;
-    for (const int other : ejected) before.push_back(Take(other));
+    const std::vector<BundlePlacement> before =
+        Mapped(ejected, [this](int other) { return Take(other); });
     if (Put(bundle, placement)) {
       const std::size_t count = waiting.size();
       waiting.insert(waiting.end(), ejected.begin(), ejected.end());

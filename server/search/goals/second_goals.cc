@@ -412,10 +412,10 @@ class GoalSearch {
     const Limit any_stash = {PlanMeasure::kMaxStash, kAnyStash};
     NS_ASSIGN_OR_RETURN(auto found, Search(any_stash, 0, request_.search.effort));
     if (!found && stop_.ShouldStop()) {
-      return absl::DeadlineExceededError(
-          fmt::format("memory.dense_bytes: of the cheapest plan too little can be stashed for {} "
-                      "bytes on each device, and there was no time to look for another",
-                      request_.memory.dense_bytes));
+      return DeadlineExceeded(
+          "memory.dense_bytes: of the cheapest plan too little can be stashed for {} "
+          "bytes on each device, and there was no time to look for another",
+          request_.memory.dense_bytes);
     }
     if (!found) return ChooseStash(request_, best_.plan).status();
     best_ = *std::move(found);

@@ -148,10 +148,9 @@ class NeuroShardSearch {
       std::ranges::stable_sort(children, {}, &Child::cost_ms);
       children.resize(std::min(children.size(), static_cast<std::size_t>(options_.beam_width)));
       found = found || children.front().cost_ms < kNoCap;
-      std::vector<SplitSequence> kept;
-      for (const Child& child : children) {
-        kept.push_back(Halve(beam[child.parent], child.piece, shard_table_));
-      }
+      std::vector<SplitSequence> kept = Mapped(children, [&](const Child& child) {
+        return Halve(beam[child.parent], child.piece, shard_table_);
+      });
       beam = std::move(kept);
     }
     return found;

@@ -41,11 +41,9 @@ std::int64_t PieceBytes(const PlanRequest& request, int table, std::int64_t cols
 }
 
 std::vector<std::int64_t> WholeBytes(const PlanRequest& request) {
-  std::vector<std::int64_t> bytes;
-  for (const Piece& table : WholeTables(request)) {
-    bytes.push_back(PieceBytes(request, table.table, table.cols));
-  }
-  return bytes;
+  return Mapped<std::int64_t>(WholeTables(request), [&](const Piece& table) {
+    return PieceBytes(request, table.table, table.cols);
+  });
 }
 
 std::int64_t AlignedColumnsIn(const PlanRequest& request, int table, std::int64_t most_cols,
@@ -60,12 +58,9 @@ std::int64_t AlignedColumnsIn(const PlanRequest& request, int table, std::int64_
 }
 
 std::vector<std::int64_t> AvailableBytes(const PlanRequest& request) {
-  std::vector<std::int64_t> available;
-  available.reserve(request.topology.devices.size());
-  for (const Device& device : request.topology.devices) {
-    available.push_back(device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));
-  }
-  return available;
+  return Mapped<std::int64_t>(request.topology.devices, [&](const Device& device) {
+    return device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes);
+  });
 }
 
 Plan BuildPlan(const PlanRequest& request, const Placement& placement) {
