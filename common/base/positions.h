@@ -44,6 +44,9 @@ auto Mapped(const Values& values, const Function& function) {
   static_assert(!std::is_same_v<T, std::string_view> || !std::is_same_v<Result, std::string>,
                 "views of texts that are gone");
   std::vector<std::conditional_t<std::is_void_v<T>, Given, T>> mapped;
+  if constexpr (requires { values.size(); }) {
+    mapped.reserve(static_cast<std::size_t>(values.size()));
+  }
   for (const auto& value : values) mapped.push_back(std::invoke(function, value));
   return mapped;
 }

@@ -98,8 +98,8 @@ class LocalSearch : MoveTools {
   }
 
   // Begins at another solution, priced and the incumbent. Where memory is so scarce, or so little
-  // may move, that no construction fits: at a plan from elsewhere that is cheaper than all of this
-  // search, or at the incumbent again.
+  // may move, that no construction fits: at the context's best plan, if it is cheaper than all that
+  // this search found, or at the incumbent again.
   void Restart() {
     NoteElite();
     const bool may_cross = elites_.size() >= 2 && random_.UniformReal() < kCrossoverShare;
