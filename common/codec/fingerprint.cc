@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <map>
@@ -33,12 +34,20 @@ class CanonicalBytes {
   void IfGiven(std::string_view name, const Value& value, const Value& absent = {}) {
     if (value != absent) (*this)(name, value);
   }
+  // The same within an entry of a list; nearly all are absent, and no text is made for those.
+  template <typename Value>
+  void IfGivenIn(const std::string& entry, const char* name, const Value& value,
+                 const Value& absent = {}) {
+    if (value != absent) (*this)(entry + name, value);
+  }
 
   const std::string& bytes() const { return bytes_; }
 
  private:
   void Add(std::uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) bytes_ += static_cast<char>(value >> shift & 0xFF);
+    std::array<char, 8> bytes;
+    for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> 8 * i & 0xFF);
+    bytes_.append(bytes.data(), bytes.size());
   }
   void Add(std::int64_t value) { Add(static_cast<std::uint64_t>(value)); }
   void Add(int value) { Add(std::int64_t{value}); }
@@ -103,17 +112,17 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   for (std::size_t i = 0; i < tables.size(); ++i) {
     const Table& table = *tables[i];
     const std::string path = fmt::format("tables[{}].", i);
-    out.IfGiven(path + "output_dtype", table.output_dtype);
-    out.IfGiven(path + "num_poolings", table.num_poolings);
-    out.IfGiven(path + "feature_batch_sizes", table.feature_batch_sizes);
-    out.IfGiven(path + "batch_pooling_factors", table.batch_pooling_factors);
-    out.IfGiven(path + "hot_row_blocks", table.hot_row_blocks);
-    out.IfGiven(path + "max_l1_cache_bytes", table.max_l1_cache_bytes);
-    out.IfGiven(path + "l2_cache_bytes", table.l2_cache_bytes);
-    out.IfGiven(path + "allocated_rows", table.allocated_rows);
-    out.IfGiven(path + "extra_bytes_per_row", table.extra_bytes_per_row);
-    out.IfGiven(path + "optimizer", table.optimizer);
-    out.IfGiven(path + "stash_weights", table.stash_weights);
+    out.IfGivenIn(path, "output_dtype", table.output_dtype);
+    out.IfGivenIn(path, "num_poolings", table.num_poolings);
+    out.IfGivenIn(path, "feature_batch_sizes", table.feature_batch_sizes);
+    out.IfGivenIn(path, "batch_pooling_factors", table.batch_pooling_factors);
+    out.IfGivenIn(path, "hot_row_blocks", table.hot_row_blocks);
+    out.IfGivenIn(path, "max_l1_cache_bytes", table.max_l1_cache_bytes);
+    out.IfGivenIn(path, "l2_cache_bytes", table.l2_cache_bytes);
+    out.IfGivenIn(path, "allocated_rows", table.allocated_rows);
+    out.IfGivenIn(path, "extra_bytes_per_row", table.extra_bytes_per_row);
+    out.IfGivenIn(path, "optimizer", table.optimizer);
+    out.IfGivenIn(path, "stash_weights", table.stash_weights);
   }
   if (request.migration.has_value()) {
     for (const ShardingType type : request.migration->only_types) {
@@ -124,9 +133,9 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   for (std::size_t i = 0; i < topology.devices.size(); ++i) {
     const Device& device = topology.devices[i];
     const std::string path = fmt::format("devices[{}].", i);
-    out.IfGiven(path + "max_host_memory_bytes", device.max_host_memory_bytes);
-    out.IfGiven(path + "compute_speed", device.compute_speed, 1.0);
-    out.IfGiven(path + "max_ssd_bytes", device.max_ssd_bytes);
+    out.IfGivenIn(path, "max_host_memory_bytes", device.max_host_memory_bytes);
+    out.IfGivenIn(path, "compute_speed", device.compute_speed, 1.0);
+    out.IfGivenIn(path, "max_ssd_bytes", device.max_ssd_bytes);
   }
   for (const SharedMemory& of : kSharedMemories) out.IfGiven(of.field, topology.*of.of_hosts);
   const Bandwidths& stated = topology.bandwidths;
@@ -157,9 +166,9 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
     const TableRule& rule = request.constraints.tables[i];
     const std::string path = fmt::format("constraints.tables[{}].", i);
-    out.IfGiven(path + "cache_load_factor", rule.cache_load_factor);
-    out.IfGiven(path + "row_multiple", rule.row_multiple);
-    out.IfGiven(path + "row_proportion", rule.row_proportion);
+    out.IfGivenIn(path, "cache_load_factor", rule.cache_load_factor);
+    out.IfGivenIn(path, "row_multiple", rule.row_multiple);
+    out.IfGivenIn(path, "row_proportion", rule.row_proportion);
   }
   if (!request.migration) return;
   const std::vector<const TablePlan*> previous = InOrder(request.migration->previous.tables);

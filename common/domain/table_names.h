@@ -3,9 +3,9 @@
 
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/domain/plan.h"
 #include "common/domain/table.h"
 
@@ -51,8 +51,8 @@ class TableNames {
  private:
   std::vector<std::string> names_;
   std::vector<std::string> full_names_;
-  std::unordered_map<std::string, int> by_full_name_;
-  std::unordered_map<std::string, std::vector<int>> by_name_;
+  absl::flat_hash_map<std::string, int> by_full_name_;
+  absl::flat_hash_map<std::string, std::vector<int>> by_name_;
 };
 
 // The table that each entry of a plan stands for, as an index; -1: none. It is the one with the

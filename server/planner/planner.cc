@@ -63,7 +63,8 @@ void AddModel(const PlanRequest& request, const Pricing& pricing, PlanAnswer& an
   }
 }
 
-// A bound of so many tables takes the time of a first plan, and is worked out beside it.
+// A bound of so many tables takes the time of a first plan, and is worked out beside it. The first
+// plan goes out without one.
 constexpr std::size_t kManyTables = 1000;
 
 // Stands between a search and whoever watches it: starts the budget's clock, completes and checks
@@ -71,22 +72,26 @@ constexpr std::size_t kManyTables = 1000;
 class Watcher final : public SearchObserver {
  public:
   Watcher(const PlanRequest& request, const Pricing& pricing, const Clock& clock,
-          std::shared_future<std::optional<LowerBound>> bound, BudgetStop& budget,
+          std::shared_future<std::optional<LowerBound>> bound, bool is_beside, BudgetStop& budget,
           PlanObserver* observer)
       : request_(request),
         pricing_(pricing),
         clock_(clock),
         begin_(clock.Now()),
         bound_(std::move(bound)),
+        awaits_first_(is_beside),
         budget_(budget),
         observer_(observer) {}
 
   void OnImprovement(const SearchResult& result) override {
+    const bool is_told = observer_ != nullptr && CheckAnswer(request_, result).ok();
+    const bool is_before_bound = std::exchange(awaits_first_, false);
+    if (is_told && is_before_bound) observer_->OnImprovement(Complete(result, std::nullopt));
     bound_.wait();  // of which the budget pays nothing
     budget_.Start();
-    if (observer_ == nullptr || !CheckAnswer(request_, result).ok()) return;
+    if (!is_told || is_before_bound) return;
     if (budget_.spent() > share_) OnProgress(share_);
-    observer_->OnImprovement(Complete(result));
+    observer_->OnImprovement(Complete(result, bound_.get()));
   }
 
   // A search that cannot tell how far it is has its budget at least.
@@ -95,11 +100,11 @@ class Watcher final : public SearchObserver {
     if (observer_ != nullptr) observer_->OnProgress(share_);
   }
 
-  PlanAnswer Complete(SearchResult result) const {
+  PlanAnswer Complete(SearchResult result, std::optional<LowerBound> bound) const {
     PlanAnswer answer;
     static_cast<SearchResult&>(answer) = std::move(result);
     answer.search_ms = MillisecondsBetween(begin_, clock_.Now());
-    answer.lower_bound = bound_.get();
+    answer.lower_bound = std::move(bound);
     // Improvements do not know which rules hold the bound.
     if (answer.lower_bound) answer.lower_bound->limit.reset();
     AddModel(request_, pricing_, answer);
@@ -112,6 +117,7 @@ class Watcher final : public SearchObserver {
   const Clock& clock_;
   const TimePoint begin_;
   const std::shared_future<std::optional<LowerBound>> bound_;
+  bool awaits_first_;  // the first plan, which does not wait for a bound worked out beside it
   BudgetStop& budget_;
   PlanObserver* const observer_;
   double share_ = 0;  // of the search that is done
@@ -372,10 +378,10 @@ StatusOr<PlanAnswer> Planner::MakePlan(const PlanRequest& asked, const StopSigna
       });
   if (!is_beside) bound.wait();
   BudgetStop budget(stop, clock_, request.search.time_budget);
-  Watcher watcher(request, pricing, clock_, bound, budget, observer);
+  Watcher watcher(request, pricing, clock_, bound, is_beside, budget, observer);
   NS_ASSIGN_OR_RETURN(SearchResult result, search_(request, pricing.bound, budget, &watcher));
   NS_RETURN_IF_ERROR(CheckAnswer(request, result));
-  PlanAnswer answer = watcher.Complete(std::move(result));
+  PlanAnswer answer = watcher.Complete(std::move(result), bound.get());
   NS_RETURN_IF_ERROR(AddStash(request, pricing.bound, answer));
   AddVersionHint(request, pricing, versions_of_, answer);
   if (request.search.seed.has_value() && answer.statistics.time_limit_reached) {

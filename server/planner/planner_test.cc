@@ -155,6 +155,25 @@ TEST_F(PlannerTest, WhatHoldsTheCostIsNamedAndUnderExplainPlannedWithout) {
   EXPECT_GE(without_ms, *limit.bound_without_ms * (1 - 1e-6));
 }
 
+TEST_F(PlannerTest, TheFirstPlanOfManyTablesDoesNotWaitForTheirBound) {
+  model_ = MakeAnalyticCostModel();
+  for (const int others : {997, 998}) {
+    PlanRequest request = TwoTablesOnTwoRanks();
+    for (Device& device : request.topology.devices) device.memory_bytes = std::int64_t{1} << 36;
+    for (int i = 0; i < others; ++i) {
+      request.tables.push_back(request.tables[1]);
+      request.tables.back().name = fmt::format("other_{}", i);
+    }
+    Recorder recorder;
+    const auto answer = MakePlanner(Scripted({0, 1})).MakePlan(request, never_, &recorder);
+    ASSERT_THAT(answer, IsOk());
+    ASSERT_THAT(recorder.answers, SizeIs(2));
+    EXPECT_EQ(recorder.answers[0].lower_bound.has_value(), others == 997);
+    EXPECT_TRUE(recorder.answers[1].lower_bound.has_value());
+    EXPECT_TRUE(answer->lower_bound.has_value());
+  }
+}
+
 TEST_F(PlannerTest, ReturnsTheSearchsPlanWithModelTimeAndWarnings) {
   CostModelInfo info;
   info.name = "fake";
