@@ -579,11 +579,21 @@ OffDevice CompiledRules::LeastOnDevice(int table) const {
 std::vector<int> CompiledRules::PlacesOffDevice(int table) const {
   const OffDevice least = LeastOnDevice(table);
   std::vector<int> places(least.begin(), least.end());
+  const auto is_there = [&](ComputeKernel kernel) {
+    return std::ranges::any_of(places, [&](int at) { return residency(at).kernel == kernel; });
+  };
+  // The one that takes no more of any memory: it has no copies in a cache.
+  const auto without_copies = [](ComputeKernel kernel) {
+    if (kernel == ComputeKernel::kFusedUvmCaching) return ComputeKernel::kFusedUvm;
+    return kernel == ComputeKernel::kDynamicCaching ? ComputeKernel::kDynamicHybrid : kernel;
+  };
   for (const int position : *of(table).residencies) {
-    if (residency(position).kernel != ComputeKernel::kDynamicHybrid) continue;
-    if (std::ranges::find(places, position) == places.end()) {
-      places.push_back(position);
+    const ComputeKernel kernel = residency(position).kernel;
+    const bool is_first = !is_there(kernel) && !is_there(without_copies(kernel));
+    if (!residency(position).off_device() || std::ranges::find(places, position) != places.end()) {
+      continue;
     }
+    if (is_first || kernel == ComputeKernel::kDynamicHybrid) places.push_back(position);
   }
   return places;
 }

@@ -170,10 +170,12 @@ class CompiledRules {
   // the hosts' own.
   std::vector<SharedMemory> shared_memories() const;
   // The residency of the table in each shared memory that takes the least device memory, of those
-  // that the rules leave it. O(1), with SSDs O(residencies).
+  // that the rules leave it; but for optimizer state of whole rows, which fused_uvm has there and
+  // offload has not. O(1), with SSDs O(residencies).
   OffDevice LeastOnDevice(int table) const;
-  // Positions one of which does wherever some other off the device does: those, and every share of
-  // a kernel that takes less host memory the more it takes of the device.
+  // Positions one of which does wherever some other off the device does: those, the least of every
+  // other kernel, and every share of a kernel that takes less host memory the more it takes of the
+  // device.
   std::vector<int> PlacesOffDevice(int table) const;
   // Whether a table that may be in the residency may be so in the type.
   bool Allows(int table, int residency, ShardingType type) const {

@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 
+#include <array>
 #include <set>
 
 #include "common/base/failure_reason.h"
 #include "common/base/violations.h"
+#include "server/evaluate/check_plan.h"
 #include "server/evaluate/rules/demands.h"
+#include "server/evaluate/rules/residency.h"
 #include "server/search/conflict/find_any_plan.h"
 #include "server/search/conflict/infeasibility.h"
 #include "server/search/testing/all_plans.h"
@@ -243,6 +246,19 @@ TEST_F(FindConflictTest, MoreLargeTablesThanRanks) {
   EXPECT_THAT(Paths(), IsEmpty());
 }
 
+TEST_F(FindConflictTest, TablesThatMayOnlyBeInHostMemory) {
+  request_.topology.host_memory_bytes = {100'000, 27'999};
+  Rule({1, 2}).compute_kernels = {ComputeKernel::kFusedUvm};
+  const auto conflict = FindConflict(request_, types_);
+  ASSERT_TRUE(conflict.has_value());
+  EXPECT_THAT(conflict->reason,
+              StartsWith("tables that may not be in device memory take 125.00 KiB at the least, "
+                         "and there is 125.00 KiB of host memory for them"));
+  EXPECT_THAT(Paths(), ElementsAre("constraints.tables[0].compute_kernels", "topology"));
+  ++request_.topology.host_memory_bytes[1];
+  EXPECT_THAT(Paths(), IsEmpty());
+}
+
 TEST_F(FindConflictTest, TheMigrationBudget) {
   request_.migration.emplace();
   request_.migration->previous.tables = {
@@ -389,6 +405,70 @@ TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
   EXPECT_GE(feasible, testing::FewestCases(51));
   EXPECT_EQ(missed, 0);
   EXPECT_GE(std::ssize(kinds), testing::FewestCases(16));
+}
+
+// Tables whole, each in a memory of its own choice, whose kernel a rule lists, mostly beside
+// another: memories that hosts share, and devices of every other request, have to the byte what
+// that plan takes.
+TEST(FindConflictPropertyTest, MemoriesThatAPlanFillsAreEnough) {
+  Random random(37);
+  constexpr std::array kKernels = {ComputeKernel::kFused,          ComputeKernel::kFusedUvm,
+                                   ComputeKernel::kOffload,        ComputeKernel::kKeyValue,
+                                   ComputeKernel::kDynamicHybrid,  ComputeKernel::kDynamicCaching,
+                                   ComputeKernel::kFusedUvmCaching};
+  RandomRequestShape shape;
+  shape.max_tables = 4;
+  shape.max_slack = 1000;
+  shape.torchrec_memory = true;
+  int short_by_a_byte = 0;
+  for (int i = 0; i < testing::Trials(400); ++i) {
+    PlanRequest request = RandomPlanRequest(random, shape);
+    Topology& topology = request.topology;
+    request.memory.reserve_fraction = 0;
+    request.memory.reserve_bytes = 0;
+    const std::int64_t free = i % 2 == 0 ? 1 : std::int64_t{1} << 40;
+    for (Device& device : topology.devices) device.memory_bytes = free;
+    topology.host_memory_bytes.assign(topology.hosts().size(), 0);
+    topology.ssd_bytes.assign(topology.hosts().size(), 0);
+    Plan plan;
+    plan.world_size = topology.num_ranks();
+    plan.local_world_size = topology.ranks_per_host();
+    for (Table& table : request.tables) {
+      table.weight_dtype = DataType::kFp32;
+      TableRule& rule = request.constraints.tables.emplace_back();
+      rule.tables = {static_cast<int>(&table - request.tables.data())};
+      TablePlan& placed = plan.tables.emplace_back();
+      placed.name = table.name;
+      placed.module = table.module;
+      placed.compute_kernel = kKernels[random.Below(kKernels.size())];
+      if (HasCache(placed.compute_kernel)) placed.cache_load_factor = 0.1;
+      rule.compute_kernels = {placed.compute_kernel};
+      if (HasCache(placed.compute_kernel)) rule.cache_load_factor = 0.1;
+      const ComputeKernel other = kKernels[random.Below(kKernels.size())];
+      if (other != placed.compute_kernel) rule.compute_kernels.push_back(other);
+      const int rank = static_cast<int>(random.Below(topology.devices.size()));
+      placed.shards = {{.rows = table.num_embeddings, .cols = table.embedding_dim, .rank = rank}};
+      const TierBytes bytes =
+          ShardMemory(request, table, LayoutIn(ResidencyOf(placed), kTableWise, 1),
+                      table.num_embeddings, table.embedding_dim)
+              .by_tier();
+      const int host = At(topology.devices, rank).host;
+      At(topology.devices, rank).memory_bytes += bytes[MemoryTier::kDevice];
+      At(topology.host_memory_bytes, host) += bytes[MemoryTier::kHost];
+      At(topology.ssd_bytes, host) += bytes[MemoryTier::kSsd];
+    }
+    ASSERT_THAT(CheckPlan(request, plan), IsEmpty()) << "instance " << i;
+    const auto conflict = FindConflict(request, TypeSet::All());
+    ASSERT_FALSE(conflict.has_value()) << "instance " << i << ": " << ToStatus(*conflict);
+    for (std::vector<std::int64_t>* of : {&topology.host_memory_bytes, &topology.ssd_bytes}) {
+      const auto some = std::ranges::find_if(*of, [](std::int64_t bytes) { return bytes > 0; });
+      if (some == of->end()) continue;
+      --*some;
+      short_by_a_byte += FindConflict(request, TypeSet::All()).has_value() ? 1 : 0;
+      ++*some;
+    }
+  }
+  EXPECT_GE(short_by_a_byte, testing::FewestCases(100));
 }
 
 }  // namespace

@@ -277,60 +277,88 @@ class Prover {
     return list;
   }
 
-  // Every row has its weights and optimizer state in some memory: for each that hosts share, the
-  // tables that may be in no slower one.
+  // Every row is somewhere, with its optimizer state in device memory: of each range of memories that
+  // has a shared one, the tables that may be in no other.
   std::optional<Infeasibility> AllMemories() {
     if (!rules_.has_off_device()) return std::nullopt;
-    std::int64_t room = 0;
+    std::vector<MemoryRoom> rooms = {{MemoryTier::kDevice, "in device memory", "device memory", 0}};
     for (const std::int64_t bytes : available_) {
-      room = CappedSum(room, std::max<std::int64_t>(0, bytes));
+      rooms[0].bytes = CappedSum(rooms[0].bytes, std::max<std::int64_t>(0, bytes));
     }
     const TierBytes shared = SharedBytes(request_.topology);
-    const std::vector<SharedMemory> memories = rules_.shared_memories();
-    std::string amounts = FormatBytes(room) + " of device memory";
-    for (const SharedMemory& of : memories) {
-      room = CappedSum(room, shared[of.tier]);
-      std::vector<int> tables;
-      std::int64_t wanted = 0;
-      for (int t = 0; t < num_tables(); ++t) {
-        if (SlowestOf(t) > of.tier) continue;
-        tables.push_back(t);
-        wanted = CappedSum(wanted, LeastOfRows(t));
+    for (const SharedMemory& of : rules_.shared_memories()) {
+      rooms.push_back({of.tier, of.place, of.amount, shared[of.tier]});
+    }
+    for (std::size_t first = 0; first < rooms.size(); ++first) {
+      for (std::size_t last = std::max<std::size_t>(first, 1); last < rooms.size(); ++last) {
+        if (auto found = InMemories(rooms, first, last)) return found;
       }
-      const std::string here = fmt::format("{} of {}", FormatBytes(shared[of.tier]), of.amount);
-      if (wanted > room) {
-        std::string which;
-        for (const SharedMemory& slower : memories) {
-          if (slower.tier <= of.tier) continue;
-          which += fmt::format("{} {}", which.empty() ? " that may not be" : " or", slower.place);
-        }
-        return Infeasibility{
-            fmt::format("tables{} take {} at the least, and there are {} and {} for them", which,
-                        FormatBytes(wanted), amounts, here),
-            std::move(tables)};
-      }
-      amounts += ", " + here;
     }
     return std::nullopt;
   }
 
-  // The least bytes of a dynamic table in all memories: no share takes less than all values on the
-  // device, and a copy in host memory takes least beside the smallest share.
-  std::int64_t LeastOfRows(int t) const {
-    const Table& table = At(request_.tables, t);
-    const auto in = [&](const ShardLayout& layout) {
-      return ShardMemory(request_, table, layout, table.num_embeddings, table.embedding_dim);
+  struct MemoryRoom {
+    MemoryTier tier;
+    std::string_view place, name;
+    std::int64_t bytes;
+  };
+
+  // Of rooms[first] to rooms[last].
+  std::optional<Infeasibility> InMemories(const std::vector<MemoryRoom>& rooms, std::size_t first,
+                                          std::size_t last) {
+    std::vector<int> tables;
+    std::int64_t wanted = 0, room = 0;
+    for (int t = 0; t < num_tables(); ++t) {
+      if (FastestOf(t) < rooms[first].tier || SlowestOf(t) > rooms[last].tier) continue;
+      tables.push_back(t);
+      wanted = CappedSum(wanted, LeastOfRows(t, rooms[first].tier));
+    }
+    std::string amounts, others;
+    for (std::size_t i = 0; i < rooms.size(); ++i) {
+      if (i < first || i > last) {
+        others += (others.empty() ? " that may not be " : " or ") + std::string(rooms[i].place);
+        continue;
+      }
+      room = CappedSum(room, rooms[i].bytes);
+      if (i > first) amounts += i == last ? " and " : ", ";
+      amounts += fmt::format("{} of {}", FormatBytes(rooms[i].bytes), rooms[i].name);
+    }
+    if (wanted <= room) return std::nullopt;
+    return Infeasibility{
+        fmt::format("tables{} take {} at the least, and there {} {} for them", others,
+                    FormatBytes(wanted), first == last ? "is" : "are", amounts),
+        std::move(tables)};
+  }
+
+  // The least bytes of a table's rows, and of copies in caches, in all memories from `first` on.
+  std::int64_t LeastOfRows(int t, MemoryTier first) const {
+    const auto in = [&](const Residency& residency) {
+      const Table& table = At(request_.tables, t);
+      const MemoryUse use =
+          ShardMemory(request_, table, LayoutIn(residency, ShardingType::kTableWise, 1),
+                      table.num_embeddings, table.embedding_dim);
+      std::int64_t bytes = 0;
+      for (const auto& [tier, name] : kWords<MemoryTier>) {
+        if (tier >= first) bytes = CappedSum(bytes, use.weights[tier] + use.optimizer[tier]);
+      }
+      return bytes;
     };
     const std::vector<int>& residencies = *rules_.of(t).residencies;
-    if (residencies.empty()) return in({}).row_bytes();
-    Residency least = rules_.residency(residencies.front());
-    if (!IsDynamic(least.kernel)) return in({}).row_bytes();
-    for (const int position : residencies) {
-      const ComputeKernel kernel = rules_.residency(position).kernel;
-      if (kernel == ComputeKernel::kDynamicHybrid) least = {kernel, 1};
+    std::int64_t least = residencies.empty() || residencies.back() == 0 ? in({}) : kMaxFlow;
+    for (const int position : rules_.PlacesOffDevice(t)) {
+      least = std::min(least, in(rules_.residency(position)));
     }
-    const MemoryUse use = in(LayoutIn(least, ShardingType::kTableWise, 1));
-    return use.weights[MemoryTier::kDevice] + use.weights[MemoryTier::kHost];
+    return least;
+  }
+
+  // Values of dynamic tables may all be on the device.
+  MemoryTier FastestOf(int table) const {
+    const std::vector<int>& residencies = *rules_.of(table).residencies;
+    if (residencies.empty()) return MemoryTier::kDevice;
+    return std::ranges::min(Mapped(residencies, [&](int position) {
+      const Residency& residency = rules_.residency(position);
+      return IsDynamic(residency.kernel) ? MemoryTier::kDevice : residency.tier();
+    }));
   }
 
   MemoryTier SlowestOf(int table) const {

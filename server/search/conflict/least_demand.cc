@@ -29,7 +29,7 @@ class DemandOfTypes {
         of_(rules.of(table)),
         table_(request.tables[static_cast<std::size_t>(table)]),
         cut_(rules.row_cut(table)),
-        off_device_(rules.LeastOnDevice(table)),
+        off_device_(rules.PlacesOffDevice(table)),
         room_(room) {}
 
   LeastDemand Run() {
@@ -69,8 +69,7 @@ class DemandOfTypes {
                  [](const MemoryUse& use) { return use.total_bytes(); });
   }
 
-  // Over the residencies that are left to the table in the type, of each tier the one that takes
-  // least.
+  // Over the residencies that are left to the table in the type.
   template <typename Count>
   std::int64_t Least(ShardingType type, int row_shards, std::int64_t rows, std::int64_t cols,
                      const Count& count) const {
@@ -81,8 +80,9 @@ class DemandOfTypes {
     const std::int64_t on_device = of({});
     if (off_device_.empty() || type == ShardingType::kDataParallel) return on_device;
     std::int64_t least = of_.device_types.contains(type) ? on_device : kMaxFlow;
-    for (const int residency : off_device_)
-      least = std::min(least, of(rules_.residency(residency)));
+    for (const int position : off_device_) {
+      least = std::min(least, of(rules_.residency(position)));
+    }
     return least;
   }
 
@@ -195,7 +195,7 @@ class DemandOfTypes {
   const TableRules& of_;
   const Table& table_;
   const RowCut& cut_;
-  const OffDevice off_device_;  // CompiledRules::LeastOnDevice
+  const std::vector<int> off_device_;  // CompiledRules::PlacesOffDevice
   const Room& room_;
   LeastDemand least_;
 };

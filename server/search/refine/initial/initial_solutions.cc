@@ -6,7 +6,6 @@
 
 #include "common/base/failure_reason.h"
 #include "common/domain/memory_use.h"
-#include "common/domain/table_names.h"
 #include "server/search/neuroshard/greedy_grid.h"
 #include "server/search/packing/find_packing.h"
 #include "server/search/placement/placement.h"
@@ -144,12 +143,8 @@ Status InitialSolutions::FindLegal() {
     if (off_device) SetResidencies(std::span(&fill, 1), true);
     const PricedLayouts first = construction_.FirstLayouts(residencies_);
     if (context_.stopped()) return absl::OkStatus();
-    for (std::size_t t = 0; t < first.size(); ++t) {
-      if (!first[t].empty()) continue;
-      return WithReason(FailedPrecondition(
-                            "no plan can exist: the constraints leave no sharding type to table {}",
-                            TableNames(request.tables).ReferenceTo(static_cast<int>(t))),
-                        FailureReason::kConstraintsConflict);
+    if (std::ranges::any_of(first, [](const auto& of_table) { return of_table.empty(); })) {
+      return FailedPrecondition("a table has no layout");
     }
     const Construction::Choice choice = Choose(first, {}, fill, nullptr);
     if (BuildFirst(choice, first)) return absl::OkStatus();
@@ -163,12 +158,7 @@ Status InitialSolutions::FindLegal() {
   }
   const PricedLayouts& all = AllLayouts();
   if (context_.stopped() || Repair(all) || context_.stopped()) return absl::OkStatus();
-  if (!CutsColumnsOnly(request, rules_)) {
-    return WithReason(
-        FailedPrecondition(
-            "no plan was found: neither memory nor constraints are proven to exclude one"),
-        FailureReason::kNoPlanFound);
-  }
+  if (!CutsColumnsOnly(request, rules_)) return FailedPrecondition("no construction fits");
   NS_ASSIGN_OR_RETURN(const Placement packed,
                       FindPacking(request, Cutting::kColumns, context_.stop()));
   NS_RETURN_IF_ERROR(context_.Improve(packed));

@@ -23,8 +23,8 @@ class InitialSolutions : MoveTools {
   // `bench` must outlive it.
   explicit InitialSolutions(MoveBench& bench);
 
-  // Any legal solution, as quickly as it can be had. FAILED_PRECONDITION when there is none ("no
-  // plan can exist") or none was found; OK without one when the context said stop.
+  // Any legal solution, as quickly as it can be had. FAILED_PRECONDITION, which no caller sees since
+  // FindAnyPlan has the last word, when none was found; OK without one when the context said stop.
   Status FindLegal();
 
   // Makes several constructions and leaves the one to begin at. In each, no shard costs more than a
