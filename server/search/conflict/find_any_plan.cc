@@ -24,6 +24,9 @@ namespace {
 
 using DemandList = std::vector<std::size_t>;  // positions in Demands, ascending
 
+// Whoever mends a request has enough to do with these.
+constexpr std::size_t kMaxConflicts = 3;
+
 std::optional<Infeasibility> Prove(const Demands& demands, const DemandList& kept,
                                    const StopSignal& stop) {
   if (stop.ShouldStop()) return std::nullopt;
@@ -42,19 +45,21 @@ DemandList MinimalAmong(const Demands& demands, const DemandList& given, const S
   }));
 }
 
-// What is left of all demands when only a proof's tables are looked at, where every question is
-// shorter.
-DemandList NeededForTables(const Demands& demands, const Demands& of_tables,
+// What is left of the demands `given` when only a proof's tables are looked at, where every question
+// is shorter.
+DemandList NeededForTables(const Demands& demands, const Demands& of_tables, DemandList given,
                            const StopSignal& stop) {
-  const DemandList all_of_tables = Positions(of_tables.size());
-  DemandList all = Positions(demands.size());
-  if (!Prove(of_tables, all_of_tables, stop).has_value()) return all;
   std::set<std::string> paths;
-  for (const std::size_t demand : MinimalAmong(of_tables, all_of_tables, stop)) {
+  for (const std::size_t demand : given) paths.insert(demands.Path(demand));
+  DemandList of_given = Positions(of_tables.size());
+  std::erase_if(of_given, [&](std::size_t at) { return !paths.contains(of_tables.Path(at)); });
+  if (!Prove(of_tables, of_given, stop).has_value()) return given;
+  paths.clear();
+  for (const std::size_t demand : MinimalAmong(of_tables, of_given, stop)) {
     paths.insert(of_tables.Path(demand));
   }
-  std::erase_if(all, [&](std::size_t demand) { return !paths.contains(demands.Path(demand)); });
-  return all;
+  std::erase_if(given, [&](std::size_t demand) { return !paths.contains(demands.Path(demand)); });
+  return given;
 }
 
 // What is to be said where neither a plan nor a proof was found.
@@ -98,39 +103,50 @@ Conflict ConflictOf(const Demands& demands, const DemandList& given, std::string
 
 }  // namespace
 
-std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default_types,
-                                     const StopSignal& stop) {
+std::vector<Conflict> FindConflicts(const PlanRequest& request, TypeSet default_types,
+                                    const StopSignal& stop) {
   const Demands demands(request, default_types);
-  DemandList given = Positions(demands.size());
-  const std::optional<Infeasibility> proof = Prove(demands, given, stop);
-  if (!proof.has_value()) return std::nullopt;
-  const DemandList needed =
-      NeededForTables(demands, Demands(request, default_types, proof->tables), stop);
-  // With all tables again: a demand that seemed to be needed may not be, where the others
-  // contradict each other over other tables too.
-  if (Prove(demands, needed, stop).has_value()) given = needed;
-  given = MinimalAmong(demands, given, stop);
-  const std::optional<Infeasibility> shortest = Prove(demands, given, stop);
-  if (!shortest.has_value()) return std::nullopt;
-  return ConflictOf(demands, given, shortest->reason);
+  DemandList left = Positions(demands.size());
+  std::vector<Conflict> conflicts;
+  while (conflicts.size() < kMaxConflicts) {
+    const std::optional<Infeasibility> proof = Prove(demands, left, stop);
+    if (!proof.has_value()) break;
+    // With all tables again: a demand that seemed to be needed may not be, where the others
+    // contradict each other over other tables too.
+    DemandList given =
+        NeededForTables(demands, Demands(request, default_types, proof->tables), left, stop);
+    if (!Prove(demands, given, stop).has_value()) given = left;
+    given = MinimalAmong(demands, given, stop);
+    const std::optional<Infeasibility> shortest = Prove(demands, given, stop);
+    if (!shortest.has_value()) break;
+    conflicts.push_back(ConflictOf(demands, given, shortest->reason));
+    std::erase_if(left, [&](std::size_t at) { return std::ranges::binary_search(given, at); });
+  }
+  return conflicts;
 }
 
-Status ToStatus(const Conflict& conflict) {
-  const bool several = conflict.demands.size() > 1;
+Status ToStatus(const std::vector<Conflict>& conflicts) {
   Violations violations;
-  std::string list;
-  for (const ConflictingDemand& demand : conflict.demands) {
-    violations.Add(demand.path, "{}; no plan keeps this{}", demand.text,
-                   several ? " and the other demands listed" : "");
-    list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.text);
+  std::string text;
+  bool memory_alone = true;
+  for (const Conflict& conflict : conflicts) {
+    const bool several = conflict.demands.size() > 1;
+    std::string list;
+    for (const ConflictingDemand& demand : conflict.demands) {
+      const char* const others = conflicts.size() == 1 ? " and the other demands listed"
+                                                       : " and the other demands listed with it";
+      violations.Add(demand.path, "{}; no plan keeps this{}", demand.text, several ? others : "");
+      list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.text);
+      memory_alone = memory_alone && demand.path == "topology";
+    }
+    // The reason first: a long message is cut on its way.
+    text +=
+        fmt::format("{}{}. No plan keeps {}: {}",
+                    text.empty() ? "no plan can exist: " : ". And without those: ", conflict.reason,
+                    several ? "all of these" : "this", list);
   }
-  // The reason first: a long message is cut on its way.
-  Status status = FailedPrecondition("no plan can exist: {}. No plan keeps {}: {}", conflict.reason,
-                                     several ? "all of these" : "this", list);
-  const bool memory_alone = std::ranges::all_of(
-      conflict.demands, [](const ConflictingDemand& demand) { return demand.path == "topology"; });
   return WithReason(
-      WithPayloadsOf(violations.ToStatus(), std::move(status)),
+      WithPayloadsOf(violations.ToStatus(), FailedPrecondition("{}", text)),
       memory_alone ? FailureReason::kOutOfMemory : FailureReason::kConstraintsConflict);
 }
 
@@ -142,17 +158,16 @@ std::optional<Plan> FindPlanOfFew(const PlanRequest& request, const CompiledRule
 StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rules,
                            TypeSet default_types, const StopSignal& stop) {
   if (std::optional<Plan> plan = FindPlanOfFew(request, rules)) return *std::move(plan);
-  if (const std::optional<Conflict> conflict = FindConflict(request, default_types, stop)) {
-    return ToStatus(*conflict);
-  }
+  const std::vector<Conflict> conflicts = FindConflicts(request, default_types, stop);
+  if (!conflicts.empty()) return ToStatus(conflicts);
   Feasible feasible = FindFeasible(request, rules, stop);
   if (feasible.plan.has_value()) return *std::move(feasible.plan);
   if (feasible.none) {  // by trying, which does not tell what could be left out
     const Demands demands(request, default_types);
-    return ToStatus(ConflictOf(demands, Positions(demands.size()),
-                               "whole tables were put on ranks in all ways that keep memory and "
-                               "constraints, and not all of them have a place in any (which of the "
-                               "demands are to blame was not looked for)"));
+    return ToStatus({ConflictOf(demands, Positions(demands.size()),
+                                "whole tables were put on ranks in all ways that keep memory and "
+                                "constraints, and not all of them have a place in any (which of "
+                                "the demands are to blame was not looked for)")});
   }
   return NotFound(request, default_types, stop);
 }

@@ -28,15 +28,17 @@ struct Conflict {
   std::string reason;
 };
 
-// nullopt: nothing was proven (ProveInfeasible of infeasibility.h says what is looked at). Tables
-// may have `default_types` where constraints name none; that counts as a demand, at "cost_model".
-// For the case that a search found no plan, or before it: about a second at worst, and some
-// milliseconds for most requests. nullopt once `stop` is true.
-std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet default_types,
-                                     const StopSignal& stop = NeverStop());
+// None: nothing was proven (ProveInfeasible of infeasibility.h says what is looked at). Up to three,
+// without demands in common: whoever mends the first need not ask again for the next. Tables may have `default_types` where constraints name
+// none; that counts as a demand, at "cost_model". For the case that a search found no plan, or before
+// it: about a second at worst each, and some milliseconds for most requests. Ends once `stop` is
+// true.
+std::vector<Conflict> FindConflicts(const PlanRequest& request, TypeSet default_types,
+                                    const StopSignal& stop = NeverStop());
 
-// FAILED_PRECONDITION that says why and lists the demands, with a violation for each.
-Status ToStatus(const Conflict& conflict);
+// FAILED_PRECONDITION that says why and lists the demands, with a violation for each. `conflicts`:
+// at least one.
+Status ToStatus(const std::vector<Conflict>& conflicts);
 
 // A legal plan, good or bad: the first of all if they are few (TryEveryPlan), or after a proof was
 // looked for what FindFeasible finds. FAILED_PRECONDITION otherwise: with the demands that

@@ -30,9 +30,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 using enum ShardingType;
+
+// The first of them.
+std::optional<Conflict> FindConflict(const PlanRequest& request, TypeSet types) {
+  std::vector<Conflict> conflicts = FindConflicts(request, types);
+  if (conflicts.empty()) return std::nullopt;
+  return std::move(conflicts.front());
+}
 
 // Four tables of 1000 rows and 16 columns, 64000 bytes each, on two hosts of two ranks with 100 kB.
 class FindConflictTest : public ::testing::Test {
@@ -277,7 +285,7 @@ TEST_F(FindConflictTest, TheStatusListsTheDemands) {
   Rule({0, 1}).hosts = {0};
   const auto conflict = FindConflict(request_, types_);
   ASSERT_TRUE(conflict.has_value());
-  const Status status = ToStatus(*conflict);
+  const Status status = ToStatus({*conflict});
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("constraints.tables[0].ranks (only ranks 3 for 'a')"),
@@ -288,13 +296,33 @@ TEST_F(FindConflictTest, TheStatusListsTheDemands) {
                           ::testing::Field(&Violation::description, HasSubstr("and the other"))));
 }
 
+TEST_F(FindConflictTest, ContradictionsWithoutDemandsInCommonAreListedTogether) {
+  request_.tables[3].num_embeddings = 10'000;
+  Rule({0}).ranks = {3};
+  Rule({0}).hosts = {0};
+  constraints_.separate.push_back({{1, 2, 3}, GroupLevel::kHost});
+  const auto conflicts = FindConflicts(request_, types_);
+  ASSERT_THAT(conflicts, SizeIs(3));
+  const Status status = ToStatus(conflicts);
+  EXPECT_EQ(ReasonOf(status), FailureReason::kConstraintsConflict);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(StartsWith("no plan can exist: 'a' may be on no rank. No plan keeps all of "
+                               "these: constraints.tables[0].ranks"),
+                    HasSubstr("And without those: ")));
+  std::vector<std::string> paths;
+  for (const Violation& violation : Violations::FromStatus(status))
+    paths.push_back(violation.field);
+  EXPECT_THAT(paths, ElementsAre("constraints.tables[0].ranks", "constraints.tables[1].hosts",
+                                 "topology", "constraints.separate[0]"));
+}
+
 TEST_F(FindConflictTest, TypesOfTheCostModelAreNoShortageOfMemory) {
   for (Table& table : request_.tables) table.embedding_dim = 4;
   request_.tables[0].num_embeddings = 10'000;  // 160 kB, which columns of 4 do not cut
   EXPECT_FALSE(FindConflict(request_, TypeSet::All()).has_value());
   const auto conflict = FindConflict(request_, {kTableWise, kColumnWise});
   ASSERT_TRUE(conflict.has_value());
-  const Status status = ToStatus(*conflict);
+  const Status status = ToStatus({*conflict});
   EXPECT_EQ(ReasonOf(status), FailureReason::kConstraintsConflict);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("a shard takes 156.25 KiB, and the roomiest has 97.66 KiB"),
@@ -306,7 +334,7 @@ TEST_F(FindConflictTest, MemoryAloneSaysWhatIsShortAndOfWhichTables) {
   for (Device& device : request_.topology.devices) device.memory_bytes = 60'000;
   const auto conflict = FindConflict(request_, TypeSet::All());
   ASSERT_TRUE(conflict.has_value());
-  EXPECT_EQ(ReasonOf(ToStatus(*conflict)), FailureReason::kOutOfMemory);
+  EXPECT_EQ(ReasonOf(ToStatus({*conflict})), FailureReason::kOutOfMemory);
   EXPECT_EQ(conflict->reason,
             "tables take 250.00 KiB at the least on ranks that have 234.38 KiB for them: 15.62 KiB "
             "short. The largest: 'a' (62.50 KiB), 'b' (62.50 KiB), 'c' (62.50 KiB) and 1 more");
@@ -347,7 +375,7 @@ TEST_F(FindConflictTest, OneDemandAloneSpeaksOfNoOthers) {
   for (Device& device : request_.topology.devices) device.memory_bytes = 1;
   const auto conflict = FindConflict(request_, types_);
   ASSERT_TRUE(conflict.has_value());
-  const Status status = ToStatus(*conflict);
+  const Status status = ToStatus({*conflict});
   EXPECT_THAT(Message(status), HasSubstr("No plan keeps this: topology"));
   EXPECT_THAT(Violations::FromStatus(status),
               ElementsAre(::testing::Field(&Violation::description, Not(HasSubstr("other")))));
@@ -363,7 +391,7 @@ TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
   shape.dims = {3, 4, 6, 8};
   shape.ranks_per_host = {1, 2};
   shape.torchrec_memory = true;
-  int conflicts = 0;
+  int conflicts = 0, second = 0;
   int missed = 0;
   int feasible = 0;
   std::set<std::string> kinds;
@@ -374,34 +402,38 @@ TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
     if (i % 6 == 3) request.migration->only_types = {kTableWise, kColumnWise};
     const TypeSet types = i % 2 == 0 ? TypeSet::All() : TypeSet{kTableWise, kColumnWise};
     const bool possible = AnyPlanIsLegal(request, types);
-    const auto conflict = FindConflict(request, types);
+    const std::vector<Conflict> found = FindConflicts(request, types);
     feasible += possible ? 1 : 0;
-    if (!conflict.has_value()) {
-      missed += possible ? 0 : 1;
-      continue;
-    }
-    ASSERT_FALSE(possible) << "instance " << i << ": " << ToStatus(*conflict);
-    ++conflicts;
+    missed += !possible && found.empty() ? 1 : 0;
+    ASSERT_FALSE(possible && !found.empty()) << "instance " << i << ": " << ToStatus(found);
+    conflicts += found.empty() ? 0 : 1;
+    second += found.size() > 1 ? 1 : 0;
 
     const Demands demands(request, types);
-    std::vector<std::size_t> named;
-    for (std::size_t f = 0; f < demands.size(); ++f) {
-      for (const ConflictingDemand& demand : conflict->demands) {
-        if (demands.Path(f) == demand.path) named.push_back(f);
+    std::set<std::string> paths;
+    for (const Conflict& conflict : found) {
+      std::vector<std::size_t> named;
+      for (std::size_t f = 0; f < demands.size(); ++f) {
+        for (const ConflictingDemand& demand : conflict.demands) {
+          if (demands.Path(f) == demand.path) named.push_back(f);
+        }
+        if (named.empty() || named.back() != f) continue;
+        kinds.insert(demands.Path(f));
+        EXPECT_TRUE(paths.insert(demands.Path(f)).second) << "named by two";
       }
-      if (!named.empty() && named.back() == f) kinds.insert(demands.Path(f));
-    }
-    ASSERT_EQ(named.size(), conflict->demands.size());
-    EXPECT_TRUE(ProveInfeasible(demands.With(named)).has_value());
-    EXPECT_FALSE(AnyPlanIsLegal(demands.With(named), TypeSet::All()));
-    for (std::size_t out = 0; out < named.size(); ++out) {
-      std::vector<std::size_t> rest = named;
-      rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(out));
-      // A plan exists without this demand, as far as anyone can show.
-      EXPECT_FALSE(ProveInfeasible(demands.With(rest)).has_value()) << demands.Path(named[out]);
+      ASSERT_EQ(named.size(), conflict.demands.size());
+      EXPECT_TRUE(ProveInfeasible(demands.With(named)).has_value());
+      EXPECT_FALSE(AnyPlanIsLegal(demands.With(named), TypeSet::All()));
+      for (std::size_t out = 0; out < named.size(); ++out) {
+        std::vector<std::size_t> rest = named;
+        rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(out));
+        // A plan exists without this demand, as far as anyone can show.
+        EXPECT_FALSE(ProveInfeasible(demands.With(rest)).has_value()) << demands.Path(named[out]);
+      }
     }
   }
   EXPECT_GE(conflicts, testing::FewestCases(61));
+  EXPECT_GE(second, testing::FewestCases(10));
   EXPECT_GE(feasible, testing::FewestCases(51));
   EXPECT_EQ(missed, 0);
   EXPECT_GE(std::ssize(kinds), testing::FewestCases(16));
@@ -459,7 +491,7 @@ TEST(FindConflictPropertyTest, MemoriesThatAPlanFillsAreEnough) {
     }
     ASSERT_THAT(CheckPlan(request, plan), IsEmpty()) << "instance " << i;
     const auto conflict = FindConflict(request, TypeSet::All());
-    ASSERT_FALSE(conflict.has_value()) << "instance " << i << ": " << ToStatus(*conflict);
+    ASSERT_FALSE(conflict.has_value()) << "instance " << i << ": " << ToStatus({*conflict});
     for (std::vector<std::int64_t>* of : {&topology.host_memory_bytes, &topology.ssd_bytes}) {
       const auto some = std::ranges::find_if(*of, [](std::int64_t bytes) { return bytes > 0; });
       if (some == of->end()) continue;
