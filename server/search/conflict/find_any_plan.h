@@ -29,10 +29,10 @@ struct Conflict {
 };
 
 // None: nothing was proven (ProveInfeasible of infeasibility.h says what is looked at). Up to three,
-// without demands in common: whoever mends the first need not ask again for the next. Tables may have `default_types` where constraints name
-// none; that counts as a demand, at "cost_model". For the case that a search found no plan, or before
-// it: about a second at worst each, and some milliseconds for most requests. Ends once `stop` is
-// true.
+// without demands in common: whoever mends the first need not ask again for the next. Tables may
+// have `default_types` where constraints name none; that counts as a demand, at "cost_model". For
+// the case that a search found no plan, or before it: about a second at worst each, and some
+// milliseconds for most requests. Ends once `stop` is true.
 std::vector<Conflict> FindConflicts(const PlanRequest& request, TypeSet default_types,
                                     const StopSignal& stop = NeverStop());
 
