@@ -351,9 +351,9 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
         if (kernel == ComputeKernel::kDynamicCaching && has(ComputeKernel::kDynamicHybrid)) {
           factors.erase(1);
         }
-        if (of.in_place_kernel == kernel && of.in_place > 0 && of.in_place <= 1) {
-          factors.insert(of.in_place);
-        }
+        const bool is_in_place =
+            of.in_place_kernel == kernel || (IsDynamic(of.in_place_kernel) && IsDynamic(kernel));
+        if (is_in_place && of.in_place > 0 && of.in_place <= 1) factors.insert(of.in_place);
         for (const double factor : factors) found.push_back(position(kernel, factor));
       };
       for (auto memory = kSharedMemories.rbegin(); memory != kSharedMemories.rend(); ++memory) {

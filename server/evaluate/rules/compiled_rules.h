@@ -174,8 +174,8 @@ class CompiledRules {
   // offload has not. O(1), with SSDs O(residencies).
   OffDevice LeastOnDevice(int table) const;
   // Positions one of which does wherever some other off the device does: those, the least of every
-  // other kernel, and every share of a kernel that takes less host memory the more it takes of the
-  // device.
+  // other kernel that is not one of them with copies in a cache, and every share of a kernel that
+  // takes less host memory the more it takes of the device.
   std::vector<int> PlacesOffDevice(int table) const;
   // Whether a table that may be in the residency may be so in the type.
   bool Allows(int table, int residency, ShardingType type) const {

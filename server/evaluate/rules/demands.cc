@@ -277,6 +277,7 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
   PlanRequest request;
   request.global_batch_size = request_.global_batch_size;
   request.optimizer = request_.optimizer;
+  request.pipeline_type = request_.pipeline_type;
   request.memory.rule = request_.memory.rule;
   request.topology = request_.topology;
   request.topology.compute_device.reset();
@@ -315,8 +316,8 @@ PlanRequest Demands::With(const std::vector<std::size_t>& kept) const {
 
 void Demands::KeepListed(const std::vector<std::size_t>& kept, PlanRequest& request) const {
   const auto is_listed = [&](ComputeKernel kernel) {
-    const MemoryTier tier = TierOf(kernel);
-    return IsOnlyWhereListed(tier) && !(request_.topology.*SharedMemoryOf(tier).of_hosts).empty();
+    const KernelTraits& of = TraitsOf(kernel);
+    return of.only_where_listed && !(request_.topology.*SharedMemoryOf(of.tier).of_hosts).empty();
   };
   std::vector<ComputeKernel> any;
   for (const auto& word : kWords<ComputeKernel>) any.push_back(word.value);

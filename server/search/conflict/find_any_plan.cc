@@ -120,34 +120,40 @@ std::vector<Conflict> FindConflicts(const PlanRequest& request, TypeSet default_
     const std::optional<Infeasibility> shortest = Prove(demands, given, stop);
     if (!shortest.has_value()) break;
     conflicts.push_back(ConflictOf(demands, given, shortest->reason));
+    if (given.empty()) break;
     std::erase_if(left, [&](std::size_t at) { return std::ranges::binary_search(given, at); });
   }
   return conflicts;
 }
 
 Status ToStatus(const std::vector<Conflict>& conflicts) {
+  const bool one = conflicts.size() == 1;
   Violations violations;
-  std::string text;
-  bool memory_alone = true;
-  for (const Conflict& conflict : conflicts) {
-    const bool several = conflict.demands.size() > 1;
-    std::string list;
-    for (const ConflictingDemand& demand : conflict.demands) {
-      const char* const others = conflicts.size() == 1 ? " and the other demands listed"
-                                                       : " and the other demands listed with it";
-      violations.Add(demand.path, "{}; no plan keeps this{}", demand.text, several ? others : "");
-      list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.text);
-      memory_alone = memory_alone && demand.path == "topology";
+  std::string reasons, lists;
+  bool is_memory = false;
+  for (std::size_t i = 0; i < conflicts.size(); ++i) {
+    const std::vector<ConflictingDemand>& demands = conflicts[i].demands;
+    const std::string number = one ? "" : fmt::format("({}) ", i + 1);
+    std::string others, list;
+    if (demands.size() > 1) {
+      others = one ? " and the other demands listed"
+                   : fmt::format(" and the other demands of contradiction {}", i + 1);
     }
-    // The reason first: a long message is cut on its way.
-    text +=
-        fmt::format("{}{}. No plan keeps {}: {}",
-                    text.empty() ? "no plan can exist: " : ". And without those: ", conflict.reason,
-                    several ? "all of these" : "this", list);
+    for (const ConflictingDemand& demand : demands) {
+      violations.Add(demand.path, "{}; no plan keeps this{}", demand.text, others);
+      list += fmt::format("{}{} ({})", list.empty() ? "" : "; ", demand.path, demand.text);
+    }
+    reasons += fmt::format("{}{}{}", i == 0 ? "" : "; ", number, conflicts[i].reason);
+    lists += fmt::format(". {}No plan keeps {}: {}", number,
+                         demands.size() > 1 ? "all of these" : "this", list);
+    is_memory = is_memory || std::ranges::all_of(demands, [](const ConflictingDemand& demand) {
+                  return demand.path == "topology";
+                });
   }
-  return WithReason(
-      WithPayloadsOf(violations.ToStatus(), FailedPrecondition("{}", text)),
-      memory_alone ? FailureReason::kOutOfMemory : FailureReason::kConstraintsConflict);
+  // Reasons first: a long message is cut on its way.
+  return WithReason(WithPayloadsOf(violations.ToStatus(),
+                                   FailedPrecondition("no plan can exist: {}{}", reasons, lists)),
+                    is_memory ? FailureReason::kOutOfMemory : FailureReason::kConstraintsConflict);
 }
 
 std::optional<Plan> FindPlanOfFew(const PlanRequest& request, const CompiledRules& rules) {

@@ -45,7 +45,7 @@ Status ToStatus(const std::vector<Conflict>& conflicts);
 // contradict each other where that is proven, with what would have to move where the migration
 // budget is too small for all that was found, else saying that it is not proven. Tables may have
 // `default_types` where constraints name none, as in `rules`, which are the request's. Once `stop`
-// is true, nothing is proven.
+// is true, nothing more is proven.
 StatusOr<Plan> FindAnyPlan(const PlanRequest& request, const CompiledRules& rules,
                            TypeSet default_types, const StopSignal& stop = NeverStop());
 

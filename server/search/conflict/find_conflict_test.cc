@@ -304,16 +304,33 @@ TEST_F(FindConflictTest, ContradictionsWithoutDemandsInCommonAreListedTogether) 
   const auto conflicts = FindConflicts(request_, types_);
   ASSERT_THAT(conflicts, SizeIs(3));
   const Status status = ToStatus(conflicts);
-  EXPECT_EQ(ReasonOf(status), FailureReason::kConstraintsConflict);
+  EXPECT_EQ(ReasonOf(status), FailureReason::kOutOfMemory) << "whatever the constraints";
   EXPECT_THAT(std::string(status.message()),
-              AllOf(StartsWith("no plan can exist: 'a' may be on no rank. No plan keeps all of "
-                               "these: constraints.tables[0].ranks"),
-                    HasSubstr("And without those: ")));
+              AllOf(StartsWith("no plan can exist: (1) 'a' may be on no rank; (2) tables take "),
+                    HasSubstr(". (1) No plan keeps all of these: constraints.tables[0].ranks"),
+                    HasSubstr(". (2) No plan keeps this: topology")));
   std::vector<std::string> paths;
   for (const Violation& violation : Violations::FromStatus(status))
     paths.push_back(violation.field);
   EXPECT_THAT(paths, ElementsAre("constraints.tables[0].ranks", "constraints.tables[1].hosts",
                                  "topology", "constraints.separate[0]"));
+}
+
+// A kernel that only a rule allows stays allowed where the proof leaves the rule out.
+TEST_F(FindConflictTest, KernelsThatARuleListsAreNoShortageOfMemory) {
+  request_.memory.rule = MemoryRule::kFull;
+  request_.optimizer = Optimizer::kRowwiseAdagrad;
+  request_.global_batch_size = 2;
+  request_.tables.resize(1);
+  request_.tables[0].num_embeddings = 1'000'000;
+  request_.tables[0].embedding_dim = 4;
+  request_.topology.devices.assign(2, {0, 1'000'000});
+  request_.topology.host_memory_bytes = {std::int64_t{1} << 40};
+  Rule({0}).compute_kernels = {ComputeKernel::kOffload};
+  constraints_.tables[0].sharding_types = {kDataParallel};
+  const auto conflicts = FindConflicts(request_, types_);
+  ASSERT_THAT(conflicts, SizeIs(1));
+  EXPECT_THAT(Paths(), UnorderedElementsAre("constraints.tables[0].sharding_types", "topology"));
 }
 
 TEST_F(FindConflictTest, TypesOfTheCostModelAreNoShortageOfMemory) {
@@ -400,6 +417,7 @@ TEST(FindConflictPropertyTest, ConflictsAreRealAndMinimal) {
     AddRandomConstraints(random, request, 6);
     if (i % 3 == 0) AddRandomMigration(random, request);
     if (i % 6 == 3) request.migration->only_types = {kTableWise, kColumnWise};
+    if (i % 4 == 1) request.pipeline_type = PipelineType::kTrainSparseDist;
     const TypeSet types = i % 2 == 0 ? TypeSet::All() : TypeSet{kTableWise, kColumnWise};
     const bool possible = AnyPlanIsLegal(request, types);
     const std::vector<Conflict> found = FindConflicts(request, types);

@@ -277,8 +277,8 @@ class Prover {
     return list;
   }
 
-  // Every row is somewhere, with its optimizer state in device memory: of each range of memories that
-  // has a shared one, the tables that may be in no other.
+  // A row takes its weights and optimizer state of some memories: of each range of memories that has a
+  // shared one, the tables that may be in no other.
   std::optional<Infeasibility> AllMemories() {
     if (!rules_.has_off_device()) return std::nullopt;
     std::vector<MemoryRoom> rooms = {{MemoryTier::kDevice, "in device memory", "device memory", 0}};
@@ -332,11 +332,10 @@ class Prover {
 
   // The least bytes of a table's rows, and of copies in caches, in all memories from `first` on.
   std::int64_t LeastOfRows(int t, MemoryTier first) const {
-    const auto in = [&](const Residency& residency) {
+    const auto in = [&](const Residency& residency, ShardingType type) {
       const Table& table = At(request_.tables, t);
-      const MemoryUse use =
-          ShardMemory(request_, table, LayoutIn(residency, ShardingType::kTableWise, 1),
-                      table.num_embeddings, table.embedding_dim);
+      const MemoryUse use = ShardMemory(request_, table, LayoutIn(residency, type, 1),
+                                        table.num_embeddings, table.embedding_dim);
       std::int64_t bytes = 0;
       for (const auto& [tier, name] : kWords<MemoryTier>) {
         if (tier >= first) bytes = CappedSum(bytes, use.weights[tier] + use.optimizer[tier]);
@@ -344,9 +343,13 @@ class Prover {
       return bytes;
     };
     const std::vector<int>& residencies = *rules_.of(t).residencies;
-    std::int64_t least = residencies.empty() || residencies.back() == 0 ? in({}) : kMaxFlow;
+    std::int64_t least = kMaxFlow;
+    if (residencies.empty() || residencies.back() == 0) {
+      // Whose weights may be stashed, and the one whose weights are not.
+      least = std::min(in({}, ShardingType::kTableWise), in({}, ShardingType::kDataParallel));
+    }
     for (const int position : rules_.PlacesOffDevice(t)) {
-      least = std::min(least, in(rules_.residency(position)));
+      least = std::min(least, in(rules_.residency(position), ShardingType::kTableWise));
     }
     return least;
   }

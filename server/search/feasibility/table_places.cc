@@ -94,7 +94,8 @@ void TablePlaces::ChooseResidencies() {
       const Residency& residency = rules_.residency(places[i]);
       const TierBytes taken = use(t, residency).by_tier();
       const bool fits = std::ranges::all_of(kSharedMemories, [&](const auto& memory) {
-        return static_cast<double>(taken[memory.tier]) <= room[memory.tier];
+        const double bytes = static_cast<double>(taken[memory.tier]);
+        return bytes == 0 || bytes <= room[memory.tier];
       });
       const bool is_last = i + 1 == places.size() && of.device_types.empty();
       if (!fits && !is_last) continue;

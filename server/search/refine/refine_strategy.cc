@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/failure_reason.h"
 #include "common/domain/memory_pools.h"
 #include "common/domain/memory_use.h"
 #include "server/evaluate/migration_report.h"
@@ -294,7 +295,9 @@ class RefineSearch {
     StatusOr<Plan> plan =
         FindAnyPlan(request_, rules_, TypeSet(context_.model().sharding_types()), context_.stop());
     if (plan.ok()) return context_.Improve(*std::move(plan));
-    return context_.ShouldStop() ? absl::OkStatus() : plan.status();
+    // What is proven by then is an answer; that nothing was found in so little time is none.
+    const bool is_proof = ReasonOf(plan.status()) != FailureReason::kNoPlanFound;
+    return context_.ShouldStop() && !is_proof ? absl::OkStatus() : plan.status();
   }
 
   // Local search from the construction that promises most, or else from the best plan so far.
