@@ -240,7 +240,7 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     double in_place = 0;  // of the previous plan's cache; 0: none
     ComputeKernel in_place_kernel = ComputeKernel::kFused;
 
-    auto operator<=>(const Demand&) const = default;
+    auto operator<=>(const Demand&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   const auto is_there = [&](MemoryTier tier) {
     if (tier == MemoryTier::kDevice) return true;

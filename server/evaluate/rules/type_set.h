@@ -35,7 +35,8 @@ class WordSet {
     other.bits_ &= bits_;
     return other;
   }
-  constexpr auto operator<=>(const WordSet&) const = default;
+  // clang-tidy 14 sees a null pointer in it.
+  constexpr auto operator<=>(const WordSet&) const = default;  // NOLINT(modernize-use-nullptr)
 
  private:
   static constexpr std::uint32_t Bit(E value) {
