@@ -582,17 +582,17 @@ std::vector<int> CompiledRules::PlacesOffDevice(int table) const {
   const auto is_there = [&](ComputeKernel kernel) {
     return std::ranges::any_of(places, [&](int at) { return residency(at).kernel == kernel; });
   };
-  // The one that takes no more of any memory: it has no copies in a cache.
+  // A kernel without copies of rows in a cache, which takes no more of any memory.
   const auto without_copies = [](ComputeKernel kernel) {
     if (kernel == ComputeKernel::kFusedUvmCaching) return ComputeKernel::kFusedUvm;
     return kernel == ComputeKernel::kDynamicCaching ? ComputeKernel::kDynamicHybrid : kernel;
   };
   for (const int position : *of(table).residencies) {
-    const ComputeKernel kernel = residency(position).kernel;
-    const bool is_first = !is_there(kernel) && !is_there(without_copies(kernel));
     if (!residency(position).off_device() || std::ranges::find(places, position) != places.end()) {
       continue;
     }
+    const ComputeKernel kernel = residency(position).kernel;
+    const bool is_first = !is_there(kernel) && !is_there(without_copies(kernel));
     if (is_first || kernel == ComputeKernel::kDynamicHybrid) places.push_back(position);
   }
   return places;

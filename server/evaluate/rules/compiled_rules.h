@@ -173,9 +173,9 @@ class CompiledRules {
   // that the rules leave it; but for optimizer state of whole rows, which fused_uvm has there and
   // offload has not. O(1), with SSDs O(residencies).
   OffDevice LeastOnDevice(int table) const;
-  // Positions one of which does wherever some other off the device does: those, the least of every
-  // other kernel that is not one of them with copies in a cache, and every share of a kernel that
-  // takes less host memory the more it takes of the device.
+  // Positions off the device of which one fits wherever any fits: those of LeastOnDevice; the least of
+  // every other kernel, unless it only adds copies in a cache to one that is there; and every share of
+  // a kernel that takes less host memory the more it takes of the device.
   std::vector<int> PlacesOffDevice(int table) const;
   // Whether a table that may be in the residency may be so in the type.
   bool Allows(int table, int residency, ShardingType type) const {

@@ -277,8 +277,8 @@ class Prover {
     return list;
   }
 
-  // A row takes its weights and optimizer state of some memories: of each range of memories that has a
-  // shared one, the tables that may be in no other.
+  // Weights and optimizer state of every row are in some memory. So tables that may only be in some
+  // neighbouring ones have to fit into these together, for each such range with a shared memory.
   std::optional<Infeasibility> AllMemories() {
     if (!rules_.has_off_device()) return std::nullopt;
     std::vector<MemoryRoom> rooms = {{MemoryTier::kDevice, "in device memory", "device memory", 0}};
@@ -299,11 +299,11 @@ class Prover {
 
   struct MemoryRoom {
     MemoryTier tier;
-    std::string_view place, name;
+    std::string_view place, name;  // "in host memory", "host memory"
     std::int64_t bytes;
   };
 
-  // Of rooms[first] to rooms[last].
+  // Whether tables that may only be in rooms[first] to rooms[last], inclusive, are too large for them.
   std::optional<Infeasibility> InMemories(const std::vector<MemoryRoom>& rooms, std::size_t first,
                                           std::size_t last) {
     std::vector<int> tables;
@@ -313,17 +313,17 @@ class Prover {
       tables.push_back(t);
       wanted = CappedSum(wanted, LeastOfRows(t, rooms[first].tier));
     }
+    for (std::size_t i = first; i <= last; ++i) room = CappedSum(room, rooms[i].bytes);
+    if (wanted <= room) return std::nullopt;
     std::string amounts, others;
     for (std::size_t i = 0; i < rooms.size(); ++i) {
       if (i < first || i > last) {
         others += (others.empty() ? " that may not be " : " or ") + std::string(rooms[i].place);
         continue;
       }
-      room = CappedSum(room, rooms[i].bytes);
       if (i > first) amounts += i == last ? " and " : ", ";
       amounts += fmt::format("{} of {}", FormatBytes(rooms[i].bytes), rooms[i].name);
     }
-    if (wanted <= room) return std::nullopt;
     return Infeasibility{
         fmt::format("tables{} take {} at the least, and there {} {} for them", others,
                     FormatBytes(wanted), first == last ? "is" : "are", amounts),
@@ -345,7 +345,7 @@ class Prover {
     const std::vector<int>& residencies = *rules_.of(t).residencies;
     std::int64_t least = kMaxFlow;
     if (residencies.empty() || residencies.back() == 0) {
-      // Whose weights may be stashed, and the one whose weights are not.
+      // Stashed weights have a copy in host memory; those of data_parallel are never stashed.
       least = std::min(in({}, ShardingType::kTableWise), in({}, ShardingType::kDataParallel));
     }
     for (const int position : rules_.PlacesOffDevice(t)) {

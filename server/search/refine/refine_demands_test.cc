@@ -29,6 +29,7 @@ using ::neuroshard::testing::AddRandomNeeds;
 using ::neuroshard::testing::BoundTo;
 using ::neuroshard::testing::ConcaveCostModel;
 using ::neuroshard::testing::RandomPlanRequest;
+using ::neuroshard::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -383,6 +384,29 @@ TEST(RefineDemandsTest, AStopAtAnyPollLeavesALegalPlanOrNone) {
     }
   }
   EXPECT_GT(cut, 20);
+}
+
+// After the first contradiction another is looked for, which a deadline may cut.
+TEST(RefineDemandsTest, AProofIsToldThoughTheStopCutsTheNextOne) {
+  Random random(47);
+  const ConcaveCostModel model;
+  PlanRequest request = RandomPlanRequest(random, {.max_tables = 3});
+  for (Device& device : request.topology.devices) device.memory_bytes = 1;
+  TableRule& rule = request.constraints.tables.emplace_back();
+  rule.tables = {0};
+  rule.ranks = rule.forbidden_ranks = {0};
+  int first_alone = 0;
+  for (int polls = 0;; ++polls) {
+    ASSERT_LT(polls, 100'000) << "never both";
+    LegalityCheck check(request);
+    const auto result = RunSearch(request, BoundTo(request, model), StopAfter(polls), &check);
+    if (absl::IsDeadlineExceeded(result.status())) continue;
+    EXPECT_THAT(result,
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no plan can exist")));
+    if (result.status().message().find("(2) No plan keeps") != std::string_view::npos) break;
+    ++first_alone;
+  }
+  EXPECT_GT(first_alone, 0);
 }
 
 // NeuroShard's search, which cuts columns alone, runs inside of it.
