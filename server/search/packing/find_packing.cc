@@ -133,18 +133,12 @@ class BoundsChecker {
   std::map<std::int64_t, std::int64_t> ranks_with_;  // by available bytes
 };
 
-ExactPacking PackWholeTablesFeasibly(PlanRequest request, const StopSignal& stop) {
+// Whole tables in device memory, whatever else the request asks for.
+Feasible FindWholeTables(PlanRequest request, const StopSignal& stop) {
   request.constraints = {};
   request.migration.reset();
-  request.topology.host_memory_bytes.clear();  // a Placement is all in device memory
-  const CompiledRules rules(request, {ShardingType::kTableWise});
-  const Feasible feasible = FindFeasible(request, rules, stop);
-  if (!feasible.plan.has_value()) return {std::nullopt, feasible.none};
-  Placement placement{WholeTables(request), {}};
-  for (const TablePlan& table : feasible.plan->tables) {
-    placement.rank_of_piece.push_back(table.shards.front().rank);
-  }
-  return {std::move(placement), false};
+  request.topology.host_memory_bytes.clear();
+  return FindFeasible(request, CompiledRules(request, {ShardingType::kTableWise}), stop);
 }
 
 }  // namespace
@@ -152,21 +146,28 @@ ExactPacking PackWholeTablesFeasibly(PlanRequest request, const StopSignal& stop
 StatusOr<Placement> FindPacking(const PlanRequest& request, Cutting cutting,
                                 const StopSignal& stop) {
   NS_RETURN_IF_ERROR(BoundsChecker(request, cutting).Run());
-  if (std::optional<Placement> whole = PackWholeTables(request)) return *std::move(whole);
-  if (cutting != Cutting::kWholeTables) {
-    for (const CutOrder order : {CutOrder::kLargestTableFirst, CutOrder::kLargestGranuleFirst}) {
-      if (std::optional<Placement> cut = PackCuttingColumns(request, order)) return *std::move(cut);
+  for (const PackingOrder order :
+       {PackingOrder::kLargestTableFirst, PackingOrder::kLargestGranuleFirst}) {
+    if (auto packed = PackBestFit(request, cutting, order)) return *std::move(packed);
+  }
+  const bool keeps_whole = cutting == Cutting::kWholeTables;
+  bool all_tried = false;
+  if (!keeps_whole) {
+    ExactPacking exact = PackColumnsExactly(request);
+    if (exact.placement.has_value()) return *std::move(exact.placement);
+    all_tried = exact.exhausted;
+  }
+  if (!all_tried) {
+    const Feasible whole = FindWholeTables(request, stop);
+    if (whole.plan.has_value()) {
+      return Placement{WholeTables(request), Mapped(whole.plan->tables, [](const TablePlan& table) {
+                         return table.shards.front().rank;
+                       })};
     }
+    all_tried = keeps_whole && whole.none;
   }
-  ExactPacking exact;
-  if (cutting != Cutting::kWholeTables) exact = PackColumnsExactly(request);
-  if (!exact.placement.has_value() && !exact.exhausted) {
-    ExactPacking whole = PackWholeTablesFeasibly(request, stop);
-    if (whole.placement.has_value() || cutting == Cutting::kWholeTables) exact = std::move(whole);
-  }
-  if (exact.placement) return *std::move(exact.placement);
   const char* const how = PlansOf(cutting);
-  if (exact.exhausted) {
+  if (all_tried) {
     return WithReason(
         FailedPrecondition("no plan can exist{}: the tables fit into the memory of all ranks "
                            "together, but no way of distributing them keeps every rank within its "

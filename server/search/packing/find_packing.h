@@ -35,11 +35,11 @@ constexpr const char* PlansOf(Cutting cutting) {
   return "";
 }
 
-// Returns a placement. It tries, in this order: bounds that exclude any plan; best-fit decreasing
-// of whole tables, making room by moves and swaps; with kColumns, cutting what does not fit,
-// largest tables first and then widest granules first; an exhaustive search of bounded effort;
-// whole tables again, by FindFeasible. Deterministic; tens of milliseconds, about a second where
-// all of it is needed. `stop` cuts the last of these.
+// Returns a placement. It tries, in this order: bounds that exclude any plan; best-fit decreasing,
+// largest tables first and then widest granules first, with kColumns cutting what does not fit;
+// with kColumns an exhaustive search of bounded effort; whole tables by FindFeasible.
+// Deterministic; tens of milliseconds, about a second where all of it is needed. `stop` cuts the
+// last of these.
 //
 // FAILED_PRECONDITION: OUT_OF_MEMORY, "no plan can exist: ...", where the weights and their
 // optimizer state alone exceed the memory of all devices; else NO_PLAN_FOUND, "no plan can exist

@@ -110,9 +110,8 @@ TEST(FindPackingTest, TheExhaustiveSearchAgreesWithTheOracle) {
 TEST(FindPackingTest, MakesRoomByMovingTables) {
   const PlanRequest request =
       WeightsOnly({{10, 1}, {10, 1}, {10, 1}, {7, 1}, {7, 1}, {7, 1}}, {68, 56, 80});
-  const auto placement = PackWholeTables(request);
-  ASSERT_TRUE(placement.has_value());
-  EXPECT_THAT(CheckPlan(request, BuildPlan(request, *placement)), IsEmpty());
+  NS_ASSERT_OK_AND_ASSIGN(const Placement packing, FindPacking(request, Cutting::kWholeTables));
+  EXPECT_THAT(CheckPlan(request, BuildPlan(request, packing)), IsEmpty());
 }
 
 TEST(FindPackingTest, ManyTablesThatFillEverythingAreCutToFit) {
