@@ -11,6 +11,8 @@
 namespace neuroshard {
 namespace {
 
+// Bundles that a set has bits for.
+constexpr int kMaxBundles = 128;
 // Sets that half of the items may have before a rank's sets are too many to list, and sets of a
 // rank that are listed.
 constexpr std::size_t kMaxParts = 1 << 18;
@@ -37,44 +39,57 @@ int CountOf(unsigned __int128 set) {
          std::popcount(static_cast<std::uint64_t>(set >> 64));
 }
 
-// Bin completion (Korf 2003; Fukunaga and Korf 2007). For each rank, meeting in the middle lists
-// all sets of items that fill it but for what may stay free in all; the search branches on the rank
-// or the item with the fewest sets, and sets are only narrowed from then on.
+// Bin completion (Korf 2003; Fukunaga and Korf 2007) of bundles, the items. For each rank, meeting
+// in the middle lists all sets of items that fill it but for what may stay free in all; the search
+// branches on the rank or the item with the fewest sets, and sets are only narrowed from then on.
 class BinCompletion {
  public:
-  BinCompletion(const PackingTask& task, const BinFiller& filler, const StopSignal& stop)
-      : task_(task), filler_(filler), stop_(stop), apart_from_(task.items.size(), 0) {
-    for (const std::vector<bool>& allows : task.allows) {
-      Set set = 0;
-      for (std::size_t i = 0; i < std::min(allows.size(), kMaxBinItems); ++i) {
-        if (allows[i]) set |= Set{1} << i;
-      }
-      allowed_.push_back(set);
+  BinCompletion(const PlanRequest& request, const CompiledRules& rules, PlacedBundles& placed,
+                const StopSignal& stop)
+      : placed_(placed),
+        stop_(stop),
+        max_tables_(rules.max_tables_per_rank()),
+        max_shards_(rules.max_shards_per_rank()),
+        alike_(rules.host_groups().empty() && !request.migration.has_value()) {
+    for (int rank = 0; rank < rules.num_ranks(); ++rank) {
+      room_.push_back(placed.ledger().left_bytes(rank));
     }
-    for (const std::vector<int>& group : task.apart) {
-      for (const int a : group) {
-        for (const int b : group) {
-          if (a != b) At(apart_from_, a) |= Set{1} << b;
+    allowed_.resize(room_.size());
+    for (int b = 0; b < placed.size(); ++b) {
+      Item& item = items_.emplace_back();
+      item.bytes = placed.BytesOnOneRank(b);
+      item.tables = static_cast<int>(placed.tables_of(b).size());
+      for (const PlacedTable& table : placed.OnRank(b, 0)) {
+        item.shards += static_cast<int>(table.shards.size());
+      }
+      for (const int rank : placed.ranks_of(b)) At(allowed_, rank) |= Set{1} << b;
+    }
+    for (const TableGroup& group : rules.separate_groups()) {
+      if (group.level == GroupLevel::kHost) {
+        alike_ = false;
+        continue;
+      }
+      for (const int a : group.tables) {
+        for (const int b : group.tables) {
+          const int item = placed.bundle_of(a);
+          const int other = placed.bundle_of(b);
+          if (item != other) At(items_, item).apart |= Set{1} << other;
         }
       }
     }
-    order_ = PositionsDescending<int>(task.items.size(),
-                                      [&](int item) { return At(task.items, item).bytes; });
+    order_ = PositionsDescending<int>(items_.size(), [&](int i) { return At(items_, i).bytes; });
   }
 
   BinAnswer Run(std::int64_t effort) {
-    if (task_.items.size() > kMaxBinItems) return BinAnswer::kUnknown;
     effort_left_ = effort;
     complete_ = true;
     State root;
-    for (std::size_t i = 0; i < task_.items.size(); ++i) {
+    for (std::size_t i = 0; i < items_.size(); ++i) {
       root.left |= Set{1} << i;
-      root.to_spare -= task_.items[i].bytes;
+      root.to_spare -= items_[i].bytes;
     }
-    for (std::size_t r = 0; r < task_.room.size(); ++r) {
-      root.ranks.push_back(static_cast<int>(r));
-      root.to_spare += std::max<std::int64_t>(0, task_.room[r]);
-    }
+    root.ranks = Positions<int>(room_.size());
+    for (const int rank : root.ranks) root.to_spare += RoomOf(rank);
     if (root.to_spare < 0) return BinAnswer::kNone;
     root.sets.resize(root.ranks.size());
     if (Search(std::move(root))) return BinAnswer::kPacked;
@@ -83,6 +98,12 @@ class BinCompletion {
 
  private:
   using Set = unsigned __int128;  // of items
+  struct Item {
+    std::int64_t bytes = 0;
+    int tables = 0;
+    int shards = 0;
+    Set apart = 0;  // items of which none may be on its rank
+  };
   struct State {
     Set left = 0;               // items
     std::vector<int> ranks;     // not filled yet
@@ -108,6 +129,8 @@ class BinCompletion {
     std::vector<int> items[2];
   };
 
+  std::int64_t RoomOf(int rank) const { return std::max<std::int64_t>(0, At(room_, rank)); }
+
   bool IsExhausted() {
     if (effort_left_ > 0 && !stop_.ShouldStop()) return false;
     complete_ = false;
@@ -116,9 +139,7 @@ class BinCompletion {
 
   // Whether the two ranks may be filled alike.
   bool Same(int a, int b) const {
-    const std::size_t i = static_cast<std::size_t>(a);
-    const std::size_t j = static_cast<std::size_t>(b);
-    return task_.alike && task_.room[i] == task_.room[j] && task_.allows[i] == task_.allows[j];
+    return alike_ && At(room_, a) == At(room_, b) && At(allowed_, a) == At(allowed_, b);
   }
 
   bool Search(State state) {
@@ -131,22 +152,32 @@ class BinCompletion {
       if (IsExhausted()) return false;
       const int rank = state.ranks[at];
       std::vector<int> items;
-      for (std::size_t i = 0; i < task_.items.size(); ++i) {
-        if ((set >> i & 1) != 0) items.push_back(static_cast<int>(i));
+      for (int i = 0; i < placed_.size(); ++i) {
+        if ((set >> i & 1) != 0) items.push_back(i);
       }
-      if (!filler_.fill(rank, items)) continue;
+      if (!Fill(rank, items)) continue;
       if (Search(Next(state, at, set))) return true;
-      filler_.undo(rank, items);
+      for (const int item : items) placed_.Take(item);
     }
     return false;
+  }
+
+  // Puts the items on the rank if all may be there beside those on other ranks, else none.
+  bool Fill(int rank, const std::vector<int>& items) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (placed_.Put(items[i], placed_.OnRank(items[i], rank))) continue;
+      while (i-- > 0) placed_.Take(items[i]);
+      return false;
+    }
+    return true;
   }
 
   State Next(const State& state, std::size_t at, Set set) {
     State next;
     next.left = state.left & ~set;
-    next.to_spare = state.to_spare - std::max<std::int64_t>(0, At(task_.room, state.ranks[at]));
-    for (std::size_t i = 0; i < task_.items.size(); ++i) {
-      if ((set >> i & 1) != 0) next.to_spare += task_.items[i].bytes;
+    next.to_spare = state.to_spare - RoomOf(state.ranks[at]);
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if ((set >> i & 1) != 0) next.to_spare += items_[i].bytes;
     }
     for (std::size_t i = 0; i < state.ranks.size(); ++i) {
       if (i == at) continue;
@@ -236,12 +267,12 @@ class BinCompletion {
   }
 
   Halves HalvesOf(int rank, Set left, Set with) const {
-    const std::int64_t room = At(task_.room, rank);
+    const std::int64_t room = At(room_, rank);
     Halves halves;
     std::size_t next = 0;
     for (const int item : order_) {
       const Set bit = Set{1} << item;
-      const PackingItem& of = At(task_.items, item);
+      const Item& of = At(items_, item);
       if ((left & At(allowed_, rank) & bit) == 0 || of.bytes > room) continue;
       if ((with & bit) != 0) {
         halves.base = {of.bytes, bit, of.tables, of.shards};
@@ -259,15 +290,15 @@ class BinCompletion {
     constexpr std::size_t kMaxCounted = 8;
     effort_left_ -= kStateEffort;
     const Halves halves = HalvesOf(rank, left, with);
-    const std::int64_t room = At(task_.room, rank) - halves.base.bytes;
-    const bool counts = static_cast<std::size_t>(task_.max_tables) <= kMaxCounted;
-    const std::size_t most = counts ? static_cast<std::size_t>(task_.max_tables) : 0;
+    const std::int64_t room = At(room_, rank) - halves.base.bytes;
+    const bool counts = static_cast<std::size_t>(max_tables_) <= kMaxCounted;
+    const std::size_t most = counts ? static_cast<std::size_t>(max_tables_) : 0;
     double parts = 0;
     for (const std::vector<int>& half : halves.items) {
       std::vector<double> subsets((most + 1) * (kUnits + 1), 0);
       subsets[0] = 1;
       for (const int item : half) {
-        const double bytes = static_cast<double>(At(task_.items, item).bytes);
+        const double bytes = static_cast<double>(At(items_, item).bytes);
         const double units = bytes / (static_cast<double>(room) + 1) * kUnits;
         if (units > kUnits) continue;
         const auto size = static_cast<std::size_t>(units);
@@ -290,8 +321,7 @@ class BinCompletion {
     parts.assign(1, base);
     std::vector<Part>& before = before_;
     for (const int item : items) {
-      const PackingItem& of = At(task_.items, item);
-      const Set apart = At(apart_from_, item);
+      const Item& of = At(items_, item);
       const Set bit = Set{1} << item;
       before.swap(parts);
       parts.clear();
@@ -300,8 +330,8 @@ class BinCompletion {
       std::size_t without = 0;
       for (const Part& part : before) {
         if (part.bytes + of.bytes > room) break;
-        if (part.tables + of.tables > task_.max_tables ||
-            part.shards + of.shards > task_.max_shards || (part.set & apart) != 0) {
+        if (part.tables + of.tables > max_tables_ || part.shards + of.shards > max_shards_ ||
+            (part.set & of.apart) != 0) {
           continue;
         }
         for (; without < before.size() && before[without].bytes <= part.bytes + of.bytes;
@@ -320,10 +350,10 @@ class BinCompletion {
 
   // Returns the sets of `left` items that fill the rank and contain `with`; nothing: too many.
   std::optional<std::vector<Set>> SetsFor(int rank, Set left, std::int64_t to_spare, Set with) {
-    const std::int64_t room = std::max<std::int64_t>(0, At(task_.room, rank));
+    const std::int64_t room = RoomOf(rank);
     const Halves halves = HalvesOf(rank, left, with);
     const Part& base = halves.base;
-    if (base.set != with || base.tables > task_.max_tables || base.shards > task_.max_shards) {
+    if (base.set != with || base.tables > max_tables_ || base.shards > max_shards_) {
       return std::vector<Set>{};
     }
     std::vector<Part>& first = first_;
@@ -344,8 +374,7 @@ class BinCompletion {
       for (std::size_t p = end; p-- > 0 && pairs <= max_pairs && sets.size() <= kMaxSets; ++pairs) {
         const Part& other = second[p];
         if (part.bytes + other.bytes < room - to_spare) break;
-        if (part.tables + other.tables > task_.max_tables ||
-            part.shards + other.shards > task_.max_shards) {
+        if (part.tables + other.tables > max_tables_ || part.shards + other.shards > max_shards_) {
           continue;
         }
         bool together = true;
@@ -353,7 +382,7 @@ class BinCompletion {
           const std::uint64_t low = static_cast<std::uint64_t>(rest);
           const int item = low != 0 ? std::countr_zero(low)
                                     : 64 + std::countr_zero(static_cast<std::uint64_t>(rest >> 64));
-          together = (At(apart_from_, item) & other.set) == 0;
+          together = (At(items_, item).apart & other.set) == 0;
         }
         if (together) sets.push_back(part.set | other.set);
       }
@@ -363,11 +392,14 @@ class BinCompletion {
     return sets;
   }
 
-  const PackingTask& task_;
-  const BinFiller& filler_;
+  PlacedBundles& placed_;
   const StopSignal& stop_;
+  const int max_tables_;  // of a rank
+  const int max_shards_;
+  bool alike_;  // ranks with equal room that allow the same items are interchangeable
+  std::vector<Item> items_;
+  std::vector<std::int64_t> room_;             // by rank; below 0 where the reserve is too large
   std::vector<Set> allowed_;                   // by rank
-  std::vector<Set> apart_from_;                // by item
   std::vector<int> order_;                     // items in descending bytes
   std::vector<Part> first_, second_, before_;  // of one listing, kept for their memory
   std::int64_t effort_left_ = 0;
@@ -376,9 +408,17 @@ class BinCompletion {
 
 }  // namespace
 
-BinAnswer CompleteBins(const PackingTask& task, const BinFiller& filler, const StopSignal& stop,
-                       std::int64_t effort) {
-  return BinCompletion(task, filler, stop).Run(effort);
+BinAnswer CompleteBins(const PlanRequest& request, const CompiledRules& rules,
+                       PlacedBundles& placed, const StopSignal& stop, std::int64_t effort) {
+  const std::vector<int> all = Positions<int>(static_cast<std::size_t>(placed.size()));
+  if (placed.size() > kMaxBundles ||
+      !std::ranges::all_of(all, [&](int bundle) { return placed.CanBeOnOneRank(bundle); })) {
+    return BinAnswer::kUnknown;
+  }
+  for (const int bundle : all) {
+    if (placed.placed(bundle)) placed.Take(bundle);
+  }
+  return BinCompletion(request, rules, placed, stop).Run(effort);
 }
 
 }  // namespace neuroshard

@@ -11,7 +11,7 @@
 namespace neuroshard {
 
 struct Feasible {
-  std::optional<Plan> plan;
+  std::optional<Plan> plan = {};
   bool none = false;  // proven: no plan exists
 };
 

@@ -30,7 +30,11 @@ constexpr std::int64_t kMaxRepairSteps = 300'000;
 class Repair {
  public:
   Repair(const PlanRequest& request, const CompiledRules& rules, const StopSignal& stop)
-      : request_(request), rules_(rules), stop_(stop), search_(request, rules, stop) {
+      : request_(request),
+        rules_(rules),
+        stop_(stop),
+        placed_(request, rules),
+        search_(request, rules, placed_, stop) {
     const std::vector<const TablePlan*> stay = TablesThatCanStay(request, rules);
     for (std::size_t t = 0; t < stay.size(); ++t) {
       if (stay[t] != nullptr) search_.SetHome(static_cast<int>(t), *stay[t]);
@@ -48,7 +52,7 @@ class Repair {
     for (int ejections = 0; ejections <= kMaxMoves && homeless_.size() <= kMaxMoves; ++ejections) {
       for (const std::vector<int>& leaving : all) {
         if (static_cast<int>(leaving.size()) + ejections > kMaxMoves) continue;
-        if (Tried(leaving, ejections)) return search_.ledger().MakePlan();
+        if (Tried(leaving, ejections)) return placed_.ledger().MakePlan();
       }
     }
     std::int64_t steps_left = steps;
@@ -56,16 +60,16 @@ class Repair {
       // Half of what is left each.
       search_.GiveSteps(steps_left / 2);
       steps_left -= steps_left / 2;
-      if (search_.PlaceByEjecting(WaitingAfter(all[i]))) return search_.ledger().MakePlan();
+      if (search_.PlaceByEjecting(WaitingAfter(all[i]))) return placed_.ledger().MakePlan();
     }
     return std::nullopt;
   }
 
  private:
-  const std::vector<int>& TablesOf(int bundle) const { return At(search_.bundles(), bundle); }
+  const std::vector<int>& TablesOf(int bundle) const { return placed_.tables_of(bundle); }
 
   std::int64_t Bytes(int table, const Shard& shard) const {
-    return search_.ShardBytes(table, search_.home(table), shard);
+    return placed_.ShardBytes(table, search_.home(table), shard);
   }
 
   // Whether rules keep one of its tables in place, and so all on its rank.
@@ -98,8 +102,8 @@ class Repair {
   void FindStaying() {
     RuleState state(rules_);
     std::vector<std::int64_t> taken(request_.topology.devices.size(), 0);
-    stays_.assign(search_.bundles().size(), false);
-    std::vector<int> order = Positions<int>(search_.bundles().size());
+    stays_.assign(static_cast<std::size_t>(placed_.size()), false);
+    std::vector<int> order = Positions<int>(stays_.size());
     std::stable_partition(order.begin(), order.end(), [&](int b) { return MustStay(b); });
     for (const int b : order) {
       if (!CanStay(b, state)) {
@@ -179,24 +183,22 @@ class Repair {
     for (int b = 0; b < static_cast<int>(stays_.size()); ++b) {
       const bool at_home = At(stays_, b) && !std::ranges::binary_search(leaving, b);
       if (at_home && IsAtHome(b)) continue;
-      if (search_.placed(b)) search_.Take(b);
+      if (placed_.placed(b)) placed_.Take(b);
       if (at_home) come.push_back(b);
     }
-    for (const int b : come) search_.Put(b, HomeOf(b));
+    for (const int b : come) placed_.Put(b, HomeOf(b));
     std::vector<int> waiting = homeless_;
     waiting.insert(waiting.end(), leaving.begin(), leaving.end());
     return waiting;
   }
 
-  EjectionSearch::BundlePlacement HomeOf(int bundle) const {
-    EjectionSearch::BundlePlacement placement;
-    for (const int table : TablesOf(bundle)) placement.push_back(search_.home(table));
-    return placement;
+  BundlePlacement HomeOf(int bundle) const {
+    return Mapped(TablesOf(bundle), [&](int table) { return search_.home(table); });
   }
   bool IsAtHome(int bundle) const {
     const std::vector<int>& tables = TablesOf(bundle);
     return std::ranges::all_of(
-        tables, [&](int table) { return search_.ledger().of(table) == search_.home(table); });
+        tables, [&](int table) { return placed_.ledger().of(table) == search_.home(table); });
   }
 
   bool Tried(const std::vector<int>& leaving, int ejections) {
@@ -207,6 +209,7 @@ class Repair {
   const PlanRequest& request_;
   const CompiledRules& rules_;
   const StopSignal& stop_;
+  PlacedBundles placed_;
   EjectionSearch search_;
   std::vector<bool> stays_;                             // by bundle, memory aside
   std::vector<int> homeless_;                           // bundles that cannot
