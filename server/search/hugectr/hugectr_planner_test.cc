@@ -44,15 +44,26 @@ struct Outcome {
   HugeCtrCandidate best;
 };
 
-Outcome AllCandidates(HugeCtrPlanner& planner) {
+Outcome AllCandidates(const HugeCtrProblem& problem) {
   Outcome outcome;
-  while (auto candidate = planner.Next([] { return false; })) {
-    outcome.candidates.push_back(*std::move(candidate));
-  }
+  ForEachHugeCtrCandidate(
+      problem, [] { return false; },
+      [&](HugeCtrCandidate candidate) { outcome.candidates.push_back(std::move(candidate)); });
+  if (outcome.candidates.empty()) return outcome;
   outcome.best =
       *std::min_element(outcome.candidates.begin(), outcome.candidates.end(),
                         [](const auto& a, const auto& b) { return a.max_cost < b.max_cost; });
   return outcome;
+}
+
+// Tables that the greedy candidates replicate.
+std::vector<int> Replicated(const Outcome& outcome) {
+  std::vector<int> tables;
+  const auto& holders = outcome.candidates.back().holders;
+  for (std::size_t t = 0; t < holders.size(); ++t) {
+    if (holders[t].empty()) tables.push_back(static_cast<int>(t));
+  }
+  return tables;
 }
 
 std::vector<std::vector<int>> TablesOfBuckets(const HugeCtrCandidate& candidate, int buckets) {
@@ -66,10 +77,9 @@ std::vector<std::vector<int>> TablesOfBuckets(const HugeCtrCandidate& candidate,
 }
 
 TEST(HugeCtrPlannerTest, OneNodeOfMlPerfIsPlannedAsThePeerPlansIt) {
-  HugeCtrPlanner planner(
-      MlPerf(8, 60, {.bandwidth_ratio = 7, .data_parallel_threshold_gb = 0.008}));
-  EXPECT_THAT(planner.replicated(), ElementsAre(3, 5, 6, 7, 8, 12, 13, 15, 16, 17, 18, 24, 25));
-  const Outcome outcome = AllCandidates(planner);
+  const Outcome outcome =
+      AllCandidates(MlPerf(8, 60, {.bandwidth_ratio = 7, .data_parallel_threshold_gb = 0.008}));
+  EXPECT_THAT(Replicated(outcome), ElementsAre(3, 5, 6, 7, 8, 12, 13, 15, 16, 17, 18, 24, 25));
   EXPECT_EQ(outcome.candidates.size(), 21U);
   EXPECT_EQ(outcome.candidates[0].max_cost, 72.25);
   EXPECT_EQ(outcome.candidates[1].max_cost, 101.75);
@@ -83,9 +93,8 @@ TEST(HugeCtrPlannerTest, OneNodeOfMlPerfIsPlannedAsThePeerPlansIt) {
 }
 
 TEST(HugeCtrPlannerTest, TheDefaultRatioCutsTheHottestTableFourWays) {
-  HugeCtrPlanner planner(MlPerf(8, 60, {}));
-  EXPECT_THAT(planner.replicated(), IsEmpty());
-  const Outcome outcome = AllCandidates(planner);
+  const Outcome outcome = AllCandidates(MlPerf(8, 60, {}));
+  EXPECT_THAT(Replicated(outcome), IsEmpty());
   EXPECT_EQ(outcome.candidates.size(), 21U);
   EXPECT_THAT(outcome.candidates[0].max_cost, DoubleNear(75.14, 0.005));
   EXPECT_THAT(outcome.best.max_cost, DoubleNear(34.583, 0.0005));
@@ -94,11 +103,10 @@ TEST(HugeCtrPlannerTest, TheDefaultRatioCutsTheHottestTableFourWays) {
 
 TEST(HugeCtrPlannerTest, ManyNodesOfMlPerfArePlannedAsThePeerPlansThem) {
   for (const auto& [nodes, uniform, best] : {std::tuple(8, 462.25, 61.5), {16, 448.875, 41.75}}) {
-    HugeCtrPlanner planner(
+    const Outcome outcome = AllCandidates(
         MlPerf(nodes, 480, {.bandwidth_ratio = 67, .data_parallel_threshold_gb = 0.0125}));
-    EXPECT_THAT(planner.replicated(),
+    EXPECT_THAT(Replicated(outcome),
                 ElementsAre(3, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18, 24, 25));
-    const Outcome outcome = AllCandidates(planner);
     EXPECT_EQ(outcome.candidates.size(), 21U);
     EXPECT_EQ(outcome.candidates[0].max_cost, uniform);
     EXPECT_EQ(outcome.best.max_cost, best);
@@ -113,14 +121,12 @@ TEST(HugeCtrPlannerTest, ATableThatFitsNowhereIsCutUntilItDoes) {
   problem.shard_memory = [](int table, int holders) { return (table == 0 ? 12.0 : 1.0) / holders; };
   problem.bucket_capacity = {4, 4, 4, 4};
   problem.options.iterations = 3;
-  HugeCtrPlanner planner(problem);
-  const Outcome outcome = AllCandidates(planner);
+  const Outcome outcome = AllCandidates(problem);
   ASSERT_EQ(outcome.candidates.size(), 2U);  // uniform, then two rounds that only cut table 0
   EXPECT_THAT(outcome.candidates[1].holders, ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(0)));
 
   problem.bucket_capacity = {4, 4, 4, 2};  // no room for a quarter of table 0 on the last
-  HugeCtrPlanner tight(problem);
-  EXPECT_FALSE(tight.Next([] { return false; }).has_value());
+  EXPECT_THAT(AllCandidates(problem).candidates, IsEmpty());
 }
 
 }  // namespace

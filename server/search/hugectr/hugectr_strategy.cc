@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -49,11 +50,8 @@ HugeCtrProblem MakeProblem(const PlanRequest& request,
   }
   const std::vector<std::int64_t> available = AvailableBytes(request);
   for (const std::vector<int>& ranks : buckets) {
-    std::int64_t least = available[static_cast<std::size_t>(ranks.front())];
-    for (const int rank : ranks) {
-      least = std::min(least, available[static_cast<std::size_t>(rank)]);
-    }
-    problem.bucket_capacity.push_back(static_cast<double>(least));
+    const auto room = Mapped(ranks, [&](int rank) { return At(available, rank); });
+    problem.bucket_capacity.push_back(static_cast<double>(std::ranges::min(room)));
   }
   const int ranks_per_bucket = static_cast<int>(buckets.front().size());
   problem.shard_memory = [&request, ranks_per_bucket](int table, int holders) {
@@ -91,124 +89,122 @@ void PlaceRows(const Table& table, const std::vector<int>& holders,
   plan.shards = LayOut(table, plan.sharding_type, {&columns, 1}, ranks, hosts, {});
 }
 
+class HugeCtrPlanner {
+ public:
+  HugeCtrPlanner(const HugeCtrProblem& problem, const std::function<bool()>& should_stop)
+      : problem_(problem),
+        should_stop_(should_stop),
+        cost_per_shard_(problem.options.bandwidth_ratio / problem.options.work_ratio),
+        room_beside_replicas_(problem.bucket_capacity),
+        num_shards_(problem.tables.size(), 1) {
+    for (int table = 0; table < static_cast<int>(problem.tables.size()); ++table) {
+      if (At(problem.tables, table).gigabytes < problem.options.data_parallel_threshold_gb) {
+        At(num_shards_, table) = 0;
+        for (double& left : room_beside_replicas_) left -= problem.replica_memory(table);
+      } else {
+        shards_.push_back(table);
+      }
+    }
+    SortShards();
+  }
+
+  void Run(const std::function<void(HugeCtrCandidate)>& visit) {
+    if (should_stop_()) return;
+    if (auto uniform = Uniform()) visit(*std::move(uniform));
+    if (std::ranges::any_of(room_beside_replicas_, [](double left) { return left < 0; })) return;
+    for (int round = 0; round < problem_.options.iterations; ++round) {
+      int homeless_table = -1;
+      if (auto candidate = PlaceShards(homeless_table)) {
+        visit(*std::move(candidate));
+        for (const int table : std::vector<int>(shards_)) {  // a copy, as cutting sorts anew
+          if (Double(table)) break;
+        }
+      } else if (homeless_table < 0 || !Double(homeless_table)) {
+        return;
+      }
+    }
+  }
+
+ private:
+  int num_buckets() const { return static_cast<int>(problem_.bucket_capacity.size()); }
+  double ShardHotness(int table) const {
+    return At(problem_.tables, table).hotness / At(num_shards_, table);
+  }
+
+  void SortShards() {
+    std::ranges::stable_sort(shards_, {}, [&](int table) { return ShardHotness(table); });
+    std::ranges::reverse(shards_);
+  }
+
+  // Cuts the table into twice as many shards, if it may have them.
+  bool Double(int table) {
+    int& count = At(num_shards_, table);
+    if (2 * count > num_buckets()) return false;
+    count *= 2;
+    std::erase(shards_, table);
+    shards_.insert(shards_.end(), static_cast<std::size_t>(count), table);
+    SortShards();
+    return true;
+  }
+
+  std::optional<HugeCtrCandidate> Uniform() const {
+    HugeCtrCandidate candidate;
+    double memory = 0;
+    for (std::size_t t = 0; t < problem_.tables.size(); ++t) {
+      memory += problem_.shard_memory(static_cast<int>(t), num_buckets());
+      candidate.max_cost += problem_.tables[t].hotness / num_buckets() + cost_per_shard_;
+      candidate.holders.push_back(Positions<int>(problem_.bucket_capacity.size()));
+    }
+    if (memory > *std::ranges::min_element(problem_.bucket_capacity)) return std::nullopt;
+    return candidate;
+  }
+
+  // None, with the table that found no place, or once it is to stop.
+  std::optional<HugeCtrCandidate> PlaceShards(int& homeless_table) const {
+    HugeCtrCandidate candidate;
+    candidate.holders.resize(problem_.tables.size());
+    std::vector<double> costs(problem_.bucket_capacity.size(), 0);
+    std::vector<double> room = room_beside_replicas_;
+    std::set<std::pair<double, int>> cheapest_first;
+    for (int b = 0; b < num_buckets(); ++b) cheapest_first.emplace(0.0, b);
+    for (const int table : shards_) {
+      if (should_stop_()) return std::nullopt;
+      std::vector<int>& holders = At(candidate.holders, table);
+      const double memory = problem_.shard_memory(table, At(num_shards_, table));
+      const auto place = std::ranges::find_if(cheapest_first, [&](const auto& bucket) {
+        return memory <= At(room, bucket.second) &&
+               std::ranges::find(holders, bucket.second) == holders.end();
+      });
+      if (place == cheapest_first.end()) {
+        homeless_table = table;
+        return std::nullopt;
+      }
+      const int bucket = place->second;
+      cheapest_first.erase(place);
+      At(costs, bucket) += ShardHotness(table) + cost_per_shard_;
+      At(room, bucket) -= memory;
+      cheapest_first.emplace(At(costs, bucket), bucket);
+      holders.push_back(bucket);
+    }
+    for (std::vector<int>& holders : candidate.holders) std::ranges::sort(holders);
+    candidate.max_cost = *std::ranges::max_element(costs);
+    return candidate;
+  }
+
+  const HugeCtrProblem& problem_;
+  const std::function<bool()>& should_stop_;
+  const double cost_per_shard_;
+  std::vector<double> room_beside_replicas_;  // by bucket
+  std::vector<int> num_shards_;               // by table; 0: replicated
+  std::vector<int> shards_;                   // table of each, in the order of placing
+};
+
 }  // namespace
 
-HugeCtrPlanner::HugeCtrPlanner(HugeCtrProblem problem)
-    : problem_(std::move(problem)),
-      cost_per_shard_(problem_.options.bandwidth_ratio / problem_.options.work_ratio),
-      greedy_capacity_(problem_.bucket_capacity),
-      num_shards_(problem_.tables.size(), 1),
-      iterations_left_(problem_.options.iterations) {
-  for (std::size_t t = 0; t < problem_.tables.size(); ++t) {
-    const int table = static_cast<int>(t);
-    if (problem_.tables[t].gigabytes < problem_.options.data_parallel_threshold_gb) {
-      replicated_.push_back(table);
-      num_shards_[t] = 0;
-      for (double& left : greedy_capacity_) left -= problem_.replica_memory(table);
-    } else {
-      shards_.push_back(table);
-    }
-  }
-  const bool replicas_fit =
-      std::ranges::all_of(greedy_capacity_, [](double left) { return left >= 0; });
-  if (!replicas_fit) iterations_left_ = 0;
-  SortShards();
-}
-
-double HugeCtrPlanner::ShardHotness(int table) const {
-  const std::size_t t = static_cast<std::size_t>(table);
-  return problem_.tables[t].hotness / num_shards_[t];
-}
-
-void HugeCtrPlanner::SortShards() {
-  std::ranges::stable_sort(shards_,
-                           [&](int a, int b) { return ShardHotness(a) < ShardHotness(b); });
-  std::ranges::reverse(shards_);
-}
-
-bool HugeCtrPlanner::Double(int table) {
-  int& count = num_shards_[static_cast<std::size_t>(table)];
-  if (2 * count > num_buckets()) return false;
-  count *= 2;
-  std::erase(shards_, table);
-  shards_.insert(shards_.end(), static_cast<std::size_t>(count), table);
-  SortShards();
-  return true;
-}
-
-bool HugeCtrPlanner::DoubleFirst() {
-  for (const int table : shards_) {
-    if (Double(table)) return true;  // changes shards_, so nothing after it
-  }
-  return false;
-}
-
-std::optional<HugeCtrCandidate> HugeCtrPlanner::Uniform() const {
-  HugeCtrCandidate candidate;
-  const std::vector<int> all = Positions<int>(problem_.bucket_capacity.size());
-  double memory = 0;
-  for (std::size_t t = 0; t < problem_.tables.size(); ++t) {
-    memory += problem_.shard_memory(static_cast<int>(t), num_buckets());
-    candidate.max_cost += problem_.tables[t].hotness / num_buckets() + cost_per_shard_;
-    candidate.holders.push_back(all);
-  }
-  const auto least = std::ranges::min_element(problem_.bucket_capacity);
-  if (memory > *least) return std::nullopt;
-  return candidate;
-}
-
-HugeCtrPlanner::Attempt HugeCtrPlanner::PlaceShards(
-    const std::function<bool()>& should_stop) const {
-  Attempt attempt;
-  HugeCtrCandidate candidate;
-  candidate.holders.resize(problem_.tables.size());
-  std::vector<double> costs(greedy_capacity_.size(), 0);
-  std::vector<double> room = greedy_capacity_;
-  std::set<std::pair<double, int>> cheapest_first;
-  for (int b = 0; b < num_buckets(); ++b) cheapest_first.emplace(0.0, b);
-  for (const int table : shards_) {
-    if (should_stop()) return attempt;
-    const std::size_t t = static_cast<std::size_t>(table);
-    std::vector<int>& holders = candidate.holders[t];
-    const double memory = problem_.shard_memory(table, num_shards_[t]);
-    const auto place =
-        std::ranges::find_if(cheapest_first, [&](const std::pair<double, int>& bucket) {
-          return memory <= room[static_cast<std::size_t>(bucket.second)] &&
-                 std::ranges::find(holders, bucket.second) == holders.end();
-        });
-    if (place == cheapest_first.end()) {
-      attempt.homeless_table = table;
-      return attempt;
-    }
-    const int bucket = place->second;
-    const std::size_t b = static_cast<std::size_t>(bucket);
-    cheapest_first.erase(place);
-    costs[b] += ShardHotness(table) + cost_per_shard_;
-    room[b] -= memory;
-    cheapest_first.emplace(costs[b], bucket);
-    holders.push_back(bucket);
-  }
-  for (std::vector<int>& holders : candidate.holders) std::ranges::sort(holders);
-  candidate.max_cost = *std::ranges::max_element(costs);
-  attempt.candidate = std::move(candidate);
-  return attempt;
-}
-
-std::optional<HugeCtrCandidate> HugeCtrPlanner::Next(const std::function<bool()>& should_stop) {
-  if (!uniform_done_) {
-    uniform_done_ = true;
-    if (auto uniform = Uniform()) return uniform;
-  }
-  while (iterations_left_ > 0) {
-    --iterations_left_;
-    Attempt attempt = PlaceShards(should_stop);
-    if (attempt.candidate) {
-      DoubleFirst();
-      return std::move(attempt.candidate);
-    }
-    if (attempt.homeless_table < 0 || !Double(attempt.homeless_table)) iterations_left_ = 0;
-  }
-  return std::nullopt;
+void ForEachHugeCtrCandidate(const HugeCtrProblem& problem,
+                             const std::function<bool()>& should_stop,
+                             const std::function<void(HugeCtrCandidate)>& visit) {
+  HugeCtrPlanner(problem, should_stop).Run(visit);
 }
 
 Status RunHugeCtr(SearchContext& context) {
@@ -221,14 +217,13 @@ Status RunHugeCtr(SearchContext& context) {
     return violations.ToStatus();
   }
   const std::vector<std::vector<int>> buckets = Buckets(request);
-  HugeCtrPlanner planner(MakeProblem(request, buckets));
   std::optional<HugeCtrCandidate> best;
-  while (!context.ShouldStop()) {
-    auto candidate = planner.Next([&] { return context.ShouldStop(); });
-    if (!candidate) break;
-    ++context.statistics().plans_evaluated;
-    if (!best || candidate->max_cost < best->max_cost) best = std::move(candidate);
-  }
+  ForEachHugeCtrCandidate(
+      MakeProblem(request, buckets), [&] { return context.ShouldStop(); },
+      [&](HugeCtrCandidate candidate) {
+        ++context.statistics().plans_evaluated;
+        if (!best || candidate.max_cost < best->max_cost) best = std::move(candidate);
+      });
   if (!best) {
     if (context.stopped()) return absl::OkStatus();
     return WithReason(FailedPrecondition("no plan was found: no candidate of 'hugectr_auto' fits, "

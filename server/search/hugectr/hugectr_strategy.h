@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "common/domain/plan_request.h"
@@ -28,12 +27,13 @@ struct HugeCtrProblem {
 
 // A plan. holders[t] are the buckets that share the rows of table t, ascending; empty: replicated.
 struct HugeCtrCandidate {
-  double max_cost = 0;  // lookups per sample (HugeCtrPlanner)
+  double max_cost = 0;  // lookups per sample (ForEachHugeCtrCandidate)
   std::vector<std::vector<int>> holders;
 };
 
-// Generates candidates. A bucket costs the sum over its shards of hotness / holders, plus
-// bandwidth_ratio / work_ratio per shard; a candidate costs as much as its costliest bucket.
+// Calls `visit` with each candidate that fits. A bucket costs the sum over its shards of hotness /
+// holders, plus bandwidth_ratio / work_ratio per shard; a candidate costs as much as its costliest
+// bucket.
 //
 // Candidates, in order:
 // 1. the uniform one: every table over all buckets, none replicated;
@@ -46,43 +46,13 @@ struct HugeCtrCandidate {
 //
 // Shards of equal hotness are in the reverse of a stable ascending sort, where a table that was
 // just cut comes after the others. (The peer uses numpy's default sort, whose order of equal keys
-// is unspecified, so only such tables can change places.) For one thread.
-class HugeCtrPlanner {
- public:
-  explicit HugeCtrPlanner(HugeCtrProblem problem);
+// is unspecified, so only such tables can change places.) Ends once `should_stop`, which is polled
+// at every shard, returns true.
+void ForEachHugeCtrCandidate(const HugeCtrProblem& problem,
+                             const std::function<bool()>& should_stop,
+                             const std::function<void(HugeCtrCandidate)>& visit);
 
-  // Returns the next candidate that fits; none at the end or once `should_stop`, which is polled at
-  // every shard, returns true.
-  std::optional<HugeCtrCandidate> Next(const std::function<bool()>& should_stop);
-
-  // Indices of the tables that greedy candidates replicate, ascending.
-  const std::vector<int>& replicated() const { return replicated_; }
-
- private:
-  struct Attempt {
-    std::optional<HugeCtrCandidate> candidate;
-    int homeless_table = -1;  // -1: none, or stopped
-  };
-
-  std::optional<HugeCtrCandidate> Uniform() const;
-  Attempt PlaceShards(const std::function<bool()>& should_stop) const;
-  bool Double(int table);
-  bool DoubleFirst();
-  void SortShards();
-  int num_buckets() const { return static_cast<int>(problem_.bucket_capacity.size()); }
-  double ShardHotness(int table) const;
-
-  const HugeCtrProblem problem_;
-  const double cost_per_shard_;
-  std::vector<int> replicated_;
-  std::vector<double> greedy_capacity_;  // capacity beside the replicas
-  std::vector<int> num_shards_;          // by table; 0: replicated
-  std::vector<int> shards_;              // table of each, in the order of placing
-  int iterations_left_ = 0;
-  bool uniform_done_ = false;
-};
-
-// Takes the cheapest candidate of HugeCtrPlanner (the first of equals), with pooling factors as
+// Takes the cheapest candidate (the first of equals), with pooling factors as
 // hotness; buckets are ranks (`auto`) or, with search.hugectr.hierarchical, hosts (`hier_auto`),
 // where a table is cut over all ranks of its hosts. Memory follows the request's rule with each
 // rank's own capacity. Replicated tables become data_parallel, a single shard table_wise, rows over
