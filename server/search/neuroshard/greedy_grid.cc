@@ -79,33 +79,20 @@ void BranchTable::Reset(std::size_t num_ranks, std::size_t width, std::size_t ma
   rank_of_piece_.reserve(max_branches * max_pieces);
 }
 
-std::size_t BranchTable::Add(int sequence, int first_cap, int last_cap) {
-  heads_.push_back({sequence, first_cap, last_cap});
+std::size_t BranchTable::Add(const Head& head) {
+  heads_.push_back(head);
   ranks_.resize(ranks_.size() + num_ranks_);
   sums_.resize(sums_.size() + num_ranks_ * width_, 0.0F);
   rank_of_piece_.resize(rank_of_piece_.size() + max_pieces_, 0);
   return heads_.size() - 1;
 }
 
-std::size_t BranchTable::Copy(std::size_t branch, int first_cap, int last_cap) {
-  heads_.push_back({heads_[branch].sequence, first_cap, last_cap});
+std::size_t BranchTable::Copy(std::size_t branch, const Head& head) {
+  heads_.push_back(head);
   AppendOwn(ranks_, branch * num_ranks_, num_ranks_);
   AppendOwn(sums_, branch * num_ranks_ * width_, num_ranks_ * width_);
   AppendOwn(rank_of_piece_, branch * max_pieces_, max_pieces_);
   return heads_.size() - 1;
-}
-
-void BranchTable::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard,
-                        const ShardTable& shard_table) {
-  RankState& state = ranks_[branch * num_ranks_ + rank];
-  state.used_bytes += shard_table.bytes(shard);
-  state.dims += shard_table.cols(shard);
-  state.load += shard_table.load(shard);
-  state.content = AddToContent(state.content, shard);
-  const float* const phi = shard_table.phi(shard);
-  float* const sum = sums_.data() + (branch * num_ranks_ + rank) * width_;
-  for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
-  rank_of_piece_[branch * max_pieces_ + piece] = static_cast<int>(rank);
 }
 
 std::vector<double> DimCapFactors(int steps) {
@@ -167,7 +154,7 @@ std::size_t GreedyGrid::Start(std::span<const SplitSequence> sequences) {
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     SortPieces(sequences[s], orders_[s]);
     live_.push_back(
-        branches_.Add(static_cast<int>(s), 0, static_cast<int>(dim_limits_.size()) - 1));
+        branches_.Add({static_cast<int>(s), 0, static_cast<int>(dim_limits_.size()) - 1}));
   }
   return max_pieces;
 }
@@ -192,11 +179,12 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
     // The last choice takes the branch itself, after all others have copied it.
     for (std::size_t c = 0; c < choices_.size(); ++c) {
       const Choice& choice = choices_[c];
+      const BranchTable::Head head{static_cast<int>(s), choice.first_cap, choice.last_cap};
       std::size_t target = branch;
       if (c + 1 < choices_.size()) {
-        target = branches_.Copy(branch, choice.first_cap, choice.last_cap);
+        target = branches_.Copy(branch, head);
       } else {
-        branches_.SetHead(branch, {static_cast<int>(s), choice.first_cap, choice.last_cap});
+        branches_.head(branch) = head;
       }
       Place(target, piece, choice.rank, shard);
       next_live_.push_back(target);
@@ -204,19 +192,26 @@ bool GreedyGrid::Step(std::span<const SplitSequence> sequences, std::size_t step
   }
   cost_cache_.EvaluateQueued();
   for (const Prediction& p : predictions_) {
-    branches_.SetCost(p.branch, p.rank,
-                      cost_cache_.cost_ms(p.slot) * context_.model().compute_scale(p.rank));
+    branches_.rank(p.branch, p.rank).cost_ms =
+        cost_cache_.cost_ms(p.slot) * context_.model().compute_scale(p.rank);
   }
   live_.swap(next_live_);
   return true;
 }
 
 void GreedyGrid::Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard) {
-  branches_.Place(branch, piece, rank, shard, shard_table_);
-  const RankCostCache::Slot slot = cost_cache_.Find(
-      branches_.rank(branch, rank).content, context_.model().kind(rank), [&](std::span<float> row) {
-        std::copy_n(branches_.sum(branch, rank), row.size(), row.begin());
-      });
+  BranchTable::RankState& state = branches_.rank(branch, rank);
+  state.used_bytes += shard_table_.bytes(shard);
+  state.dims += shard_table_.cols(shard);
+  state.load += shard_table_.load(shard);
+  state.content = AddToContent(state.content, shard);
+  const std::span<float> sum = branches_.sum(branch, rank);
+  const float* const phi = shard_table_.phi(shard);
+  for (std::size_t w = 0; w < sum.size(); ++w) sum[w] += phi[w];
+  branches_.rank_of_piece(branch)[piece] = static_cast<int>(rank);
+  const RankCostCache::Slot slot =
+      cost_cache_.Find(state.content, context_.model().kind(rank),
+                       [&](std::span<float> row) { std::ranges::copy(sum, row.begin()); });
   predictions_.push_back({branch, rank, slot});
 }
 
@@ -301,8 +296,8 @@ std::vector<GridResult> GreedyGrid::PriceBranches(std::span<const SplitSequence>
          branches_.head(live_[i]).first_cap < branches_.head(best_branch[s]).first_cap)) {
       result.cost_ms = prices_.cost_ms[i];
       best_branch[s] = live_[i];
-      const int* const ranks = branches_.rank_of_piece(live_[i]);
-      result.rank_of_piece.assign(ranks, ranks + sequences[s].pieces.size());
+      const auto ranks = branches_.rank_of_piece(live_[i]).first(sequences[s].pieces.size());
+      result.rank_of_piece.assign(ranks.begin(), ranks.end());
     }
   }
   return results;

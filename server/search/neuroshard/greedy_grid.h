@@ -40,32 +40,11 @@ std::vector<std::size_t> SplitCandidates(const SplitSequence& sequence, int num_
 // For one thread.
 class BranchTable {
  public:
-  // Removes all branches and allocates for `max_branches`; within that number nothing below
-  // allocates.
-  void Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces,
-             std::size_t max_branches);
-
-  // Adds a branch with nothing placed.
-  std::size_t Add(int sequence, int first_cap, int last_cap);
-  // Copies the state of `branch` for another range of caps. Invalidates pointers.
-  std::size_t Copy(std::size_t branch, int first_cap, int last_cap);
-  void Place(std::size_t branch, std::size_t piece, std::size_t rank, int shard,
-             const ShardTable& shard_table);
-
-  std::size_t size() const { return heads_.size(); }
-  // Sets the predicted compute cost of the rank's content.
-  void SetCost(std::size_t branch, std::size_t rank, float cost_ms) {
-    ranks_[branch * num_ranks_ + rank].cost_ms = cost_ms;
-  }
-
   struct Head {
     int sequence;
     int first_cap;  // indices into the cap factors, both included
     int last_cap;
   };
-  const Head& head(std::size_t branch) const { return heads_[branch]; }
-  void SetHead(std::size_t branch, const Head& head) { heads_[branch] = head; }
-
   struct RankState {
     std::int64_t used_bytes = 0;
     std::int64_t dims = 0;
@@ -73,15 +52,28 @@ class BranchTable {
     RankContent content = kNoContent;
     float cost_ms = 0;  // predicted compute cost of the content
   };
-  const RankState& rank(std::size_t branch, std::size_t rank) const {
+
+  // Removes all branches and allocates for `max_branches`; within that number nothing below
+  // allocates.
+  void Reset(std::size_t num_ranks, std::size_t width, std::size_t max_pieces,
+             std::size_t max_branches);
+
+  // Adds a branch with nothing placed.
+  std::size_t Add(const Head& head);
+  // Adds a branch with what `branch` has placed. Invalidates references.
+  std::size_t Copy(std::size_t branch, const Head& head);
+
+  std::size_t size() const { return heads_.size(); }
+  Head& head(std::size_t branch) { return heads_[branch]; }
+  RankState& rank(std::size_t branch, std::size_t rank) {
     return ranks_[branch * num_ranks_ + rank];
   }
   // Summed representation of the rank's shards.
-  const float* sum(std::size_t branch, std::size_t rank) const {
-    return sums_.data() + (branch * num_ranks_ + rank) * width_;
+  std::span<float> sum(std::size_t branch, std::size_t rank) {
+    return std::span(sums_).subspan((branch * num_ranks_ + rank) * width_, width_);
   }
-  const int* rank_of_piece(std::size_t branch) const {
-    return rank_of_piece_.data() + branch * max_pieces_;
+  std::span<int> rank_of_piece(std::size_t branch) {
+    return std::span(rank_of_piece_).subspan(branch * max_pieces_, max_pieces_);
   }
 
   // Bytes of one branch.
