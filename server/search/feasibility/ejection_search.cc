@@ -37,7 +37,7 @@ EjectionSearch::EjectionSearch(const PlanRequest& request, const CompiledRules& 
       stop_(stop),
       previous_(request),
       random_(request.search.seed.value_or(0)),
-      homes_(request.tables.size()),
+      homes_(static_cast<std::size_t>(placed.size())),
       penalties_(static_cast<std::size_t>(placed.size()), 1) {}
 
 std::int64_t EjectionSearch::MovedBytes(int bundle, const BundlePlacement& placement) const {
@@ -106,8 +106,10 @@ std::vector<BundlePlacement> EjectionSearch::CandidatesFor(int bundle, std::size
       add({placed_table}, left);
       return false;
     };
-    if (home(table).placed()) add_placed(home(table));
-    placed_.places().ForEachShift(table, home(table), add_placed);
+    if (!home(bundle).empty()) {
+      add_placed(home(bundle).front());
+      placed_.places().ForEachShift(table, home(bundle).front(), add_placed);
+    }
     placed_.places().ForEachOther(table, placed_.ledger(), most, add_placed);
   }
   std::ranges::stable_sort(all, {}, &decltype(all)::value_type::first);

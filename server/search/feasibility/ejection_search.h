@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -25,11 +26,10 @@ class EjectionSearch {
   EjectionSearch(const PlanRequest& request, const CompiledRules& rules, PlacedBundles& placed,
                  const StopSignal& stop);
 
-  // Sets the place of the table in the plan in place, in a layout that the table may have.
-  void SetHome(int table, const TablePlan& plan) {
-    At(homes_, table) = placed_.places().As(table, plan);
-  }
-  const PlacedTable& home(int table) const { return At(homes_, table); }
+  // Sets where the bundle is in the plan in place, in layouts that its tables may have.
+  void SetHome(int bundle, BundlePlacement home) { At(homes_, bundle) = std::move(home); }
+  // Empty: none was set.
+  const BundlePlacement& home(int bundle) const { return At(homes_, bundle); }
 
   // Sets the steps that the next calls may take together. A step is an attempt to put a bundle
   // somewhere.
@@ -80,7 +80,7 @@ class EjectionSearch {
   const PreviousPlacement previous_;
   Random random_;
   std::int64_t steps_left_ = 0;
-  std::vector<PlacedTable> homes_;       // by table
+  std::vector<BundlePlacement> homes_;   // by bundle
   std::vector<std::int64_t> penalties_;  // by bundle: how often it found no place
 };
 

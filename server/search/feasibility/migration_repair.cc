@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/positions.h"
-#include "common/domain/memory_use.h"
+#include "common/domain/held_shards.h"
 #include "server/evaluate/rules/rule_state.h"
 #include "server/search/core/fixed_tables.h"
 #include "server/search/feasibility/ejection_search.h"
@@ -36,8 +36,14 @@ class Repair {
         placed_(request, rules),
         search_(request, rules, placed_, stop) {
     const std::vector<const TablePlan*> stay = TablesThatCanStay(request, rules);
-    for (std::size_t t = 0; t < stay.size(); ++t) {
-      if (stay[t] != nullptr) search_.SetHome(static_cast<int>(t), *stay[t]);
+    for (int b = 0; b < placed_.size(); ++b) {
+      const std::vector<int>& tables = placed_.tables_of(b);
+      if (std::ranges::any_of(tables, [&](int table) { return At(stay, table) == nullptr; })) {
+        continue;
+      }
+      search_.SetHome(b, Mapped(tables, [&](int table) {
+                        return placed_.places().As(table, *At(stay, table));
+                      }));
     }
   }
 
@@ -66,37 +72,37 @@ class Repair {
   }
 
  private:
-  const std::vector<int>& TablesOf(int bundle) const { return placed_.tables_of(bundle); }
-
-  std::int64_t Bytes(int table, const Shard& shard) const {
-    return placed_.ShardBytes(table, search_.home(table), shard);
+  // Calls visit(table, its home, shard) for each shard of the bundle at home.
+  template <typename Visit>
+  void ForEachShardAtHome(int bundle, const Visit& visit) const {
+    const BundlePlacement& home = search_.home(bundle);
+    for (std::size_t i = 0; i < home.size(); ++i) {
+      for (const Shard& shard : home[i].shards) {
+        visit(placed_.tables_of(bundle)[i], home[i], shard);
+      }
+    }
   }
 
   // Whether rules keep one of its tables in place, and so all on its rank.
   bool MustStay(int bundle) const {
-    const std::vector<int>& tables = TablesOf(bundle);
+    const std::vector<int>& tables = placed_.tables_of(bundle);
     return std::ranges::any_of(tables, [&](int table) { return rules_.of(table).kept != nullptr; });
   }
 
   // Whether the rules allow all of the bundle at home beside what stays already.
   bool CanStay(int bundle, RuleState& state) const {
     std::vector<std::pair<int, int>> added;
-    for (const int table : TablesOf(bundle)) {
-      const PlacedTable& home = search_.home(table);
-      bool allowed = home.placed();
-      for (const Shard& shard : home.shards) {
-        allowed = allowed && state.Allows(table, shard.rank);
-        if (!allowed) break;
-        state.Add(table, shard.rank);
-        added.emplace_back(table, shard.rank);
-      }
-      if (allowed) continue;
-      for (; !added.empty(); added.pop_back()) {
-        state.Remove(added.back().first, added.back().second);
-      }
-      return false;
+    bool allowed = !search_.home(bundle).empty();
+    ForEachShardAtHome(bundle, [&](int table, const PlacedTable&, const Shard& shard) {
+      allowed = allowed && state.Allows(table, shard.rank);
+      if (!allowed) return;
+      state.Add(table, shard.rank);
+      added.emplace_back(table, shard.rank);
+    });
+    for (; !allowed && !added.empty(); added.pop_back()) {
+      state.Remove(added.back().first, added.back().second);
     }
-    return true;
+    return allowed;
   }
 
   void FindStaying() {
@@ -111,11 +117,9 @@ class Repair {
         continue;
       }
       At(stays_, b) = true;
-      for (const int table : TablesOf(b)) {
-        for (const Shard& shard : search_.home(table).shards) {
-          At(taken, shard.rank) += Bytes(table, shard);
-        }
-      }
+      ForEachShardAtHome(b, [&](int table, const PlacedTable& home, const Shard& shard) {
+        At(taken, shard.rank) += placed_.ShardBytes(table, home, shard);
+      });
     }
     const std::vector<std::int64_t> available = AvailableBytes(request_);
     for (std::size_t r = 0; r < available.size(); ++r) {
@@ -132,21 +136,19 @@ class Repair {
       std::vector<int> there;
       std::vector<std::int64_t> bytes;
       std::vector<std::int64_t> weights;
-      for (std::size_t b = 0; b < stays_.size(); ++b) {
-        if (!stays_[b] || MustStay(static_cast<int>(b))) continue;
+      for (int b = 0; b < placed_.size(); ++b) {
+        if (!At(stays_, b) || MustStay(b)) continue;
         std::int64_t frees = 0;
         double moves = 0;
-        for (const int table : TablesOf(static_cast<int>(b))) {
-          const Table& of = At(request_.tables, table);
-          for (const Shard& shard : search_.home(table).shards) {
-            if (shard.rank != rank) continue;
-            frees += Bytes(table, shard);
-            moves += static_cast<double>(shard.rows) * static_cast<double>(shard.cols) *
-                     ElementBytes(of.weight_dtype);
-          }
-        }
+        const auto add_if_there = [&, on = rank](int table, const PlacedTable& home,
+                                                 const Shard& shard) {
+          if (shard.rank != on) return;
+          frees += placed_.ShardBytes(table, home, shard);
+          moves += Cells(shard) * ElementBytes(At(request_.tables, table).weight_dtype);
+        };
+        ForEachShardAtHome(b, add_if_there);
         if (frees == 0) continue;
-        there.push_back(static_cast<int>(b));
+        there.push_back(b);
         bytes.push_back(frees);
         weights.push_back(static_cast<std::int64_t>(moves));
       }
@@ -182,23 +184,14 @@ class Repair {
     std::vector<int> come;
     for (int b = 0; b < static_cast<int>(stays_.size()); ++b) {
       const bool at_home = At(stays_, b) && !std::ranges::binary_search(leaving, b);
-      if (at_home && IsAtHome(b)) continue;
+      if (at_home && placed_.PlacementOf(b) == search_.home(b)) continue;
       if (placed_.placed(b)) placed_.Take(b);
       if (at_home) come.push_back(b);
     }
-    for (const int b : come) placed_.Put(b, HomeOf(b));
+    for (const int b : come) placed_.Put(b, search_.home(b));
     std::vector<int> waiting = homeless_;
     waiting.insert(waiting.end(), leaving.begin(), leaving.end());
     return waiting;
-  }
-
-  BundlePlacement HomeOf(int bundle) const {
-    return Mapped(TablesOf(bundle), [&](int table) { return search_.home(table); });
-  }
-  bool IsAtHome(int bundle) const {
-    const std::vector<int>& tables = TablesOf(bundle);
-    return std::ranges::all_of(
-        tables, [&](int table) { return placed_.ledger().of(table) == search_.home(table); });
   }
 
   bool Tried(const std::vector<int>& leaving, int ejections) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "common/domain/plan_request.h"
 #include "server/evaluate/placement_ledger.h"
 #include "server/evaluate/rules/compiled_rules.h"
@@ -32,6 +33,9 @@ class PlacedBundles {
     return rules_.of(tables_of(bundle).front()).ranks->ranks();
   }
   bool placed(int bundle) const { return ledger_.of(tables_of(bundle).front()).placed(); }
+  BundlePlacement PlacementOf(int bundle) const {
+    return Mapped(tables_of(bundle), [&](int table) { return ledger_.of(table); });
+  }
   // Bundles without a place, ascending.
   std::vector<int> Waiting() const;
 
