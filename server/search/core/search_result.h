@@ -39,7 +39,7 @@ struct GoalTrade {
 };
 
 struct SearchResult {
-  Plan plan;      // legal: CheckPlan finds nothing
+  Plan plan;      // legal: CheckPlan finds nothing; tables in the order of the request
   PlanCost cost;  // exactly what PricePlan says about `plan`
   SearchStatistics statistics;
   std::vector<GoalTrade> trades = {};  // by goal after the cost, of those that there was time for

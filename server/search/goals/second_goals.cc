@@ -55,6 +55,10 @@ struct Limit {
 // A module and the types of its tables.
 using Exchange = std::pair<std::string, ShardingType>;
 
+double WeightsOf(const Table& table) {
+  return static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim);
+}
+
 bool IsCut(const TablePlan& table) {
   return table.shards.size() > 1 && table.sharding_type != ShardingType::kDataParallel;
 }
@@ -144,46 +148,15 @@ double ShareWithDense(double bytes, const PlanRequest& original, const SearchRes
   const double least = ExcessBytes(original, best);
   const double most = bytes * static_cast<double>(best.cost.ranks.size());
   double stashed = StashedBytes(best);
-  std::vector<const TablePlan*> plans(request.tables.size());
-  const std::vector<int> table_of = TablesOf(best.plan, request.tables);
-  for (std::size_t p = 0; p < table_of.size(); ++p) {
-    plans[static_cast<std::size_t>(table_of[p])] = &best.plan.tables[p];
-  }
   for (const int t : StashOrder(original)) {
-    Table& table = request.tables[static_cast<std::size_t>(t)];
-    const TablePlan& plan = *plans[static_cast<std::size_t>(t)];
-    if (table.stash_weights || !CanBeStashed(LayoutOf(plan))) continue;
-    const double weights = static_cast<double>(table.num_embeddings) *
-                           static_cast<double>(table.embedding_dim) *
-                           ElementBytes(table.weight_dtype);
+    Table& table = At(request.tables, t);
+    if (table.stash_weights || !CanBeStashed(LayoutOf(At(best.plan.tables, t)))) continue;
+    const double weights = WeightsOf(table) * ElementBytes(table.weight_dtype);
     if (stashed >= least && (stashed + weights > most || stashed >= (least + most) / 2)) break;
     table.stash_weights = true;
     stashed += weights;
   }
   return bytes;
-}
-
-// By table of the plan, what it has to do with a limit on counts: how many weights it has, and its
-// exchange.
-struct Counted {
-  int table = 0;  // of the request
-  double weights = 0;
-  Exchange exchange;
-  const TablePlan* plan = nullptr;
-};
-
-std::vector<Counted> CountedTables(const PlanRequest& request, const Plan& plan) {
-  const std::vector<int> table_of = TablesOf(plan, request.tables);
-  std::vector<Counted> counted;
-  for (std::size_t i = 0; i < plan.tables.size(); ++i) {
-    const Table& table = request.tables[static_cast<std::size_t>(table_of[i])];
-    counted.push_back(
-        {table_of[i],
-         static_cast<double>(table.num_embeddings) * static_cast<double>(table.embedding_dim),
-         {plan.tables[i].module, plan.tables[i].sharding_type},
-         &plan.tables[i]});
-  }
-  return counted;
 }
 
 // A measure has one limit, the last.
@@ -194,19 +167,20 @@ void DropLimit(PlanMeasure measure, std::vector<Limit>& limits) {
 // The `most` largest of the tables that the plan cuts may be cut; every other is one shard. Tables on
 // every rank stay free, to be cut as well, which the search's plan is checked for.
 void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
-  std::vector<Counted> cut;
+  std::vector<int> cut;
   TableRule whole;
   whole.max_shards = 1;
-  for (const Counted& of : CountedTables(request, plan)) {
-    if (IsCut(*of.plan)) {
-      cut.push_back(of);
-    } else if (of.plan->shards.size() == 1) {
-      whole.tables.push_back(of.table);
+  for (int t = 0; t < static_cast<int>(plan.tables.size()); ++t) {
+    if (IsCut(At(plan.tables, t))) {
+      cut.push_back(t);
+    } else if (At(plan.tables, t).shards.size() == 1) {
+      whole.tables.push_back(t);
     }
   }
-  std::ranges::stable_sort(cut, std::greater{}, &Counted::weights);
+  std::ranges::stable_sort(cut, std::greater{},
+                           [&](int t) { return WeightsOf(At(request.tables, t)); });
   for (std::size_t i = static_cast<std::size_t>(most); i < cut.size(); ++i) {
-    whole.tables.push_back(cut[i].table);
+    whole.tables.push_back(cut[i]);
   }
   std::ranges::sort(whole.tables);
   if (!whole.tables.empty()) request.constraints.tables.push_back(std::move(whole));
@@ -215,31 +189,28 @@ void LimitCuts(int most, const Plan& plan, PlanRequest& request) {
 // Each module keeps the type of its exchange with the most weights; beside these stay the largest
 // of the others.
 void LimitExchanges(int most, const Plan& plan, PlanRequest& request) {
-  const std::vector<Counted> counted = CountedTables(request, plan);
   std::map<Exchange, double> weights;
-  for (const Counted& of : counted) weights[of.exchange] += of.weights;
+  std::map<std::string, TableRule> rules;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const TablePlan& table = plan.tables[t];
+    weights[{table.module, table.sharding_type}] += WeightsOf(request.tables[t]);
+    rules[table.module].tables.push_back(static_cast<int>(t));
+  }
   std::vector<std::pair<double, Exchange>> largest_first;
   for (const auto& [exchange, of] : weights) largest_first.emplace_back(of, exchange);
   std::ranges::stable_sort(largest_first, std::greater{},
                            &decltype(largest_first)::value_type::first);
-  std::map<std::string, std::vector<ShardingType>> types;
   int kept = 0;
   for (const bool first_of_module : {true, false}) {
     for (const auto& [of, exchange] : largest_first) {
-      std::vector<ShardingType>& own = types[exchange.first];
+      std::vector<ShardingType>& own = rules[exchange.first].sharding_types;
       const bool is_there = std::ranges::find(own, exchange.second) != own.end();
       if (is_there || (first_of_module ? !own.empty() : kept >= most)) continue;
       own.push_back(exchange.second);
       ++kept;
     }
   }
-  std::map<std::string, TableRule> rules;
-  for (const Counted& of : counted) rules[of.exchange.first].tables.push_back(of.table);
-  for (auto& [module, rule] : rules) {
-    std::ranges::sort(rule.tables);
-    rule.sharding_types = types[module];
-    request.constraints.tables.push_back(std::move(rule));
-  }
+  for (auto& [module, rule] : rules) request.constraints.tables.push_back(std::move(rule));
 }
 
 // The request with fewer plans: hardly any that the limits forbid, though not all that they allow.
