@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/positions.h"
-#include "common/domain/table_names.h"
+#include "common/domain/held_shards.h"
 #include "server/evaluate/lay_out.h"
 #include "server/evaluate/migration_report.h"
 #include "server/search/conflict/proof_parts.h"
@@ -41,8 +41,6 @@ class Moves {
     }
     return least;
   }
-
-  bool Has(int table) const { return previous_.Has(table); }
 
   // Bytes that the rank lacks of the whole table.
   std::int64_t ToRank(int table, int rank) const {
@@ -82,35 +80,31 @@ class Moves {
 
 // What ranks held of tables cut in columns at most, of which nothing was in two places, and have no
 // room for now: all of it goes where it was not.
-LeastMoves WhatOverflows(const PlanRequest& request, const Moves& moves) {
-  const std::vector<TablePlan>& entries = request.migration->previous.tables;
-  const std::vector<int> table_of = TablesOf(request.migration->previous, request.tables);
-  std::vector<bool> seen(request.tables.size());
+LeastMoves WhatOverflows(const PlanRequest& request) {
+  const std::vector<const TablePlan*> in_place = TablesInPlace(request);
   const std::vector<std::int64_t> available = AvailableBytes(request);
   std::vector<std::int64_t> held(available.size(), 0);
   std::vector<std::vector<int>> tables(available.size());
-  for (std::size_t t = 0; t < entries.size(); ++t) {
-    const TablePlan& plan = entries[t];
-    const std::size_t index = static_cast<std::size_t>(table_of[t]);
-    if (table_of[t] < 0 || seen[index] || !moves.Has(table_of[t])) continue;
-    const Table& table = request.tables[index];
+  for (std::size_t t = 0; t < in_place.size(); ++t) {
+    if (in_place[t] == nullptr) continue;
+    const Table& table = request.tables[t];
+    const std::vector<Shard>& shards = in_place[t]->shards;
     std::int64_t columns = 0;
-    for (const Shard& shard : plan.shards) {
+    const bool tiles = std::ranges::all_of(shards, [&](const Shard& shard) {
       const bool next = shard.row_offset == 0 && shard.rows == table.num_embeddings &&
-                        shard.col_offset == columns && shard.cols > 0 && shard.rank >= 0 &&
+                        shard.col_offset == columns && shard.cols > 0 &&
+                        shard.cols <= table.embedding_dim - columns && shard.rank >= 0 &&
                         shard.rank < request.topology.num_ranks();
-      columns = next ? columns + shard.cols : -1;
-      if (!next) break;
+      if (next) columns += shard.cols;
+      return next;
+    });
+    if (!tiles || columns != table.embedding_dim) continue;
+    for (const Shard& shard : shards) {
+      const double bytes =
+          std::min<double>(kMaxFlow, Cells(shard) * ElementBytes(table.weight_dtype));
+      At(held, shard.rank) = CappedSum(At(held, shard.rank), static_cast<std::int64_t>(bytes));
+      At(tables, shard.rank).push_back(static_cast<int>(t));
     }
-    if (columns != table.embedding_dim) continue;
-    for (const Shard& shard : plan.shards) {
-      const std::size_t rank = static_cast<std::size_t>(shard.rank);
-      const double bytes = Cells(shard) * ElementBytes(table.weight_dtype);
-      held[rank] =
-          CappedSum(held[rank], static_cast<std::int64_t>(std::min<double>(kMaxFlow, bytes)));
-      tables[rank].push_back(table_of[t]);
-    }
-    seen[index] = true;  // the first entry counts
   }
   LeastMoves least;
   for (std::size_t r = 0; r < held.size(); ++r) {
@@ -146,7 +140,7 @@ LeastMoves LeastMovesOf(const PlanRequest& request, const CompiledRules& rules,
     }
     add(group.front(), bytes);
   }
-  LeastMoves overflow = WhatOverflows(request, moves);
+  LeastMoves overflow = WhatOverflows(request);
   if (overflow.bytes > least.bytes) least = std::move(overflow);
   SortUnique(least.tables);
   return least;

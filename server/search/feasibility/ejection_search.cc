@@ -1,9 +1,7 @@
 #include "server/search/feasibility/ejection_search.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
-#include <utility>
 
 #include "common/base/positions.h"
 

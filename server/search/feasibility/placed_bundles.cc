@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "common/base/positions.h"
 #include "common/domain/memory_use.h"
 #include "server/search/placement/placement.h"
 
