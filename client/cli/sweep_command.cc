@@ -37,8 +37,19 @@ NS_FIELDS(SweepReport, recorded, out_of_memory, given_up, lost);
 
 namespace {
 
+// The samples and the configuration of sweeps of a kind.
+template <SweepKind kKind>
+struct OfKind {
+  using Sample = ComputeSample;
+  using Config = ComputeSweepConfig;
+};
+template <>
+struct OfKind<SweepKind::kComm> {
+  using Sample = CommSample;
+  using Config = CommSweepConfig;
+};
+
 struct SweepOptions {
-  SweepKind kind;
   std::string config_file;
   std::vector<std::string> workers;
   std::string store_file;
@@ -53,36 +64,27 @@ struct SweepOptions {
   PlannerClient Planner() const { return PlannerClient(planner, {.tls = tls.Read()}); }
 };
 
-using Samples = std::variant<std::vector<ComputeSample>, std::vector<CommSample>>;
-
-std::int64_t Count(const Samples& samples) {
-  return std::visit([](const auto& list) { return static_cast<std::int64_t>(list.size()); },
-                    samples);
-}
-
 // What a configuration asks for. Made before the store is opened, so that a faulty configuration
 // leaves no store behind.
+template <typename Sample>
 struct SweepPlan {
   SweepInfo info;
   MeasurementSettings settings;
-  Samples samples;
+  std::vector<Sample> samples;
   // How many of `samples` an active sweep chooses and measures; they are candidates there.
   int num_chosen = 0;
   int repeats = 1;
   std::string values = {};  // of the configuration, defaults included
 };
 
-// A sweep that is in the store, with what it still lacks.
+// A sweep that is in the store.
 struct StoredSweep {
   std::int64_t sweep_id = 0;
   std::int64_t num_samples = 0;
-  Samples pending;
-
-  std::int64_t num_pending() const { return Count(pending); }
 };
 
-StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info,
-                                const std::filesystem::path& config_file) {
+StatusOr<SweepPlan<ComputeSample>> PlanOf(const ComputeSweepConfig& config, SweepInfo info,
+                                          const std::filesystem::path& config_file) {
   const std::string csv_path = (config_file.parent_path() / config.tables).string();
   const auto csv = ReadTextFile(csv_path);
   if (!csv.ok()) {
@@ -96,47 +98,35 @@ StatusOr<SweepPlan> PlanCompute(const ComputeSweepConfig& config, SweepInfo info
   auto samples = active ? MakeCandidates(config, *tables) : MakeComputeSamples(config, *tables);
   if (!samples.ok()) return Annotate(samples.status(), config_file.string());
   info.config_hash = SweepHash(config, *csv);
-  return SweepPlan{std::move(info), config.settings, *std::move(samples),
-                   active ? config.num_samples : 0, config.repeats};
+  return SweepPlan<ComputeSample>{std::move(info), config.settings, *std::move(samples),
+                                  active ? config.num_samples : 0, config.repeats};
 }
 
-SweepPlan PlanComm(const CommSweepConfig& config, SweepInfo info) {
+StatusOr<SweepPlan<CommSample>> PlanOf(const CommSweepConfig& config, SweepInfo info,
+                                       const std::filesystem::path&) {
   info.config_hash = SweepHash(config, "");
-  return {std::move(info), config.settings, MakeCommSamples(config)};
+  return SweepPlan<CommSample>{std::move(info), config.settings, MakeCommSamples(config)};
 }
 
-StatusOr<SweepPlan> PlanSweep(const SweepOptions& options, SweepKind kind) {
+template <SweepKind kKind>
+StatusOr<SweepPlan<typename OfKind<kKind>::Sample>> PlanSweep(const SweepOptions& options) {
   const std::filesystem::path path(options.config_file);
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.config_file));
   NS_ASSIGN_OR_RETURN(const SweepConfig config, ParseSweepConfig(text, options.config_file));
-  SweepInfo info{path.stem().string(), "", text};
-  const auto* compute = std::get_if<ComputeSweepConfig>(&config);
-  if ((compute != nullptr) != (kind == SweepKind::kCompute)) {
+  const auto* of_kind = std::get_if<typename OfKind<kKind>::Config>(&config);
+  if (of_kind == nullptr) {
     return InvalidArgument(
         "{}: the file describes the other kind of sweep; `neuroshard sweep {}` runs it",
-        options.config_file, kind == SweepKind::kCompute ? "comm" : "compute");
+        options.config_file, kKind == SweepKind::kCompute ? "comm" : "compute");
   }
-  auto plan = compute != nullptr ? PlanCompute(*compute, std::move(info), path)
-                                 : PlanComm(std::get<CommSweepConfig>(config), std::move(info));
+  auto plan = PlanOf(*of_kind, SweepInfo{path.stem().string(), "", text}, path);
   if (plan.ok()) plan->values = CanonicalText(config);
   return plan;
 }
 
-// The samples of a sweep without a record.
-StatusOr<Samples> Pending(SweepKind kind, std::int64_t sweep_id, const ProfileStore& store) {
-  if (kind == SweepKind::kCompute) return store.PendingSamples<ComputeSample>(sweep_id);
-  return store.PendingSamples<CommSample>(sweep_id);
-}
-
-StatusOr<StoredSweep> Stored(SweepKind kind, std::int64_t sweep_id, std::int64_t num_samples,
-                             const ProfileStore& store) {
-  NS_ASSIGN_OR_RETURN(Samples pending, Pending(kind, sweep_id, store));
-  return StoredSweep{sweep_id, num_samples, std::move(pending)};
-}
-
 // Checks what an active sweep asks for, before the store is made.
-Status CheckActiveOptions(const SweepOptions& options, const SweepPlan& plan) {
-  if (plan.num_chosen == 0) {
+Status CheckActiveOptions(const SweepOptions& options, int num_chosen) {
+  if (num_chosen == 0) {
     if (options.planner.empty() && options.model.empty()) return absl::OkStatus();
     return InvalidArgument("{}: --planner and --model are for sweeps with an `active` section",
                            options.config_file);
@@ -202,7 +192,7 @@ Status CheckNoneIsUnfinished(const std::vector<ChosenSweep>& before, const CostM
 // model's newest version is another than the one of an unfinished sweep of this configuration: the
 // caller has to name the version to go on with. `log` is told when the planner is asked, which
 // takes a while.
-StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& plan,
+StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan<ComputeSample>& plan,
                                   ProfileStore& store, const StopSignal& stop, std::ostream& log) {
   const CostModelRef asked = *ParseModelReference(options.model);
   NS_ASSIGN_OR_RETURN(const auto before, SweepsInStore(plan.info, asked.name, store));
@@ -217,44 +207,34 @@ StatusOr<StoredSweep> BeginActive(const SweepOptions& options, const SweepPlan& 
     found = chosen_by(model);
   }
   if (found != before.end()) {
-    const SweepStatistics& sweep = found->statistics;
-    return Stored(SweepKind::kCompute, sweep.sweep_id, sweep.samples, store);
+    return StoredSweep{found->statistics.sweep_id, found->statistics.samples};
   }
   if (asked.version == 0) NS_RETURN_IF_ERROR(CheckNoneIsUnfinished(before, model));
 
-  const auto& candidates = std::get<std::vector<ComputeSample>>(plan.samples);
   log << fmt::format("asking {} which {} of {} samples it is least sure of\n",
-                     ModelReferenceText(model), plan.num_chosen, candidates.size());
+                     ModelReferenceText(model), plan.num_chosen, plan.samples.size());
   NS_ASSIGN_OR_RETURN(std::vector<ComputeSample> samples,
-                      ChooseLeastSure(options.Planner(), model, candidates,
+                      ChooseLeastSure(options.Planner(), model, plan.samples,
                                       static_cast<std::size_t>(plan.num_chosen), stop));
   samples = InPasses(std::move(samples), plan.repeats);
   SweepInfo info = plan.info;
   info.config_hash += ':' + ModelReferenceText(model);
   info.config_text += fmt::format("# chosen by {}\n", ModelReferenceText(model));
   NS_ASSIGN_OR_RETURN(const std::int64_t sweep_id, store.BeginSweep(info, samples));
-  return Stored(SweepKind::kCompute, sweep_id, static_cast<std::int64_t>(samples.size()), store);
+  return StoredSweep{sweep_id, static_cast<std::int64_t>(samples.size())};
 }
 
-StatusOr<StoredSweep> Begin(SweepKind kind, const SweepPlan& plan, ProfileStore& store) {
-  NS_ASSIGN_OR_RETURN(
-      const std::int64_t sweep_id,
-      std::visit([&](const auto& samples) { return store.BeginSweep(plan.info, samples); },
-                 plan.samples));
-  return Stored(kind, sweep_id, Count(plan.samples), store);
-}
-
+// `pending` samples had no record before the run, and `missing` have none after it.
 v1::SweepAnswer AnswerOf(SweepKind kind, const StoredSweep& sweep, const SweepReport& report,
-                         std::int64_t missing) {
+                         std::int64_t pending, std::int64_t missing) {
   v1::SweepAnswer answer;
   PutFields(report, answer);
   answer.set_kind(std::string(ToText(kind)));
   answer.set_sweep_id(sweep.sweep_id);
   answer.set_samples(sweep.num_samples);
-  answer.set_done_before(sweep.num_samples - sweep.num_pending());
+  answer.set_done_before(sweep.num_samples - pending);
   // Another run of the same sweep measured them into the store meanwhile.
-  answer.set_recorded_by_others(
-      std::max<std::int64_t>(0, sweep.num_pending() - report.recorded - missing));
+  answer.set_recorded_by_others(std::max<std::int64_t>(0, pending - report.recorded - missing));
   answer.set_missing(missing);
   answer.set_complete(missing == 0);
   if (!report.status.ok()) answer.set_error(Message(report.status));
@@ -278,30 +258,32 @@ std::string SweepAsText(const v1::SweepAnswer& answer, const TextStyle&) {
   return text;
 }
 
-SweepReport Measure(const SweepRun& run, StoredSweep& sweep) {
-  if (auto* compute = std::get_if<std::vector<ComputeSample>>(&sweep.pending))
-    return RunComputeSweep(run, *compute);
-  return RunCommSweep(run, std::get<std::vector<CommSample>>(sweep.pending));
-}
-
-StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
-  const SweepKind kind = options.kind;
+template <SweepKind kKind>
+StatusOr<int> RunSweepCommand(const SweepOptions& options, const Console& console) {
+  using Sample = typename OfKind<kKind>::Sample;
   CheckDistinctWorkers(options.workers);
   CatchProcessSignals();
   ManualStop stop;
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
-  NS_ASSIGN_OR_RETURN(const SweepPlan plan, PlanSweep(options, kind));
+  NS_ASSIGN_OR_RETURN(const SweepPlan<Sample> plan, PlanSweep<kKind>(options));
   console.err << "measures " << plan.values << '\n';
-  NS_RETURN_IF_ERROR(CheckActiveOptions(options, plan));
+  NS_RETURN_IF_ERROR(CheckActiveOptions(options, plan.num_chosen));
   NS_ASSIGN_OR_RETURN(const auto store,
                       ProfileStore::Open(options.store_file, StoreMode::kReadWrite));
-  auto sweep = plan.num_chosen > 0 ? BeginActive(options, plan, *store, stop, console.err)
-                                   : Begin(kind, plan, *store);
-  if (absl::IsCancelled(sweep.status())) {
-    ReportFailure(console, sweep.status());
-    return kExitInterrupted;
+  StoredSweep sweep{0, static_cast<std::int64_t>(plan.samples.size())};
+  if (plan.num_chosen == 0) {
+    NS_ASSIGN_OR_RETURN(sweep.sweep_id, store->BeginSweep(plan.info, plan.samples));
+  } else if constexpr (kKind == SweepKind::kCompute) {
+    const auto active = BeginActive(options, plan, *store, stop, console.err);
+    if (absl::IsCancelled(active.status())) {
+      ReportFailure(console, active.status());
+      return kExitInterrupted;
+    }
+    NS_RETURN_IF_ERROR(active.status());
+    sweep = *active;
   }
-  NS_RETURN_IF_ERROR(sweep.status());
+  NS_ASSIGN_OR_RETURN(std::vector<Sample> pending, store->PendingSamples<Sample>(sweep.sweep_id));
+  const auto num_pending = static_cast<std::int64_t>(pending.size());
 
   FleetOptions fleet;
   fleet.workers = options.workers;
@@ -317,18 +299,17 @@ StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
         "the store cannot be reached, tried again for {} s; meanwhile nothing is recorded: {}",
         kReconnectTime.count() / 1000, Message(why)));
   });
-  display.Begin(std::string(ToText(kind)), sweep->num_samples,
-                sweep->num_samples - sweep->num_pending());
-  const SweepReport report =
-      Measure({*store, sweep->sweep_id, plan.settings, fleet, clock, stop, display}, *sweep);
+  display.Begin(std::string(ToText(kKind)), sweep.num_samples, sweep.num_samples - num_pending);
+  const SweepReport report = RunSweep(
+      {*store, sweep.sweep_id, plan.settings, fleet, clock, stop, display}, std::move(pending));
   display.End();
 
   // Asked again: another client may have measured a part.
-  const auto left = Pending(kind, sweep->sweep_id, *store);
+  const auto left = store->PendingSamples<Sample>(sweep.sweep_id);
   if (left.ok()) {
-    const std::int64_t missing = Count(*left);
-    const int written =
-        WriteAnswer(console, options.output, AnswerOf(kind, *sweep, report, missing), SweepAsText);
+    const auto missing = static_cast<std::int64_t>(left->size());
+    const int written = WriteAnswer(
+        console, options.output, AnswerOf(kKind, sweep, report, num_pending, missing), SweepAsText);
     if (report.status.ok() && missing == 0) return written;
   }
   if (!report.status.ok() || !left.ok()) {
@@ -339,11 +320,10 @@ StatusOr<int> RunSweep(const SweepOptions& options, const Console& console) {
   return report.status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
 }
 
-void AddKind(CLI::App& sweep, SweepKind kind, const char* description, const Console& console,
-             int* exit_code) {
+template <SweepKind kKind>
+void AddKind(CLI::App& sweep, const char* description, const Console& console, int* exit_code) {
   const auto options = std::make_shared<SweepOptions>();
-  options->kind = kind;
-  CLI::App* command = sweep.add_subcommand(std::string(ToText(kind)), description);
+  CLI::App* command = sweep.add_subcommand(std::string(ToText(kKind)), description);
   command
       ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
       ->required();
@@ -358,7 +338,7 @@ void AddKind(CLI::App& sweep, SweepKind kind, const char* description, const Con
       ->capture_default_str();
   InRange(command->add_option("--reconnect", options->reconnect_s), 0, 86'400)
       ->group("");  // its old name
-  if (kind == SweepKind::kCompute) {
+  if (kKind == SweepKind::kCompute) {
     InRange(command->add_option("--devices-per-worker", options->devices_per_worker,
                                 "Measure on so many devices of each worker at a time, 0 for all; "
                                 "CPU devices that share cores disturb each other"),
@@ -377,7 +357,7 @@ void AddKind(CLI::App& sweep, SweepKind kind, const char* description, const Con
           1, 86'400)
       ->capture_default_str();
   AddFormatOption(*command, options->output);
-  WhenChosen(*command, options, RunSweep, console, exit_code);
+  WhenChosen(*command, options, RunSweepCommand<kKind>, console, exit_code);
 }
 
 }  // namespace
@@ -389,10 +369,10 @@ void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code) {
   sweep->footer(
       "SIGINT and SIGTERM stop a sweep with exit code 130; nothing measured is lost, the same "
       "command resumes.");
-  AddKind(*sweep, SweepKind::kCompute, "Embedding forward and backward of random table sets",
-          console, exit_code);
-  AddKind(*sweep, SweepKind::kComm, "Collectives between devices of all workers", console,
-          exit_code);
+  AddKind<SweepKind::kCompute>(*sweep, "Embedding forward and backward of random table sets",
+                               console, exit_code);
+  AddKind<SweepKind::kComm>(*sweep, "Collectives between devices of all workers", console,
+                            exit_code);
 }
 
 }  // namespace neuroshard

@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <list>
 #include <utility>
 
@@ -14,6 +13,34 @@
 #include "neuroshard/v1/worker.grpc.pb.h"
 
 namespace neuroshard {
+
+// Calls in progress, which another thread can end. Thread-safe.
+class CallsInProgress {
+ public:
+  // False: all were ended before. `context` stays until it is removed.
+  bool Add(grpc::ClientContext* context) {
+    const MutexLock lock(mutex_);
+    if (!cancelled_) contexts_.push_back(context);
+    return !cancelled_;
+  }
+
+  void Remove(grpc::ClientContext* context) {
+    const MutexLock lock(mutex_);
+    contexts_.remove(context);
+  }
+
+  void CancelAll() {
+    const MutexLock lock(mutex_);
+    cancelled_ = true;
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  }
+
+ private:
+  Mutex mutex_;
+  std::list<grpc::ClientContext*> contexts_ NS_GUARDED_BY(mutex_);
+  bool cancelled_ NS_GUARDED_BY(mutex_) = false;
+};
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -26,13 +53,29 @@ constexpr milliseconds kConnectDeadline{60'000};
 // The deadline of giving a device back: a worker stops at the next iteration.
 constexpr milliseconds kFinishDeadline{10'000};
 
+Status CheckSampleId(const std::string& answered, const std::string& asked,
+                     const std::string& address) {
+  if (answered == asked) return absl::OkStatus();
+  return Internal("worker at {}: answered sample {} with a record of sample {}", address, asked,
+                  answered);
+}
+
+// What the calls of an opened group have to show.
+template <typename Request>
+Request RequestOf(const OpenedCommGroup& group) {
+  Request request;
+  request.set_group_id(group.group_id);
+  request.set_token(group.token);
+  return request;
+}
+
 // The asynchronous interface on a completion queue of its own, because a blocking read has no
 // deadline. One operation is in flight at any time, so a tag carries no information.
 class AsyncComputeStream final : public ComputeStream {
  public:
-  AsyncComputeStream(v1::WorkerService::Stub& stub, std::string address, int device,
-                     const MeasurementSettings& settings)
-      : stub_(stub), address_(std::move(address)) {
+  AsyncComputeStream(v1::WorkerService::Stub& stub, CallsInProgress& calls, std::string address,
+                     int device, const MeasurementSettings& settings)
+      : stub_(stub), calls_(calls), address_(std::move(address)) {
     header_.mutable_header()->set_device(device);
     *header_.mutable_header()->mutable_settings() = EncodeMeasurementSettings(settings);
   }
@@ -42,6 +85,7 @@ class AsyncComputeStream final : public ComputeStream {
       context_.TryCancel();
       Status ignored = End(kFinishDeadline);
     }
+    calls_.Remove(&context_);
     queue_.Shutdown();
     void* tag = nullptr;
     bool ok = false;
@@ -52,7 +96,6 @@ class AsyncComputeStream final : public ComputeStream {
   StatusOr<ComputeMeasurement> Measure(const ComputeSample& sample,
                                        milliseconds deadline) override {
     if (over_) return FailedPrecondition("worker at {}: the stream is over", address_);
-    if (cancelled_.load()) return absl::CancelledError("cancelled");
     const gpr_timespec until = DeadlineIn(deadline);
     if (!started_) NS_RETURN_IF_ERROR(Start(until));
     v1::ProfileComputeRequest request;
@@ -64,10 +107,7 @@ class AsyncComputeStream final : public ComputeStream {
     NS_RETURN_IF_ERROR(Await(until));
     NS_ASSIGN_OR_RETURN(ComputeMeasurement measurement,
                         DecodeComputeMeasurement(response.measurement()));
-    if (measurement.sample_id != sample.sample_id) {
-      return Internal("worker at {}: answered sample {} with a record of sample {}", address_,
-                      sample.sample_id, measurement.sample_id);
-    }
+    NS_RETURN_IF_ERROR(CheckSampleId(measurement.sample_id, sample.sample_id, address_));
     return measurement;
   }
 
@@ -79,13 +119,10 @@ class AsyncComputeStream final : public ComputeStream {
     return End(kFinishDeadline);
   }
 
-  void Cancel() override {
-    cancelled_.store(true);
-    context_.TryCancel();
-  }
-
  private:
   Status Start(gpr_timespec until) {
+    over_ = !calls_.Add(&context_);
+    if (over_) return absl::CancelledError("cancelled");
     started_ = true;
     AddTrace(context_);
     stream_ = stub_.PrepareAsyncProfileCompute(&context_, &queue_);
@@ -126,6 +163,7 @@ class AsyncComputeStream final : public ComputeStream {
   }
 
   v1::WorkerService::Stub& stub_;
+  CallsInProgress& calls_;
   std::string address_;
   v1::ProfileComputeRequest header_;
   grpc::ClientContext context_;
@@ -133,81 +171,36 @@ class AsyncComputeStream final : public ComputeStream {
   std::unique_ptr<
       grpc::ClientAsyncReaderWriter<v1::ProfileComputeRequest, v1::ProfileComputeResponse>>
       stream_;
-  std::atomic<bool> cancelled_{false};
   bool started_ = false;
   bool over_ = false;
 };
 
 }  // namespace
 
-// Unary calls in progress, which another thread can end. Thread-safe.
-class CancellableCalls {
- public:
-  // Runs `call` with a context that CancelAll ends.
-  template <typename Call>
-  Status Run(std::chrono::milliseconds deadline, const Call& call) {
+struct WorkerClient::Impl {
+  const std::string address;
+  const CallPolicy policy;
+  const std::unique_ptr<v1::WorkerService::Stub> stub =
+      v1::WorkerService::NewStub(OpenChannel(address, policy.tls));
+  CallsInProgress calls = {};
+
+  // One call of `method`, which Cancel ends, unless it goes on regardless.
+  template <typename Request, typename Response>
+  StatusOr<Response> Call(milliseconds deadline,
+                          grpc::Status (v1::WorkerService::Stub::*method)(grpc::ClientContext*,
+                                                                          const Request&,
+                                                                          Response*),
+                          const Request& request, bool regardless = false) {
     grpc::ClientContext context;
     context.set_deadline(DeadlineIn(deadline));
     AddTrace(context);
-    {
-      const MutexLock lock(mutex_);
-      if (cancelled_) return absl::CancelledError("cancelled");
-      contexts_.push_back(&context);
-    }
-    Status status = call(context);
-    const MutexLock lock(mutex_);
-    contexts_.remove(&context);
-    return status;
+    if (!regardless && !calls.Add(&context)) return absl::CancelledError("cancelled");
+    Response response;
+    const grpc::Status status = (*stub.*method)(&context, request, &response);
+    calls.Remove(&context);
+    NS_RETURN_IF_ERROR(CallStatus(status, context, "worker", address, policy.tls));
+    return response;
   }
-
-  void CancelAll() {
-    const MutexLock lock(mutex_);
-    cancelled_ = true;
-    for (grpc::ClientContext* context : contexts_) context->TryCancel();
-  }
-
- private:
-  Mutex mutex_;
-  std::list<grpc::ClientContext*> contexts_ NS_GUARDED_BY(mutex_);
-  bool cancelled_ NS_GUARDED_BY(mutex_) = false;
-};
-
-class WorkerClient::Impl {
- public:
-  Impl(std::string address, CallPolicy policy)
-      : address_(std::move(address)),
-        policy_(std::move(policy)),
-        stub_(v1::WorkerService::NewStub(OpenChannel(address_, policy_.tls))) {}
-
-  const std::string& address() const { return address_; }
-  const CallPolicy& policy() const { return policy_; }
-  v1::WorkerService::Stub& stub() const { return *stub_; }
-  CancellableCalls& calls() const { return calls_; }
-  // One call of `method`.
-  template <typename Request, typename Response>
-  Status Call(grpc::ClientContext& context,
-              grpc::Status (v1::WorkerService::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                              Response*),
-              const Request& request, Response& response) const {
-    const grpc::Status status = (*stub_.*method)(&context, request, &response);
-    return CallStatus(status, context, "worker", address_, policy_.tls);
-  }
-  // A call that Cancel ends.
-  template <typename Request, typename Response>
-  Status Call(milliseconds deadline,
-              grpc::Status (v1::WorkerService::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                              Response*),
-              const Request& request, Response& response) const {
-    return calls_.Run(deadline, [&](grpc::ClientContext& context) {
-      return Call(context, method, request, response);
-    });
-  }
-
- private:
-  std::string address_;
-  CallPolicy policy_;
-  std::unique_ptr<v1::WorkerService::Stub> stub_;
-  mutable CancellableCalls calls_;
 };
 
 bool Measures(const v1::WorkerDevice& device, ComputeKernel kernel) {
@@ -217,94 +210,83 @@ bool Measures(const v1::WorkerDevice& device, ComputeKernel kernel) {
 }
 
 WorkerClient::WorkerClient(std::string address, CallPolicy policy)
-    : impl_(std::make_unique<Impl>(std::move(address), std::move(policy))) {}
+    : impl_(new Impl{std::move(address), std::move(policy)}) {}
 WorkerClient::~WorkerClient() = default;
 
-const std::string& WorkerClient::address() const { return impl_->address(); }
+const std::string& WorkerClient::address() const { return impl_->address; }
 
 StatusOr<v1::WorkerInfo> WorkerClient::GetWorkerInfo() const {
-  v1::WorkerInfo info;
-  const milliseconds deadline = std::min(kQuickDeadline, impl_->policy().deadline);
-  NS_RETURN_IF_ERROR(Retry(impl_->policy(), [&] {
-    return impl_->Call(deadline, &v1::WorkerService::Stub::GetWorkerInfo,
-                       v1::GetWorkerInfoRequest(), info);
+  StatusOr<v1::WorkerInfo> info;
+  const milliseconds deadline = std::min(kQuickDeadline, impl_->policy.deadline);
+  NS_RETURN_IF_ERROR(Retry(impl_->policy, [&] {
+    info =
+        impl_->Call(deadline, &v1::WorkerService::Stub::GetWorkerInfo, v1::GetWorkerInfoRequest());
+    return info.status();
   }));
   return info;
 }
 
 std::unique_ptr<ComputeStream> WorkerClient::OpenComputeStream(
     int device, const MeasurementSettings& settings) const {
-  return std::make_unique<AsyncComputeStream>(impl_->stub(), impl_->address(), device, settings);
+  return std::make_unique<AsyncComputeStream>(*impl_->stub, impl_->calls, impl_->address, device,
+                                              settings);
 }
 
 StatusOr<OpenedCommGroup> WorkerClient::OpenCommGroup(
     const v1::OpenCommGroupRequest& request) const {
-  v1::OpenCommGroupResponse response;
-  NS_RETURN_IF_ERROR(
-      impl_->Call(kConnectDeadline, &v1::WorkerService::Stub::OpenCommGroup, request, response));
+  NS_ASSIGN_OR_RETURN(
+      const v1::OpenCommGroupResponse response,
+      impl_->Call(kConnectDeadline, &v1::WorkerService::Stub::OpenCommGroup, request));
   OpenedCommGroup group{.group_id = request.group_id(), .token = response.token(), .addresses = {}};
   for (const v1::RankAddress& address : response.addresses())
     group.addresses[address.rank()] = address.address();
   for (const v1::LocalRank& local : request.local_ranks()) {
     if (!group.addresses.contains(local.rank()))
-      return Internal("worker at {}: no address for rank {}", impl_->address(), local.rank());
+      return Internal("worker at {}: no address for rank {}", impl_->address, local.rank());
   }
   return group;
 }
 
 Status WorkerClient::ConnectCommGroup(const OpenedCommGroup& group,
                                       const std::vector<std::string>& addresses) const {
-  v1::ConnectCommGroupRequest request;
-  request.set_group_id(group.group_id);
-  request.set_token(group.token);
+  auto request = RequestOf<v1::ConnectCommGroupRequest>(group);
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
     v1::RankAddress* address = request.add_addresses();
     address->set_rank(static_cast<int>(rank));
     address->set_address(addresses[rank]);
   }
-  v1::ConnectCommGroupResponse response;
-  return impl_->Call(kConnectDeadline, &v1::WorkerService::Stub::ConnectCommGroup, request,
-                     response);
+  return impl_->Call(kConnectDeadline, &v1::WorkerService::Stub::ConnectCommGroup, request)
+      .status();
 }
 
 StatusOr<std::vector<CommMeasurement>> WorkerClient::ProfileComm(
     const OpenedCommGroup& group, const MeasurementSettings& settings, const CommSample& sample,
     milliseconds deadline) const {
-  v1::ProfileCommRequest request;
-  request.set_group_id(group.group_id);
-  request.set_token(group.token);
+  auto request = RequestOf<v1::ProfileCommRequest>(group);
   *request.mutable_settings() = EncodeMeasurementSettings(settings);
   *request.mutable_sample() = EncodeCommSample(sample);
-  v1::ProfileCommResponse response;
-  NS_RETURN_IF_ERROR(
-      impl_->Call(deadline, &v1::WorkerService::Stub::ProfileComm, request, response));
+  NS_ASSIGN_OR_RETURN(const v1::ProfileCommResponse response,
+                      impl_->Call(deadline, &v1::WorkerService::Stub::ProfileComm, request));
   std::vector<CommMeasurement> measurements;
   for (const v1::CommMeasurement& message : response.measurements()) {
     NS_ASSIGN_OR_RETURN(CommMeasurement measurement, DecodeCommMeasurement(message));
-    if (measurement.sample_id != sample.sample_id) {
-      return Internal("worker at {}: answered sample {} with a record of sample {}",
-                      impl_->address(), sample.sample_id, measurement.sample_id);
-    }
+    NS_RETURN_IF_ERROR(CheckSampleId(measurement.sample_id, sample.sample_id, impl_->address));
     measurements.push_back(std::move(measurement));
   }
   return measurements;
 }
 
 Status WorkerClient::CloseCommGroup(const OpenedCommGroup& group) const {
-  v1::CloseCommGroupRequest request;
-  request.set_group_id(group.group_id);
-  request.set_token(group.token);
-  CallPolicy policy = impl_->policy();
+  CallPolicy policy = impl_->policy;
   policy.max_attempts = std::min(policy.max_attempts, 2);  // a group closes by itself as well
   return Retry(policy, [&] {
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineIn(kQuickDeadline));
-    AddTrace(context);
-    v1::CloseCommGroupResponse response;
-    return impl_->Call(context, &v1::WorkerService::Stub::CloseCommGroup, request, response);
+    return impl_
+        ->Call(kQuickDeadline, &v1::WorkerService::Stub::CloseCommGroup,
+               RequestOf<v1::CloseCommGroupRequest>(group), /*regardless=*/true)
+        .status();
   });
 }
 
-void WorkerClient::Cancel() const { impl_->calls().CancelAll(); }
+void WorkerClient::Cancel() const { impl_->calls.CancelAll(); }
 
 }  // namespace neuroshard

@@ -25,23 +25,20 @@ struct OpenedCommGroup {
   std::map<int, std::string> addresses;  // of this worker's ranks, by rank
 };
 
-// One device, leased from the first Measure until the object goes. Measure and Finish come from one
-// thread; Cancel from any.
+// One device, leased from the first Measure until the object goes, which is before its WorkerClient
+// does. One thread.
 class ComputeStream {
  public:
   virtual ~ComputeStream() = default;
 
   // The record of one sample. After any error the stream is over. DEADLINE_EXCEEDED when the worker
   // does not answer in time, RESOURCE_EXHAUSTED when the device is busy, UNAVAILABLE when the
-  // worker is gone, CANCELLED after Cancel.
+  // worker is gone, CANCELLED after WorkerClient::Cancel.
   virtual StatusOr<ComputeMeasurement> Measure(const ComputeSample& sample,
                                                std::chrono::milliseconds deadline) = 0;
 
   // Ends the stream and waits until the worker has given the device back.
   virtual Status Finish() = 0;
-
-  // Ends a Measure in progress; every later one is CANCELLED.
-  virtual void Cancel() = 0;
 };
 
 // Thread-safe. GetWorkerInfo and CloseCommGroup are repeatable and retried within the policy; the
@@ -70,13 +67,12 @@ class WorkerClient {
                                                      std::chrono::milliseconds deadline) const;
   Status CloseCommGroup(const OpenedCommGroup& group) const;
 
-  // Ends every GetWorkerInfo, OpenCommGroup, ConnectCommGroup and ProfileComm in progress with
-  // CANCELLED, and every later one at once. CloseCommGroup still works; compute streams have a
-  // Cancel of their own.
+  // Ends every call in progress with CANCELLED, also Measure of streams, and every later one at once.
+  // CloseCommGroup still works.
   void Cancel() const;
 
  private:
-  class Impl;
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -86,7 +86,7 @@ TEST(ComputeStreamTest, CancelEndsAMeasurementInProgress) {
   FakeWorker worker({.hangs = {"a"}});
   const WorkerClient client(worker.address());
   const auto stream = client.OpenComputeStream(0, {});
-  std::thread other([&] { stream->Cancel(); });
+  std::thread other([&] { client.Cancel(); });
   EXPECT_THAT(stream->Measure(Sample("a"), kLong), StatusIs(absl::StatusCode::kCancelled));
   other.join();
   EXPECT_FALSE(stream->Measure(Sample("b"), kLong).ok());

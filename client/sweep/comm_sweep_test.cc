@@ -37,7 +37,7 @@ class CommSweepTest : public testing::SweepFixture {
     sweep_id_ = *id;
     auto pending = store_->PendingSamples<CommSample>(sweep_id_);
     EXPECT_THAT(pending, IsOk());
-    return RunCommSweep(Run(std::move(fleet)), *std::move(pending));
+    return RunSweep(Run(std::move(fleet)), *std::move(pending));
   }
 };
 

@@ -5,35 +5,66 @@
 #include <thread>
 #include <utility>
 
-#include "client/stub/call_policy.h"
-#include "client/stub/worker_client.h"
-#include "client/sweep/sweep_run.h"
-#include "client/sweep/sweep_threads.h"
+#include "client/sweep/shared_sweep.h"
 
 namespace neuroshard {
 namespace {
 
+// A stream to one device of a worker.
+class DeviceRunner final : public SampleRunner<ComputeSample> {
+ public:
+  DeviceRunner(const SweepRun& run, const WorkerClient& worker, int device)
+      : run_(run), worker_(worker), device_(device) {}
+
+  std::string name() const override { return fmt::format("device {}", device_); }
+
+  // The worker is asked first, so that one that is away does not use up the attempts of samples.
+  Status Open() override {
+    NS_RETURN_IF_ERROR(worker_.GetWorkerInfo().status());
+    stream_ = worker_.OpenComputeStream(device_, run_.settings);
+    return absl::OkStatus();
+  }
+
+  StatusOr<StoredRecord> Measure(const ComputeSample& sample) override {
+    NS_ASSIGN_OR_RETURN(const ComputeMeasurement measurement,
+                        stream_->Measure(sample, run_.fleet.sample_deadline));
+    return StoredRecord{run_.store.AddComputeMeasurement(run_.sweep_id, measurement),
+                        measurement.outcome == Outcome::kOutOfMemory};
+  }
+
+  void Close() override {
+    if (stream_) Status ignored = stream_->Finish();  // every record of it is already stored
+    stream_.reset();
+  }
+
+ private:
+  const SweepRun& run_;
+  const WorkerClient& worker_;
+  const int device_;
+  std::unique_ptr<ComputeStream> stream_;
+};
+
 class ComputeSweep {
  public:
   ComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending)
-      : run_(run),
-        kernels_(KernelsOf(pending)),
-        queue_(std::move(pending)),
-        tally_(run.display, run.fleet.max_given_up) {}
+      : run_(run), shared_(run), kernels_(KernelsOf(pending)), queue_(std::move(pending)) {}
 
   SweepReport Run() {
     if (queue_.unsettled() == 0) return {};
     std::vector<std::function<void()>> loops;
-    for (const std::string& address : run_.fleet.workers) {
-      loops.push_back([this, address] { WorkerLoop(address); });
+    for (const auto& worker : shared_.workers()) {
+      loops.push_back([this, &worker] { WorkerLoop(*worker); });
     }
-    const bool stopped = RunMonitored(loops, run_.stop, run_.display, [this] { StopAll(); });
+    const bool stopped = RunMonitored(loops, run_.stop, run_.display, [this] {
+      queue_.Close();
+      shared_.Stop();
+    });
     if (queue_.unsettled() > 0) {
-      tally_.Fail(stopped ? absl::CancelledError("stopped")
-                          : Unavailable("no worker is left, {} samples are not measured yet",
-                                        queue_.unsettled()));
+      shared_.Fail(stopped ? absl::CancelledError("stopped")
+                           : Unavailable("no worker is left, {} samples are not measured yet",
+                                         queue_.unsettled()));
     }
-    return tally_.report();
+    return shared_.report();
   }
 
  private:
@@ -45,33 +76,26 @@ class ComputeSweep {
     return kernels;
   }
 
-  void StopAll() {
-    queue_.Close();
-    latch_.Stop();
-    streams_.CancelAll();
-  }
-
   // Finds the worker's devices, then feeds each in a thread of its own.
-  void WorkerLoop(const std::string& address) {
-    // RetryWindow does the retries.
-    const WorkerClient client(address, {.tls = run_.fleet.tls, .max_attempts = 1});
+  void WorkerLoop(const WorkerClient& worker) {
     RetryWindow retries(run_);
-    StatusOr<v1::WorkerInfo> info = client.GetWorkerInfo();
+    StatusOr<v1::WorkerInfo> info = worker.GetWorkerInfo();
     if (!info.ok()) run_.display.Note(Message(info.status()));
     while (!info.ok()) {
-      if (!retries.WaitToRetry(latch_))
-        return NoteLost({address, std::nullopt, Message(info.status())});
-      info = client.GetWorkerInfo();
+      if (!retries.WaitToRetry(shared_.latch())) {
+        return NoteLost({worker.address(), std::nullopt, Message(info.status())});
+      }
+      info = worker.GetWorkerInfo();
     }
     if (info->devices().empty())
-      run_.display.Note(fmt::format("worker at {}: has no devices", address));
+      run_.display.Note(fmt::format("worker at {}: has no devices", worker.address()));
     const int limit = run_.fleet.devices_per_worker;
     const int used = limit > 0 ? std::min(limit, info->devices_size()) : info->devices_size();
     std::vector<std::thread> devices;
     for (int i = 0; i < used; ++i) {
       const v1::WorkerDevice& device = info->devices(i);
-      if (!HasAllKernels(address, device)) continue;
-      devices.emplace_back([this, &client, index = device.index()] { DeviceLoop(client, index); });
+      if (!HasAllKernels(worker.address(), device)) continue;
+      devices.emplace_back([this, &worker, index = device.index()] { DeviceLoop(worker, index); });
     }
     for (std::thread& device : devices) device.join();
   }
@@ -84,31 +108,22 @@ class ComputeSweep {
           fmt::format("does not measure {}, which this sweep has samples of", ToText(kernel));
       run_.display.Note(
           fmt::format("{} device {}: left out: it {}", address, device.index(), reason));
-      tally_.Lost({address, device.index(), reason});
+      shared_.Lost({address, device.index(), reason});
       return false;
     }
     return true;
   }
 
-  void DeviceLoop(const WorkerClient& client, int device) {
-    RetryWindow retries(run_);
-    bool reported = false;  // a fault is told once, until something works again
-    while (true) {
-      // Asked first, so that a worker that is away does not use up the attempts of samples.
-      Status status = client.GetWorkerInfo().status();
-      if (status.ok()) status = MeasureOnStream(client, device, retries, reported);
-      if (status.ok()) return;
-      if (!reported && !latch_.Stopped())
-        run_.display.Note(fmt::format("device {}: {}; trying again", device, Message(status)));
-      reported = true;
-      if (!retries.WaitToRetry(latch_))
-        return NoteLost({client.address(), device, Message(status)});
-    }
+  void DeviceLoop(const WorkerClient& worker, int device) {
+    DeviceRunner runner(run_, worker, device);
+    const Status status = shared_.MeasureAll(runner, queue_);
+    if (!status.ok()) return NoteLost({worker.address(), device, Message(status)});
+    if (queue_.unsettled() == 0) shared_.latch().Stop();  // who waits for a lost worker need not
   }
 
   // Dropped, or still away when the others have measured everything.
   void NoteLost(LostWorker lost) {
-    if (!latch_.Stopped()) {
+    if (!shared_.latch().Stopped()) {
       const std::string device =
           lost.device.has_value() ? fmt::format(" device {}", *lost.device) : "";
       run_.display.Note(fmt::format("{}{}: dropped after {} s without success: {}", lost.worker,
@@ -117,67 +132,18 @@ class ComputeSweep {
     } else if (queue_.unsettled() > 0) {
       return;  // the run was stopped: nothing is said about this worker
     }
-    tally_.Lost(std::move(lost));
-  }
-
-  // OK: nothing is left to measure.
-  Status MeasureOnStream(const WorkerClient& client, int device, RetryWindow& retries,
-                         bool& reported) {
-    const std::unique_ptr<ComputeStream> stream = client.OpenComputeStream(device, run_.settings);
-    streams_.Add(stream.get());
-    Status status = MeasureUntilBroken(*stream, retries, reported);
-    streams_.Remove(stream.get());
-    return status;
-  }
-
-  Status MeasureUntilBroken(ComputeStream& stream, RetryWindow& retries, bool& reported) {
-    while (std::optional<ComputeAttempt> attempt = queue_.Take()) {
-      const StatusOr<ComputeMeasurement> measurement =
-          stream.Measure(attempt->sample, run_.fleet.sample_deadline);
-      if (!measurement.ok()) {
-        HandleFailure(std::move(*attempt), measurement.status(), retries);
-        return measurement.status();
-      }
-      const Status stored = run_.store.AddComputeMeasurement(run_.sweep_id, *measurement);
-      queue_.Settle();
-      if (!tally_.Record(stored, measurement->outcome == Outcome::kOutOfMemory)) {
-        tally_.Fail(stored);
-        StopAll();
-        return stored;
-      }
-      retries.Success();
-      reported = false;
-    }
-    if (queue_.unsettled() == 0) latch_.Stop();  // whoever waits for a lost worker need not
-    Status ignored = stream.Finish();            // every record of it is already stored
-    return absl::OkStatus();
-  }
-
-  void HandleFailure(ComputeAttempt attempt, const Status& status, RetryWindow& retries) {
-    const FailureKind kind = ClassifyFailure(status);
-    if (kind == FailureKind::kConnection && !latch_.Stopped()) ++attempt.failures;
-    if (kind != FailureKind::kSample && attempt.failures < run_.fleet.max_failures_per_sample) {
-      queue_.Return(std::move(attempt));
-      return;
-    }
-    const bool go_on = tally_.GiveUp(attempt.sample.sample_id, Message(status));
-    queue_.Settle();
-    // The worker did answer: it is the sample that does not work.
-    if (kind == FailureKind::kSample) retries.Success();
-    if (!go_on) StopAll();
+    shared_.Lost(std::move(lost));
   }
 
   const SweepRun& run_;
+  SharedSweep shared_;
   const std::set<ComputeKernel> kernels_;  // of all samples
-  SampleQueue queue_;
-  SweepTally tally_;
-  StopLatch latch_;
-  OpenStreams streams_;
+  SampleQueue<ComputeSample> queue_;
 };
 
 }  // namespace
 
-SweepReport RunComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending) {
+SweepReport RunSweep(const SweepRun& run, std::vector<ComputeSample> pending) {
   return ComputeSweep(run, std::move(pending)).Run();
 }
 

@@ -39,7 +39,7 @@ class ComputeSweepTest : public testing::SweepFixture {
     sweep_id_ = *id;
     auto pending = store_->PendingSamples<ComputeSample>(sweep_id_);
     EXPECT_THAT(pending, IsOk());
-    return RunComputeSweep(Run(std::move(fleet)), *std::move(pending));
+    return RunSweep(Run(std::move(fleet)), *std::move(pending));
   }
 
   // Every record is there, and none was written twice (the store refuses that as an error of the
@@ -57,12 +57,11 @@ TEST_F(ComputeSweepTest, OnlyDevicesThatHaveTheKernelsAreAsked) {
   ASSERT_THAT(id, IsOk());
   sweep_id_ = *id;
   FakeWorker old({.num_devices = 2});
-  EXPECT_THAT(RunComputeSweep(Run(QuickFleet({old.address()})), samples).status,
+  EXPECT_THAT(RunSweep(Run(QuickFleet({old.address()})), samples).status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("4 samples are not measured")));
   EXPECT_TRUE(old.measured().empty());
   FakeWorker able({.compute_kernels = {"fused", "fused_uvm"}});
-  const SweepReport report =
-      RunComputeSweep(Run(QuickFleet({old.address(), able.address()})), samples);
+  const SweepReport report = RunSweep(Run(QuickFleet({old.address(), able.address()})), samples);
   EXPECT_THAT(report.status, IsOk());
   EXPECT_EQ(able.measured().size(), 4u);
   EXPECT_TRUE(old.measured().empty());
@@ -219,8 +218,8 @@ TEST_F(ComputeSweepTest, WhatAnotherClientRecordedMeanwhileIsNeitherAnErrorNorWr
   sweep_id_ = *id;
   const auto pending = store_->PendingSamples<ComputeSample>(sweep_id_);
   ASSERT_THAT(pending, IsOk());
-  EXPECT_EQ(RunComputeSweep(Run(QuickFleet({worker.address()})), *pending).recorded, 4);
-  const SweepReport late = RunComputeSweep(Run(QuickFleet({worker.address()})), *pending);
+  EXPECT_EQ(RunSweep(Run(QuickFleet({worker.address()})), *pending).recorded, 4);
+  const SweepReport late = RunSweep(Run(QuickFleet({worker.address()})), *pending);
   EXPECT_THAT(late.status, IsOk());
   EXPECT_EQ(late.recorded, 0);
   ExpectComplete(4);

@@ -1,16 +1,14 @@
-// Options and report of a run of any sweep, and the counts and first fault that its threads share.
+// Options and report of a run of any sweep.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "client/stub/call_policy.h"
 #include "common/base/clock.h"
-#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/cli/progress_display.h"
@@ -83,74 +81,13 @@ struct SweepReport {
 // worker that is restarted on its address is used again. Blocks until every sample has a record or
 // is given up, the run is stopped (measurements in flight are cancelled, they cost seconds), or no
 // worker is left.
-SweepReport RunComputeSweep(const SweepRun& run, std::vector<ComputeSample> pending);
+SweepReport RunSweep(const SweepRun& run, std::vector<ComputeSample> pending);
 
 // Measures collectives. For each number of ranks it opens one group whose ranks go round the
 // workers, measures all its pending samples on it one after the other, and writes the records of
 // all ranks of a sample in one transaction. A group that breaks is opened again on the workers that
-// are there, and its sample measured again. Ends as RunComputeSweep does; FAILED_PRECONDITION when
+// are there, and its sample measured again. Ends as a sweep of lookups does; FAILED_PRECONDITION when
 // the workers have fewer devices than some samples have ranks (the others are measured first).
-SweepReport RunCommSweep(const SweepRun& run, std::vector<CommSample> pending);
-
-// What came of the samples of a run: its threads record, give up and fail here, and the display
-// moves with them. Thread-safe.
-class SweepTally {
- public:
-  SweepTally(ProgressDisplay& display, int max_given_up)
-      : display_(display), max_given_up_(max_given_up) {}
-
-  // `stored` is what the store says of a sample's record. True: it has one, by this run, or by
-  // another client on the same sweep that was first.
-  bool Record(const Status& stored, bool out_of_memory) {
-    if (!stored.ok()) {
-      if (absl::IsAlreadyExists(stored)) display_.Add(false);
-      return absl::IsAlreadyExists(stored);
-    }
-    {
-      const MutexLock lock(mutex_);
-      ++report_.recorded;
-      if (out_of_memory) ++report_.out_of_memory;
-    }
-    display_.Add(out_of_memory);
-    return true;
-  }
-
-  // False when too many are given up; the run then has its fault.
-  bool GiveUp(const std::string& sample_id, const std::string& reason) {
-    display_.Note(fmt::format("sample {} given up: {}", sample_id, reason));
-    const MutexLock lock(mutex_);
-    report_.given_up.push_back({sample_id, reason});
-    if (static_cast<int>(report_.given_up.size()) <= max_given_up_) return true;
-    SetFault(FailedPrecondition("more than {} samples given up, the last one because: {}",
-                                max_given_up_, reason));
-    return false;
-  }
-
-  void Lost(LostWorker lost) {
-    const MutexLock lock(mutex_);
-    report_.lost.push_back(std::move(lost));
-  }
-
-  // The first fault stays.
-  void Fail(const Status& status) {
-    const MutexLock lock(mutex_);
-    SetFault(status);
-  }
-
-  SweepReport report() const {
-    const MutexLock lock(mutex_);
-    return report_;
-  }
-
- private:
-  void SetFault(const Status& status) NS_REQUIRES(mutex_) {
-    if (report_.status.ok()) report_.status = status;
-  }
-
-  ProgressDisplay& display_;
-  const int max_given_up_;
-  mutable Mutex mutex_;
-  SweepReport report_ NS_GUARDED_BY(mutex_);
-};
+SweepReport RunSweep(const SweepRun& run, std::vector<CommSample> pending);
 
 }  // namespace neuroshard

@@ -11,7 +11,7 @@
 
 #include "client/stub/worker_client.h"
 #include "client/sweep/comm_group.h"
-#include "client/sweep/sweep_threads.h"
+#include "client/sweep/shared_sweep.h"
 #include "client/validate/plan_collectives.h"
 #include "common/base/mutex.h"
 #include "common/domain/backend_names.h"
@@ -73,7 +73,6 @@ class Validation {
 
   // What is in flight ends now; the workers' devices are free again.
   void Cancel() {
-    streams_.CancelAll();
     for (const auto& worker : workers_) worker->Cancel();
   }
 
@@ -167,7 +166,7 @@ class Validation {
         if (status.ok()) return;
         const MutexLock lock(mutex);
         if (first_failure.ok()) first_failure = status;
-        streams_.CancelAll();  // the others would measure for nothing
+        Cancel();  // the others would measure for nothing
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -176,11 +175,8 @@ class Validation {
 
   Status MeasureRanksOfDevice(std::size_t device) {
     const WorkerClient& worker = *workers_[static_cast<std::size_t>(placement_[device].worker)];
-    const auto stream = worker.OpenComputeStream(placement_[device].device, options_.settings);
-    streams_.Add(stream.get());
-    const Status status = MeasureRanksOnStream(device, *stream);
-    streams_.Remove(stream.get());
-    return status;
+    return MeasureRanksOnStream(
+        device, *worker.OpenComputeStream(placement_[device].device, options_.settings));
   }
 
   // Writes only the entries of its own ranks.
@@ -351,7 +347,6 @@ class Validation {
   bool distributes_ids_ = true;     // every worker can
   const ValidationOptions& options_;
   ProgressDisplay& display_;
-  OpenStreams streams_;
   std::vector<std::unique_ptr<WorkerClient>> workers_;
   std::vector<RankPlacement> placement_;  // of the first ranks, one device each
   bool own_devices_ = false;              // every rank has a device of its own

@@ -1,4 +1,4 @@
-#include "client/sweep/sweep_threads.h"
+#include "client/sweep/shared_sweep.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ std::vector<ComputeSample> Samples(int count) {
 }
 
 TEST(SampleQueueTest, HandsOutInOrderAndEndsWhenAllAreSettled) {
-  SampleQueue queue(Samples(2));
+  SampleQueue<ComputeSample> queue(Samples(2));
   EXPECT_EQ(queue.Take()->sample.sample_id, "0");
   EXPECT_EQ(queue.Take()->sample.sample_id, "1");
   EXPECT_EQ(queue.unsettled(), 2u);
@@ -26,17 +26,17 @@ TEST(SampleQueueTest, HandsOutInOrderAndEndsWhenAllAreSettled) {
 }
 
 TEST(SampleQueueTest, AReturnedSampleComesAgainWithItsFailures) {
-  SampleQueue queue(Samples(1));
-  ComputeAttempt attempt = *queue.Take();
+  SampleQueue<ComputeSample> queue(Samples(1));
+  Attempt<ComputeSample> attempt = *queue.Take();
   ++attempt.failures;
   queue.Return(attempt);
   EXPECT_EQ(queue.Take()->failures, 1);
 }
 
 TEST(SampleQueueTest, WhoeverWaitsGetsWhatAnotherReturns) {
-  SampleQueue queue(Samples(1));
-  ComputeAttempt taken = *queue.Take();
-  std::optional<ComputeAttempt> got;
+  SampleQueue<ComputeSample> queue(Samples(1));
+  Attempt<ComputeSample> taken = *queue.Take();
+  std::optional<Attempt<ComputeSample>> got;
   std::thread waiter([&] { got = queue.Take(); });
   queue.Return(taken);
   waiter.join();
@@ -45,7 +45,7 @@ TEST(SampleQueueTest, WhoeverWaitsGetsWhatAnotherReturns) {
 }
 
 TEST(SampleQueueTest, CloseEndsWaiting) {
-  SampleQueue queue(Samples(2));
+  SampleQueue<ComputeSample> queue(Samples(2));
   const auto taken = queue.Take();
   queue.Close();
   EXPECT_EQ(queue.Take(), std::nullopt);
