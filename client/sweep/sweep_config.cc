@@ -1,7 +1,11 @@
 #include "client/sweep/sweep_config.h"
 
-#include <algorithm>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <type_traits>
+
+#include "common/base/sha256.h"
 #include "common/text/config_reader.h"
 
 namespace neuroshard {
@@ -21,26 +25,25 @@ constexpr int kMaxActiveCandidates = 1000;
 constexpr double kMinRowShare = 1e-6;
 constexpr std::int64_t kMaxWeightsBytes = std::int64_t{1} << 50;
 
-void ReadSettings(ConfigReader reader, MeasurementSettings* settings) {
-  reader.Read("warmup_iterations", &settings->warmup_iterations, {0, 1000});
-  reader.Read("min_iterations", &settings->min_iterations, {1, 10'000});
-  reader.Read("max_iterations", &settings->max_iterations, {1, 10'000});
-  reader.Read("target_relative_error", &settings->target_relative_error, {1e-6, 0.999999});
-  reader.Read("max_time_ms", &settings->max_time_ms, {1, 600'000});
-  reader.Read("flush_cache", &settings->flush_cache);
-  if (settings->max_iterations < settings->min_iterations) {
-    reader.AddViolation("max_iterations", "must be at least min_iterations {}, got {}",
-                        settings->min_iterations, settings->max_iterations);
+// "min_`of`" and "max_`of`".
+template <typename T, typename Range>
+void ReadBounds(ConfigReader& reader, std::string_view of, Range range, T* min, T* max) {
+  const std::string min_key = fmt::format("min_{}", of);
+  const std::string max_key = fmt::format("max_{}", of);
+  reader.Read(min_key, min, range);
+  reader.Read(max_key, max, range);
+  if (*max < *min) {
+    reader.AddViolation(max_key, "must be at least {} {}, got {}", min_key, *min, *max);
   }
 }
 
-void ReadTableCounts(ConfigReader& reader, int* min_tables, int* max_tables) {
-  reader.Read("min_tables", min_tables, {1, kMaxTablesInSample});
-  reader.Read("max_tables", max_tables, {1, kMaxTablesInSample});
-  if (*max_tables < *min_tables) {
-    reader.AddViolation("max_tables", "must be at least min_tables {}, got {}", *min_tables,
-                        *max_tables);
-  }
+void ReadSettings(ConfigReader reader, MeasurementSettings* settings) {
+  reader.Read("warmup_iterations", &settings->warmup_iterations, {0, 1000});
+  ReadBounds(reader, "iterations", IntegerRange{1, 10'000}, &settings->min_iterations,
+             &settings->max_iterations);
+  reader.Read("target_relative_error", &settings->target_relative_error, {1e-6, 0.999999});
+  reader.Read("max_time_ms", &settings->max_time_ms, {1, 600'000});
+  reader.Read("flush_cache", &settings->flush_cache);
 }
 
 template <typename E>
@@ -48,13 +51,16 @@ void ReadSomeWords(ConfigReader& reader, std::string_view key, std::vector<E>* w
   reader.ReadWords(key, words);
   if (words->empty()) reader.AddViolation(key, "must not be empty");
 }
+template <typename T, typename Range>
+void ReadSome(ConfigReader& reader, std::string_view key, std::vector<T>* values, Range range) {
+  reader.Read(key, values, range);
+  if (values->empty()) reader.AddViolation(key, "must not be empty");
+}
 
 // A list, or {min, max}: all multiples of 4 from min to max, which are then equally likely.
 void ReadDims(ConfigReader& reader, std::vector<std::int64_t>* dims) {
   if (!reader.IsMapping("dims")) {
-    reader.Read("dims", dims, {1, kMaxDim});
-    if (dims->empty()) reader.AddViolation("dims", "must not be empty");
-    return;
+    return ReadSome(reader, "dims", dims, IntegerRange{1, kMaxDim});
   }
   ConfigReader range = reader.Section("dims");
   std::int64_t min = kDimStep;
@@ -74,21 +80,22 @@ void ReadDims(ConfigReader& reader, std::vector<std::int64_t>* dims) {
 }
 
 void ReadRowShares(ConfigReader& reader, std::size_t num_dims, std::vector<double>* row_shares) {
-  reader.Read("row_shares", row_shares, {kMinRowShare, 1});
-  if (row_shares->empty()) reader.AddViolation("row_shares", "must not be empty");
+  ReadSome(reader, "row_shares", row_shares, RealRange{kMinRowShare, 1});
   if (row_shares->size() * num_dims > kMaxVariants) {
     reader.AddViolation("row_shares", "{} shares of {} dims are more than {} variants of a table",
                         row_shares->size(), num_dims, kMaxVariants);
   }
 }
 
-void ReadKernels(ConfigReader& reader, std::vector<ComputeKernel>* kernels) {
-  ReadSomeWords(reader, "compute_kernels", kernels);
-  for (std::size_t i = 0; i < kernels->size(); ++i) {
-    if (IsMeasurable((*kernels)[i])) continue;
-    reader.AddViolation(fmt::format("compute_kernels[{}]", i),
-                        "must be one of fused, fused_uvm, fused_uvm_caching, got {}",
-                        ToText((*kernels)[i]));
+// Those of a vocabulary that `is_allowed`; `allowed` names them.
+template <typename E, typename IsAllowed>
+void ReadSomeOf(ConfigReader& reader, std::string_view key, std::string_view allowed,
+                const IsAllowed& is_allowed, std::vector<E>* words) {
+  ReadSomeWords(reader, key, words);
+  for (std::size_t i = 0; i < words->size(); ++i) {
+    if (is_allowed((*words)[i])) continue;
+    reader.AddViolation(fmt::format("{}[{}]", key, i), "must be one of {}, got {}", allowed,
+                        ToText((*words)[i]));
   }
 }
 
@@ -101,8 +108,7 @@ void ReadLoadFactors(ConfigReader& reader, const std::vector<ComputeKernel>& ker
     reader.AddViolation("cache_load_factors",
                         "is for compute_kernels with fused_uvm_caching alone");
   }
-  reader.Read("cache_load_factors", load_factors, {0.001, 1});
-  if (load_factors->empty()) reader.AddViolation("cache_load_factors", "must not be empty");
+  ReadSome(reader, "cache_load_factors", load_factors, RealRange{0.001, 1});
 }
 
 // True when the list is to be read; the single value otherwise. Giving both is a fault.
@@ -114,9 +120,7 @@ bool GivenAsList(ConfigReader& reader, std::string_view one, std::string_view li
 
 void ReadBatchSizes(ConfigReader& reader, std::vector<std::int64_t>* batch_sizes) {
   if (GivenAsList(reader, "batch_size", "batch_sizes")) {
-    reader.Read("batch_sizes", batch_sizes, {1, kMaxBatchSize});
-    if (batch_sizes->empty()) reader.AddViolation("batch_sizes", "must not be empty");
-    return;
+    return ReadSome(reader, "batch_sizes", batch_sizes, IntegerRange{1, kMaxBatchSize});
   }
   std::int64_t batch_size = batch_sizes->front();
   reader.Read("batch_size", &batch_size, {1, kMaxBatchSize});
@@ -153,7 +157,8 @@ void ReadConditions(ConfigReader& reader, ComputeConditions* conditions) {
   ReadWeighted(reader, &conditions->weighted_share);
   ReadSomeWords(reader, "pooling_modes", &conditions->pooling_modes);
   ReadSomeWords(reader, "weight_dtypes", &conditions->weight_dtypes);
-  ReadKernels(reader, &conditions->compute_kernels);
+  ReadSomeOf(reader, "compute_kernels", "fused, fused_uvm, fused_uvm_caching", IsMeasurable,
+             &conditions->compute_kernels);
   ReadLoadFactors(reader, conditions->compute_kernels, &conditions->cache_load_factors);
 }
 
@@ -190,7 +195,8 @@ ComputeSweepConfig ReadComputeSweep(ConfigReader& reader) {
   if (config.tables.empty()) reader.AddViolation("tables", "is required: the path of a table CSV");
   ReadDims(reader, &config.dims);
   ReadRowShares(reader, config.dims.size(), &config.row_shares);
-  ReadTableCounts(reader, &config.min_tables, &config.max_tables);
+  ReadBounds(reader, "tables", IntegerRange{1, kMaxTablesInSample}, &config.min_tables,
+             &config.max_tables);
   reader.Read("max_weights_bytes", &config.max_weights_bytes, {1, kMaxWeightsBytes});
   ReadConditions(reader, &config.conditions);
   ReadActive(reader, config.num_samples, &config.active_candidates);
@@ -204,15 +210,6 @@ void ReadCollectives(ConfigReader& reader, std::vector<Collective>* collectives)
   const auto twice = std::adjacent_find(collectives->begin(), collectives->end());
   if (twice != collectives->end()) {
     reader.AddViolation("collectives", "lists {} more than once", ToText(*twice));
-  }
-}
-
-void ReadWireDtypes(ConfigReader& reader, std::vector<DataType>* dtypes) {
-  ReadSomeWords(reader, "wire_dtypes", dtypes);
-  for (std::size_t i = 0; i < dtypes->size(); ++i) {
-    if ((*dtypes)[i] == DataType::kFp32 || IsWireCast((*dtypes)[i])) continue;
-    reader.AddViolation(fmt::format("wire_dtypes[{}]", i),
-                        "must be one of fp32, fp16, bf16, got {}", ToText((*dtypes)[i]));
   }
 }
 
@@ -258,19 +255,19 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   }
   ReadCollectives(reader, &config.collectives);
   ReadDims(reader, &config.dims);
-  ReadTableCounts(reader, &config.min_tables, &config.max_tables);
-  reader.Read("min_random_placement", &config.min_random_placement, {0, 1});
-  reader.Read("max_random_placement", &config.max_random_placement, {0, 1});
-  if (config.max_random_placement < config.min_random_placement) {
-    reader.AddViolation("max_random_placement", "must be at least min_random_placement {}, got {}",
-                        config.min_random_placement, config.max_random_placement);
-  }
+  ReadBounds(reader, "tables", IntegerRange{1, kMaxTablesInSample}, &config.min_tables,
+             &config.max_tables);
+  ReadBounds(reader, "random_placement", RealRange{0, 1}, &config.min_random_placement,
+             &config.max_random_placement);
   reader.Read("max_start_offset", &config.max_start_offset, {2, 60'000});
   reader.Read("start_offset_unit_ms", &config.start_offset_unit_ms, {0, 1000});
   if (config.max_start_offset * config.start_offset_unit_ms > 60'000) {
     reader.AddViolation("start_offset_unit_ms", "start offsets may not exceed 60000 ms");
   }
-  ReadWireDtypes(reader, &config.wire_dtypes);
+  ReadSomeOf(
+      reader, "wire_dtypes", "fp32, fp16, bf16",
+      [](DataType dtype) { return dtype == DataType::kFp32 || IsWireCast(dtype); },
+      &config.wire_dtypes);
   ReadInputDist(reader, config.max_tables, &config.input_dist);
   reader.ReadWord("cadence", &config.cadence);
   for (const char* key : {"max_start_offset", "start_offset_unit_ms"}) {
@@ -279,6 +276,66 @@ CommSweepConfig ReadCommSweep(ConfigReader& reader) {
   }
   ReadSettings(reader.Section("settings"), &config.settings);
   return config;
+}
+
+std::string Canonical(const std::vector<std::int64_t>& batch_sizes) {
+  return batch_sizes.size() == 1 ? fmt::format("batch_size={}", batch_sizes.front())
+                                 : fmt::format("batch_sizes={}", batch_sizes);
+}
+
+std::string Canonical(const std::vector<Optimizer>& optimizers) {
+  return optimizers.size() == 1 ? fmt::format("optimizer={}", ToText(optimizers.front()))
+                                : fmt::format("optimizers={}", ToTexts(optimizers));
+}
+
+// " KEY=VALUE" of a key that came later; empty where it is at its default.
+template <typename T>
+std::string Later(std::string_view key, const T& value, const T& standard) {
+  return value == standard ? "" : fmt::format(" {}={}", key, value);
+}
+template <typename E>
+requires std::is_enum_v<E> std::string Later(std::string_view key, const std::vector<E>& words,
+                                             const std::vector<E>& standard) {
+  return words == standard ? "" : fmt::format(" {}={}", key, ToTexts(words));
+}
+
+std::string Canonical(const ComputeSweepConfig& config) {
+  const ComputeConditions& of = config.conditions;
+  const ComputeSweepConfig defaults;
+  const ComputeConditions& standard = defaults.conditions;
+  std::string kernels = Later("compute_kernels", of.compute_kernels, standard.compute_kernels);
+  if (!kernels.empty()) kernels += fmt::format(" cache_load_factors={}", of.cache_load_factors);
+  return fmt::format(
+             "kind=compute seed={} num_samples={} repeats={} dims={} min_tables={} max_tables={} "
+             "max_weights_bytes={} {} {} {}",
+             config.seed, config.num_samples, config.repeats, config.dims, config.min_tables,
+             config.max_tables, config.max_weights_bytes, Canonical(of.batch_sizes),
+             Canonical(of.optimizers), DescribeSettings(config.settings)) +
+         Later("weighted", of.weighted_share, standard.weighted_share) +
+         Later("pooling_modes", of.pooling_modes, standard.pooling_modes) +
+         Later("weight_dtypes", of.weight_dtypes, standard.weight_dtypes) + kernels +
+         Later("row_shares", config.row_shares, defaults.row_shares) +
+         Later("active_candidates", config.active_candidates, defaults.active_candidates);
+}
+
+std::string Canonical(const CommSweepConfig& config) {
+  const CommSweepConfig defaults;
+  std::string input_dist;
+  if (config.input_dist) {
+    input_dist = fmt::format(" input_dist pooling_factors={} weighted={}",
+                             config.input_dist->pooling_factors, config.input_dist->weighted_share);
+  }
+  return fmt::format(
+             "kind=comm seed={} num_samples={} repeats={} num_ranks={} {} dims={} min_tables={} "
+             "max_tables={} min_random_placement={} max_random_placement={} max_start_offset={} "
+             "start_offset_unit_ms={} {}",
+             config.seed, config.num_samples, config.repeats, config.num_ranks,
+             Canonical(config.batch_sizes), config.dims, config.min_tables, config.max_tables,
+             config.min_random_placement, config.max_random_placement, config.max_start_offset,
+             config.start_offset_unit_ms, DescribeSettings(config.settings)) +
+         Later("collectives", config.collectives, defaults.collectives) +
+         Later("wire_dtypes", config.wire_dtypes, defaults.wire_dtypes) + input_dist +
+         Later("cadence", ToText(config.cadence), ToText(defaults.cadence));
 }
 
 }  // namespace
@@ -298,6 +355,17 @@ StatusOr<SweepConfig> ParseSweepConfig(const std::string& text, const std::strin
   }
   NS_RETURN_IF_ERROR(reader.Finish());
   return config;
+}
+
+std::string CanonicalText(const SweepConfig& config) {
+  return std::visit([](const auto& kind) { return Canonical(kind); }, config);
+}
+
+std::string SweepHash(const SweepConfig& config, std::string_view tables_csv) {
+  std::string text = CanonicalText(config);
+  text += '\n';
+  text += tables_csv;
+  return Sha256Hex(text);
 }
 
 }  // namespace neuroshard
