@@ -84,27 +84,22 @@ std::string RequestIdOf(const grpc::ClientContext& context) {
   return IsRequestId(id) ? id : "";
 }
 
-grpc::ChannelArguments CommonArguments() {
-  grpc::ChannelArguments arguments;
+// A channel with the arguments that all have, and more.
+std::shared_ptr<grpc::Channel> Open(const std::string& address, const std::optional<ClientTls>& tls,
+                                    grpc::ChannelArguments arguments) {
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
-  return arguments;
-}
-
-// Checks certificates against the name that was stated instead of the address's host.
-void SetServerName(const std::optional<ClientTls>& tls, grpc::ChannelArguments& arguments) {
-  if (tls.has_value() && !tls->server_name.empty()) {
-    arguments.SetSslTargetNameOverride(tls->server_name);
+  if (!tls) {
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
-}
-
-std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<ClientTls>& tls) {
-  return tls.has_value() ? grpc::SslCredentials({tls->ca, tls->key, tls->certificate})
-                         : grpc::InsecureChannelCredentials();
+  // Certificates are checked against the name that was stated instead of the address's host.
+  if (!tls->server_name.empty()) arguments.SetSslTargetNameOverride(tls->server_name);
+  return grpc::CreateCustomChannel(
+      address, grpc::SslCredentials({tls->ca, tls->key, tls->certificate}), arguments);
 }
 
 TraceContext TraceOfProcess() {
@@ -116,16 +111,13 @@ TraceContext TraceOfProcess() {
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const std::optional<ClientTls>& tls) {
-  grpc::ChannelArguments arguments = CommonArguments();
-  SetServerName(tls, arguments);
-  return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
+  return Open(address, tls, {});
 }
 
 std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                                                   const std::optional<ClientTls>& tls,
                                                   const std::string& service) {
-  grpc::ChannelArguments arguments = CommonArguments();
-  SetServerName(tls, arguments);
+  grpc::ChannelArguments arguments;
   // round_robin would renew what the server closes for want of calls.
   arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleMs);
   const std::string health =
@@ -133,7 +125,7 @@ std::shared_ptr<grpc::Channel> OpenReplicaChannel(const std::string& address,
                       : fmt::format(R"(, "healthCheckConfig": {{"serviceName": "{}"}})", service);
   arguments.SetServiceConfigJSON(
       fmt::format(R"({{"loadBalancingConfig": [{{"round_robin": {{}}}}]{}}})", health));
-  return grpc::CreateCustomChannel(address, CredentialsOf(tls), arguments);
+  return Open(address, tls, std::move(arguments));
 }
 
 ShownCertificate CertificateOf(const std::string& address, const ClientTls& tls) {

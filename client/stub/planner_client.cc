@@ -71,107 +71,20 @@ grpc::Status WithoutShutdown(const grpc::Status& status) {
 
 }  // namespace
 
-// Replicas of one server: which of them takes a call. Thread-safe. Each address of a list has a
-// channel of its own: gRPC checks the certificates of all addresses of one channel against one
-// name.
-class Replicas {
- public:
-  // Whose turn it is.
-  struct Turn {
-    std::size_t replica = 0;
-    // The replica cannot be used, which nobody was told before: a call to it fails at once with
-    // the reason.
-    bool is_untold = false;
-  };
-
-  // `address` is HOST:PORT, or HOST:PORT,HOST:PORT,... of replicas, whose health
-  // (grpc.health.v1) of `service` says whether they are ready.
-  Replicas(std::string address, const CallPolicy& policy, const std::string& service)
-      : list_(std::move(address)),
-        policy_(policy),
-        made_(steady_clock::now()),
-        next_(std::random_device{}()) {
-    const bool is_list = list_.find(',') != std::string::npos;
-    for (const std::string_view one : SplitText(list_, ',')) {
-      addresses_.emplace_back(one);
-      channels_.push_back(
-          OpenReplicaChannel(addresses_.back(), policy_.tls, is_list ? service : ""));
-    }
-    told_.resize(channels_.size());
-    were_ready_.resize(channels_.size());
-  }
-
-  std::size_t size() const { return channels_.size(); }
-  const std::string& address(std::size_t replica) const { return addresses_[replica]; }
-  const std::shared_ptr<grpc::Channel>& channel(std::size_t replica) const {
-    return channels_[replica];
-  }
-
-  // The replica for the next call: in turn those that are ready. First, once for each, those that
-  // are found not to be; the first call waits up to a second until all are known, and those that
-  // have not connected by then are told of. Where none is ready, waits up to the policy's deadline
-  // for those that connect.
-  Turn Next() {
-    if (channels_.size() == 1) return {};
-    const steady_clock::time_point give_up = steady_clock::now() + policy_.deadline;
-    for (;;) {
-      const std::vector<grpc_connectivity_state> states = States();
-      const auto connecting = std::ranges::find_if(states, Connects);
-      const bool any_ready = std::ranges::find(states, GRPC_CHANNEL_READY) != states.end();
-      const auto now = steady_clock::now();
-      if (connecting == states.end() || (any_ready && now - made_ >= kMaxFirstWait) ||
-          now >= give_up) {
-        const MutexLock lock(mutex_);
-        for (std::size_t i = 0; i < states.size(); ++i) {
-          if (states[i] == GRPC_CHANNEL_READY) were_ready_[i] = true;
-          if (told_[i] || (were_ready_[i] && !IsBroken(states[i]))) continue;
-          told_[i] = true;
-          if (IsBroken(states[i])) return {i, true};
-          Tell(fmt::format("planner at {}: no connection after {} s", addresses_[i],
-                           kMaxFirstWait / std::chrono::seconds(1)));
-        }
-        const std::size_t first = next_;
-        for (std::size_t i = 0; i < states.size(); ++i) {
-          const std::size_t replica = (first + i) % states.size();
-          if (any_ready && states[replica] != GRPC_CHANNEL_READY) continue;
-          next_ = replica + 1;
-          return {replica, false};
-        }
-      }
-      channels_[static_cast<std::size_t>(connecting - states.begin())]->WaitForStateChange(
-          *connecting, DeadlineIn(kStatePollInterval));
-    }
-  }
-
-  // Tells the policy's `warn` why a replica cannot be used: "planner at HOST:PORT: ...".
-  void Tell(const std::string& why) const {
-    policy_.warn(why + "; calls go to the others of " + list_);
-  }
-
- private:
-  std::vector<grpc_connectivity_state> States() const {
-    return Mapped(channels_, [&](const auto& channel) { return channel->GetState(true); });
-  }
-
-  const std::string list_;
-  const CallPolicy policy_;
-  std::vector<std::string> addresses_;
-  std::vector<std::shared_ptr<grpc::Channel>> channels_;
-  const std::chrono::steady_clock::time_point made_;
-  Mutex mutex_;
-  std::size_t next_ NS_GUARDED_BY(mutex_);
-  std::vector<bool> told_ NS_GUARDED_BY(mutex_);
-  std::vector<bool> were_ready_ NS_GUARDED_BY(mutex_);  // these may connect again without a word
-};
-
+// The replicas of a planner, and which of them takes a call. Each address of a list has a channel of
+// its own: gRPC checks the certificates of all addresses of one channel against one name.
 class PlannerClient::Impl {
  public:
   Impl(std::string address, CallPolicy policy)
-      : address_(std::move(address)),
-        policy_(std::move(policy)),
-        replicas_(address_, policy_, v1::PlannerService::service_full_name()) {
-    for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      stubs_.push_back(v1::PlannerService::NewStub(replicas_.channel(i)));
+      : address_(std::move(address)), policy_(std::move(policy)), next_(std::random_device{}()) {
+    const bool is_list = address_.find(',') != std::string::npos;
+    // Whose health says whether a replica is ready.
+    const std::string service = is_list ? v1::PlannerService::service_full_name() : "";
+    for (const std::string_view one : SplitText(address_, ',')) {
+      Replica& replica = replicas_.emplace_back();
+      replica.address = one;
+      replica.channel = OpenReplicaChannel(replica.address, policy_.tls, service);
+      replica.stub = v1::PlannerService::NewStub(replica.channel);
     }
   }
 
@@ -179,7 +92,7 @@ class PlannerClient::Impl {
   StatusOr<Response> Call(grpc::Status (v1::PlannerService::Stub::*method)(grpc::ClientContext*,
                                                                            const Request&,
                                                                            Response*),
-                          const Request& request) const {
+                          const Request& request) {
     Response response;
     NS_RETURN_IF_ERROR(Retry(policy_, [&] {
       return Attempt([&](v1::PlannerService::Stub& stub, grpc::ClientContext& context) {
@@ -192,7 +105,7 @@ class PlannerClient::Impl {
 
   StatusOr<v1::ShardPlanResponse> Stream(
       const v1::ShardPlanRequest& request,
-      const std::function<void(const v1::ShardPlanUpdate&)>& on_update) const {
+      const std::function<void(const v1::ShardPlanUpdate&)>& on_update) {
     v1::ShardPlanUpdate update;
     bool received = false;
     Status broken_after_start;
@@ -220,28 +133,85 @@ class PlannerClient::Impl {
   }
 
  private:
+  struct Replica {
+    std::string address;
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<v1::PlannerService::Stub> stub;
+    bool told = false;       // that it cannot be used
+    bool was_ready = false;  // may connect again without a word
+  };
+
+  // Whose turn it is.
+  struct Turn {
+    Replica& replica;
+    // The replica cannot be used, which nobody was told before: a call to it fails at once with
+    // the reason.
+    bool is_untold = false;
+  };
+
   // `call` to the replica whose turn it is, after those that are found to be unusable. A call that
   // `answered` is not repeated.
   template <typename OneCall>
-  Status Attempt(const OneCall& call, const bool& answered = false) const {
+  Status Attempt(const OneCall& call, const bool& answered = false) {
     for (;;) {
-      const Replicas::Turn turn = replicas_.Next();
+      const Turn turn = Next();
       grpc::ClientContext context;
       context.set_deadline(DeadlineIn(policy_.deadline));
       AddTrace(context);
-      const grpc::Status status = WithoutShutdown(call(*stubs_[turn.replica], context));
+      const grpc::Status status = WithoutShutdown(call(*turn.replica.stub, context));
       if (!turn.is_untold || answered || status.error_code() != grpc::StatusCode::UNAVAILABLE) {
         return CallStatus(status, context, "planner", address_, policy_.tls);
       }
-      replicas_.Tell(Message(
-          CallStatus(status, context, "planner", replicas_.address(turn.replica), policy_.tls)));
+      Tell(Message(CallStatus(status, context, "planner", turn.replica.address, policy_.tls)));
     }
   }
 
-  std::string address_;
-  CallPolicy policy_;
-  mutable Replicas replicas_;
-  std::vector<std::unique_ptr<v1::PlannerService::Stub>> stubs_;
+  // The replica for the next call: in turn those that are ready. First, once for each, those that
+  // are found not to be; the first call waits up to a second until all are known, and those that
+  // have not connected by then are told of. Where none is ready, waits up to the policy's deadline
+  // for those that connect.
+  Turn Next() {
+    if (replicas_.size() == 1) return {replicas_.front()};
+    const steady_clock::time_point give_up = steady_clock::now() + policy_.deadline;
+    for (;;) {
+      const std::vector<grpc_connectivity_state> states =
+          Mapped(replicas_, [](const Replica& replica) { return replica.channel->GetState(true); });
+      const auto connecting = std::ranges::find_if(states, Connects);
+      const bool any_ready = std::ranges::find(states, GRPC_CHANNEL_READY) != states.end();
+      const auto now = steady_clock::now();
+      if (connecting == states.end() || (any_ready && now - made_ >= kMaxFirstWait) ||
+          now >= give_up) {
+        const MutexLock lock(mutex_);
+        for (std::size_t i = 0; i < states.size(); ++i) {
+          Replica& replica = replicas_[i];
+          if (states[i] == GRPC_CHANNEL_READY) replica.was_ready = true;
+          if (replica.told || (replica.was_ready && !IsBroken(states[i]))) continue;
+          replica.told = true;
+          if (IsBroken(states[i])) return {replica, true};
+          Tell(fmt::format("planner at {}: no connection after {} s", replica.address,
+                           kMaxFirstWait / std::chrono::seconds(1)));
+        }
+        for (std::size_t i = 0; i < states.size(); ++i) {
+          const std::size_t turn = next_++ % states.size();
+          if (!any_ready || states[turn] == GRPC_CHANNEL_READY) return {replicas_[turn]};
+        }
+      }
+      replicas_[static_cast<std::size_t>(connecting - states.begin())].channel->WaitForStateChange(
+          *connecting, DeadlineIn(kStatePollInterval));
+    }
+  }
+
+  // Tells the policy's `warn` why a replica cannot be used: "planner at HOST:PORT: ...".
+  void Tell(const std::string& why) const {
+    policy_.warn(why + "; calls go to the others of " + address_);
+  }
+
+  const std::string address_;
+  const CallPolicy policy_;
+  const steady_clock::time_point made_ = steady_clock::now();
+  Mutex mutex_;
+  std::vector<Replica> replicas_;  // `told` and `was_ready` change under the mutex
+  std::size_t next_ NS_GUARDED_BY(mutex_);
 };
 
 PlannerClient::PlannerClient(std::string address, CallPolicy policy)
