@@ -34,7 +34,6 @@ bool AllColumnsOnAllRanks(const v1::TablePlan& table, int world_size) {
 
 StatusOr<std::string> PlanAsDistributedEmbeddings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables) {
-  const TableNames names = NamesOf(plan);
   UnwritableTables refused("distributed-embeddings", tables);
   const std::size_t world_size = static_cast<std::size_t>(plan.world_size());
   auto listed = nlohmann::ordered_json::array();
@@ -43,27 +42,22 @@ StatusOr<std::string> PlanAsDistributedEmbeddings(
   std::vector<std::vector<int>> table_ids(world_size);
   std::vector<std::vector<std::int64_t>> columns(world_size);
   bool table_parallel = false;
-  for (int id = 0; id < plan.tables_size(); ++id) {
-    const v1::TablePlan& entry = plan.tables(id);
-    const std::string& name = names.ReferenceTo(id);
+  refused.WriteEach(plan, [&](int id, const v1::TablePlan& entry, const std::string& name) {
     listed.push_back(name);
-    if (const std::string reason = refused.WhyRefused(entry); !reason.empty()) {
-      refused.Add(name, reason);
-      continue;
-    }
+    if (std::string reason = refused.WhyRefused(entry); !reason.empty()) return reason;
     const std::optional<ShardingType> type = FromText<ShardingType>(entry.sharding_type());
     // One rank has neither of its other groups.
     const bool in_groups = world_size > 1;
     if (in_groups && type == ShardingType::kDataParallel) {
       data_parallel.push_back(id);
     } else if (in_groups && type && CutsRows(*type)) {
-      if (AllColumnsOnAllRanks(entry, plan.world_size())) {
-        row_slice.push_back(id);
-      } else {
-        refused.Add(name, fmt::format("is {}, and distributed-embeddings cuts rows over all ranks "
-                                      "or not at all, and never columns besides",
-                                      entry.sharding_type()));
+      if (!AllColumnsOnAllRanks(entry, plan.world_size())) {
+        return fmt::format(
+            "is {}, and distributed-embeddings cuts rows over all ranks or not at "
+            "all, and never columns besides",
+            entry.sharding_type());
       }
+      row_slice.push_back(id);
     } else {
       table_parallel = true;
       for (const auto& [rank, cols] : ColumnsByRank(entry)) {
@@ -71,7 +65,8 @@ StatusOr<std::string> PlanAsDistributedEmbeddings(
         columns.at(static_cast<std::size_t>(rank)).push_back(cols);
       }
     }
-  }
+    return std::string();
+  });
   NS_RETURN_IF_ERROR(refused.ToStatus());
   for (std::size_t rank = 0; rank < world_size && table_parallel; ++rank) {
     if (!table_ids[rank].empty()) continue;

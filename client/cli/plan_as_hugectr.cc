@@ -77,32 +77,23 @@ Holders HoldersOf(const v1::TablePlan& table) {
 
 StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan,
                                     const google::protobuf::RepeatedPtrField<v1::Table>& request) {
-  const TableNames names = NamesOf(plan);
   UnwritableTables refused("HugeCTR", request);
   std::vector<std::vector<std::string>> shard_matrix(static_cast<std::size_t>(plan.world_size()));
   auto model_parallel = nlohmann::ordered_json::array();
   auto data_parallel = nlohmann::ordered_json::array();
   auto tables = nlohmann::ordered_json::array();
-  for (int t = 0; t < plan.tables_size(); ++t) {
-    const v1::TablePlan& table = plan.tables(t);
-    const std::string& name = names.ReferenceTo(t);
+  refused.WriteEach(plan, [&](int, const v1::TablePlan& table, const std::string& name) {
     tables.push_back(name);
-    if (const std::string reason = refused.WhyRefused(table); !reason.empty()) {
-      refused.Add(name, reason);
-      continue;
-    }
+    if (std::string reason = refused.WhyRefused(table); !reason.empty()) return reason;
     const std::int64_t width = table.shards_size() > 0 ? table.shards(0).cols() : 0;
     if (table.sharding_type() == ToText(ShardingType::kDataParallel) &&
         width <= kernel_limits::kHugeCtr.max_columns) {
       data_parallel.push_back(name);
       for (std::vector<std::string>& rank : shard_matrix) rank.push_back(name);
-      continue;
+      return std::string();
     }
     const Holders holders = HoldersOf(table);
-    if (!holders.refusal.empty()) {
-      refused.Add(name, holders.refusal);
-      continue;
-    }
+    if (!holders.refusal.empty()) return holders.refusal;
     for (const int rank : holders.ranks) {
       shard_matrix.at(static_cast<std::size_t>(rank)).push_back(name);
     }
@@ -111,7 +102,8 @@ StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan,
     } else {
       model_parallel.push_back({name, holders.column_factor});
     }
-  }
+    return std::string();
+  });
   NS_RETURN_IF_ERROR(refused.ToStatus());
   auto strategy = nlohmann::ordered_json::array();
   if (!model_parallel.empty()) strategy.push_back({"mp", model_parallel});

@@ -51,33 +51,25 @@ std::vector<v1::Shard> TakeHalf(Part& part) {
 }  // namespace
 
 StatusOr<std::string> PlanAsNeuroShard(const v1::Plan& plan) {
-  const TableNames names = NamesOf(plan);
   auto listed = nlohmann::ordered_json::array();
   auto splits = nlohmann::ordered_json::array();
   UnwritableTables unwritable("NeuroShard");
   std::set<std::string> not_halves;
   std::deque<Part> open;
-  for (int t = 0; t < plan.tables_size(); ++t) {
-    const v1::TablePlan& table = plan.tables(t);
-    const std::string& name = names.ReferenceTo(t);
+  unwritable.WriteEach(plan, [&](int, const v1::TablePlan& table, const std::string& name) {
     const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
     if (!type || CutsRows(*type) || *type == ShardingType::kDataParallel) {
-      unwritable.Add(name, fmt::format("is {}, and NeuroShard knows whole tables and halves of "
-                                       "their columns",
-                                       table.sharding_type()));
-      continue;
+      return fmt::format("is {}, and NeuroShard knows whole tables and halves of their columns",
+                         table.sharding_type());
     }
-    const std::string reason =
-        table.shards().empty() ? "has no shards" : WhyNotInDeviceMemory(table);
-    if (!reason.empty()) {
-      unwritable.Add(name, reason);
-      continue;
-    }
+    if (table.shards().empty()) return std::string("has no shards");
+    if (std::string reason = WhyNotInDeviceMemory(table); !reason.empty()) return reason;
     listed.push_back(name);
     Part part{open.size(), name, {table.shards().begin(), table.shards().end()}};
     std::ranges::stable_sort(part.shards, std::greater{}, &v1::Shard::cols);
     open.push_back(std::move(part));
-  }
+    return std::string();
+  });
   std::vector<int> assignment(open.size(), 0);
   for (; !open.empty(); open.pop_front()) {
     Part& part = open.front();

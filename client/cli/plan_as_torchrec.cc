@@ -133,37 +133,25 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
     return fmt::format("rank:{}/{}:{}", rank, device_type,
                        local_ranks.at(static_cast<std::size_t>(rank)));
   };
-  const TableNames names = NamesOf(plan);
+  const auto device = FromText<ComputeDevice>(device_type).value_or(ComputeDevice::kCuda);
   UnwritableTables refused("TorchRec");
   auto modules = nlohmann::ordered_json::object();
-  for (int t = 0; t < plan.tables_size(); ++t) {
-    const v1::TablePlan& table = plan.tables(t);
+  refused.WriteEach(plan, [&](int, const v1::TablePlan& table, const std::string&) {
     const std::optional<ShardingType> type = FromText<ShardingType>(table.sharding_type());
     const TableKind kind = FromText<TableKind>(table.kind()).value_or(TableKind::kEmbeddingBag);
     if (!type || *type == ShardingType::kRowWiseSubset) {
-      refused.Add(names.ReferenceTo(t),
-                  fmt::format("is {}, which TorchRec does not have; constraints.sharding_types can "
-                              "leave it out",
-                              table.sharding_type()));
-      continue;
+      return fmt::format(
+          "is {}, which TorchRec does not have; constraints.sharding_types can leave it out",
+          table.sharding_type());
     }
     if (!IsTypeOf(kind, *type)) {
-      refused.Add(
-          names.ReferenceTo(t),
-          fmt::format("is unpooled and {}, which TorchRec does not run", table.sharding_type()));
-      continue;
+      return fmt::format("is unpooled and {}, which TorchRec does not run", table.sharding_type());
     }
     const auto kernel = FromText<ComputeKernel>(table.compute_kernel());
     if (kernel && (kernel == ComputeKernel::kOffload || IsDynamic(*kernel))) {
-      refused.Add(names.ReferenceTo(t), fmt::format("is {}, a kernel that TorchRec does not have",
-                                                    table.compute_kernel()));
-      continue;
+      return fmt::format("is {}, a kernel that TorchRec does not have", table.compute_kernel());
     }
-    const auto device = FromText<ComputeDevice>(device_type).value_or(ComputeDevice::kCuda);
-    if (const std::string reason = WhyNotLookedUp(table, device); !reason.empty()) {
-      refused.Add(names.ReferenceTo(t), reason);
-      continue;
-    }
+    if (std::string reason = WhyNotLookedUp(table, device); !reason.empty()) return reason;
     auto ranks = nlohmann::ordered_json::array();
     auto shards = nlohmann::ordered_json::array();
     for (const v1::Shard& shard : table.shards()) {
@@ -178,7 +166,8 @@ StatusOr<std::string> PlanAsTorchRec(const v1::Plan& plan, const v1::Topology& t
     if (table.has_cache_load_factor()) written["cache_load_factor"] = table.cache_load_factor();
     written["ranks"] = ranks;
     written["shards"] = shards;
-  }
+    return std::string();
+  });
   NS_RETURN_IF_ERROR(refused.ToStatus());
   return nlohmann::ordered_json{{"plan", modules}}.dump(2) + '\n';
 }

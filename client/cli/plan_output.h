@@ -124,10 +124,20 @@ class UnwritableTables {
     return fmt::format("has weights of {}, and those of {} are fp32", dtype, trainer_);
   }
 
-  // `reason` continues "table NAME".
+  // `reason` continues "table NAME". Empty: the table can be written.
   void Add(std::string_view table, std::string_view reason) {
-    if (++count_ > kNamed) return;
+    if (reason.empty() || ++count_ > kNamed) return;
     list_ += fmt::format("{}table {} {}", count_ == 1 ? "" : "; ", table, reason);
+  }
+
+  // Adds what write(position, table, name) says of each table of the plan.
+  template <typename Write>
+  void WriteEach(const v1::Plan& plan, const Write& write) {
+    const TableNames names = NamesOf(plan);
+    for (int t = 0; t < plan.tables_size(); ++t) {
+      const std::string& name = names.ReferenceTo(t);
+      Add(name, write(t, plan.tables(t), name));
+    }
   }
 
   // FAILED_PRECONDITION that names the first few and counts all; OK where there are none.

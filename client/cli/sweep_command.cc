@@ -39,12 +39,12 @@ namespace {
 
 // The samples and the configuration of sweeps of a kind.
 template <SweepKind kKind>
-struct OfKind {
+struct TypesOf {
   using Sample = ComputeSample;
   using Config = ComputeSweepConfig;
 };
 template <>
-struct OfKind<SweepKind::kComm> {
+struct TypesOf<SweepKind::kComm> {
   using Sample = CommSample;
   using Config = CommSweepConfig;
 };
@@ -109,11 +109,11 @@ StatusOr<SweepPlan<CommSample>> PlanOf(const CommSweepConfig& config, SweepInfo 
 }
 
 template <SweepKind kKind>
-StatusOr<SweepPlan<typename OfKind<kKind>::Sample>> PlanSweep(const SweepOptions& options) {
+StatusOr<SweepPlan<typename TypesOf<kKind>::Sample>> PlanSweep(const SweepOptions& options) {
   const std::filesystem::path path(options.config_file);
   NS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.config_file));
   NS_ASSIGN_OR_RETURN(const SweepConfig config, ParseSweepConfig(text, options.config_file));
-  const auto* of_kind = std::get_if<typename OfKind<kKind>::Config>(&config);
+  const auto* of_kind = std::get_if<typename TypesOf<kKind>::Config>(&config);
   if (of_kind == nullptr) {
     return InvalidArgument(
         "{}: the file describes the other kind of sweep; `neuroshard sweep {}` runs it",
@@ -260,7 +260,7 @@ std::string SweepAsText(const v1::SweepAnswer& answer, const TextStyle&) {
 
 template <SweepKind kKind>
 StatusOr<int> RunSweepCommand(const SweepOptions& options, const Console& console) {
-  using Sample = typename OfKind<kKind>::Sample;
+  using Sample = typename TypesOf<kKind>::Sample;
   CheckDistinctWorkers(options.workers);
   CatchProcessSignals();
   ManualStop stop;
