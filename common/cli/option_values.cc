@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -22,29 +21,6 @@ std::string FieldOf(std::string name) {
   return name;
 }
 
-TextValue Number(const std::string& text, const std::string& field) {
-  TextValue value;
-  value.kind = TextValue::Kind::kPlain;
-  value.text = PlainNumber(text, field).value_or(text);
-  return value;
-}
-
-// Puts the parsed number in place of the text, or says what is wrong with it.
-template <typename T, typename Parse>
-CLI::Validator NumberBetween(const std::string& name, const char* kind, const std::string& bounds,
-                             T min, T max, Parse parse) {
-  const std::string field = FieldOf(name);
-  const auto check = [=](std::string& text) {
-    const std::optional<T> number = parse(Number(text, field));
-    if (number && *number >= min && *number <= max) {
-      text = fmt::format("{}", *number);
-      return std::string();
-    }
-    return fmt::format("must be {} {}{}, got {}", kind, bounds, UnitHint(field), Quoted(text));
-  };
-  return {check, ""};
-}
-
 }  // namespace
 
 CLI::Validator OneOf(std::vector<std::string> words) {
@@ -56,26 +32,36 @@ CLI::Validator OneOf(std::vector<std::string> words) {
   return {check, all};
 }
 
-CLI::Validator internal::IntegerBetween(const std::string& name, std::int64_t min,
-                                        std::int64_t max) {
-  const bool unbounded = max == std::numeric_limits<std::int64_t>::max();
-  const std::string bounds =
-      unbounded ? fmt::format("of at least {}", min) : fmt::format("from {} to {}", min, max);
-  return NumberBetween<std::int64_t>(
-      name, "an integer", bounds, min, max,
-      [](const TextValue& value) { return IntegerOf<std::int64_t>(value); });
+// Puts the parsed number in place of the text, or says what is wrong with it.
+template <typename T>
+CLI::Validator internal::Between(const std::string& name, T min, T max) {
+  constexpr bool kIsInteger = std::is_integral_v<T>;
+  const std::string field = FieldOf(name);
+  const std::string bounds = kIsInteger && max == std::numeric_limits<T>::max()
+                                 ? fmt::format("of at least {}", min)
+                                 : fmt::format("from {} to {}", min, max);
+  const auto check = [=](std::string& text) {
+    TextValue value;
+    value.kind = TextValue::Kind::kPlain;
+    value.text = PlainNumber(text, field).value_or(text);
+    std::optional<T> number;
+    if constexpr (kIsInteger) {
+      number = IntegerOf<T>(value);
+    } else {
+      number = RealOf(value);
+    }
+    if (number && *number >= min && *number <= max) {
+      text = fmt::format("{}", *number);
+      return std::string();
+    }
+    return fmt::format("must be {} {}{}, got {}", kIsInteger ? "an integer" : "a number", bounds,
+                       UnitHint(field), Quoted(text));
+  };
+  return {check, ""};
 }
-
-CLI::Validator internal::RealBetween(const std::string& name, double min, double max) {
-  return NumberBetween<double>(name, "a number", fmt::format("from {} to {}", min, max), min, max,
-                               [](const TextValue& value) { return RealOf(value); });
-}
-
-CLI::Validator internal::Unsigned(const std::string& name) {
-  return NumberBetween<std::uint64_t>(
-      name, "an integer", "of at least 0", 0, std::numeric_limits<std::uint64_t>::max(),
-      [](const TextValue& value) { return IntegerOf<std::uint64_t>(value); });
-}
+template CLI::Validator internal::Between(const std::string&, std::int64_t, std::int64_t);
+template CLI::Validator internal::Between(const std::string&, std::uint64_t, std::uint64_t);
+template CLI::Validator internal::Between(const std::string&, double, double);
 
 CLI::Option* AddStoreOption(CLI::App& command, std::string& store, const std::string& description) {
   return command.add_option("--store", store, description)

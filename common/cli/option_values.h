@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -24,9 +25,9 @@ CLI::Validator OneWordOf() {
 }
 
 namespace internal {
-CLI::Validator IntegerBetween(const std::string& name, std::int64_t min, std::int64_t max);
-CLI::Validator RealBetween(const std::string& name, double min, double max);
-CLI::Validator Unsigned(const std::string& name);
+// For std::int64_t, std::uint64_t and double.
+template <typename T>
+CLI::Validator Between(const std::string& name, T min, T max);
 }  // namespace internal
 
 // Lets `option` take numbers in [min, max], written as in YAML files: --timeout-s takes 1h, a
@@ -34,16 +35,14 @@ CLI::Validator Unsigned(const std::string& name);
 // never one.
 template <typename T>
 CLI::Option* InRange(CLI::Option* option, T min, T max) {
-  if constexpr (std::is_integral_v<T>) {
-    return option->transform(internal::IntegerBetween(option->get_name(), min, max));
-  } else {
-    return option->transform(internal::RealBetween(option->get_name(), min, max));
-  }
+  using Number = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+  return option->transform(internal::Between<Number>(option->get_name(), min, max));
 }
 
 // Checks an option of std::uint64_t: any value that is not negative.
 inline CLI::Option* NotNegative(CLI::Option* option) {
-  return option->transform(internal::Unsigned(option->get_name()));
+  return option->transform(internal::Between<std::uint64_t>(
+      option->get_name(), 0, std::numeric_limits<std::uint64_t>::max()));
 }
 
 // --store: a profile store (a file or an address of PostgreSQL), required; NEUROSHARD_STORE stands in
