@@ -1,10 +1,11 @@
+#include "client/cli/diff_command.h"
+
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "client/cli/plan_diff.h"
 #include "client/cli/testing/command_line_fixture.h"
 #include "common/base/random.h"
 

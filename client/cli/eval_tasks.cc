@@ -202,19 +202,17 @@ void Summarize(v1::TasksAnswer& answer) {
 
 std::string TasksAsTable(const v1::TasksAnswer& answer, const TextStyle& style) {
   using Result = v1::TasksOfStrategy;
-  // A statistic over solved tasks is not known where none is solved.
-  const auto known = [](double (Result::*value)() const) {
-    return [value](const Result& of) { return of.solved() > 0 ? Cell((of.*value)()) : "-"; };
-  };
   return TableOf<Result>()
       .Left("strategy", &Result::strategy)
       .Right("solved",
              [](const Result& of) { return fmt::format("{}/{}", of.solved(), of.tasks_size()); })
-      .Right("mean_cost_ms", known(&Result::mean_cost_ms))
+      // A statistic over solved tasks is not known where none is solved.
+      .Where([](const Result& of) { return of.solved() > 0; })
+      .Right("mean_cost_ms", &Result::mean_cost_ms)
       .Right("cost_ratio", [&](const Result& of) { return CostRatio(of, answer.results(0)); })
-      .Right("p50_search_ms", known(&Result::p50_search_ms))
-      .Right("mean_search_ms", known(&Result::mean_search_ms), style.wide())
-      .Right("max_search_ms", known(&Result::max_search_ms), style.wide())
+      .Right("p50_search_ms", &Result::p50_search_ms)
+      .Right("mean_search_ms", &Result::mean_search_ms, style.wide())
+      .Right("max_search_ms", &Result::max_search_ms, style.wide())
       .ToString(answer.results(), style);
 }
 

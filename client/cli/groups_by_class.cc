@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "client/cli/plan_output.h"
-#include "client/cli/side_by_side.h"
 #include "common/base/violations.h"
 #include "common/codec/plan_codec.h"
 #include "common/codec/topology_codec.h"

@@ -67,9 +67,9 @@ std::string ModelsAsTable(const v1::ListCostModelsResponse& response, const Text
 std::string ModelAsTable(const v1::GetCostModelResponse& response, const TextStyle& style) {
   const v1::CostModelSummary& summary = response.summary();
   const v1::MeasuredRanges& ranges = response.measured_ranges();
-  TextTable table({{"field", TextTable::Align::kLeft}, {"value", TextTable::Align::kLeft}});
+  TextTable table{{{"field", TextTable::Align::kLeft}, {"value", TextTable::Align::kLeft}}};
   const auto always = [&](const std::string& name, const std::string& value) {
-    table.AddRow({name, value});
+    table.rows.push_back({{name, value}});
   };
   // What the model does not state has no row.
   const auto add = [&](const std::string& name, const std::string& value) {

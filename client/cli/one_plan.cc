@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/side_by_side.h"
+#include "client/cli/what_if_row.h"
 #include "common/codec/topology_codec.h"
 
 namespace neuroshard {

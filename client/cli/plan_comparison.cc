@@ -143,22 +143,17 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
   rows[0].set_search_ms(response.search().search_ms());
   rows[0].set_legal(true);
   rows.insert(rows.end(), response.comparison().begin(), response.comparison().end());
-  // "-" where there is no plan.
-  const auto known = [](const auto& cell) {
-    return [cell](const Compared& of) { return of.failure().empty() ? cell(of) : "-"; };
-  };
   TableOf<Compared> table;
   table.Left("compared", &Compared::strategy)
-      .Right("cost_ms", known([](const Compared& of) { return Cell(of.embedding_cost_ms()); }))
-      .Right("mean_of_max_ms",
-             known(IfGiven(&Compared::has_mean_of_max_ms, &Compared::mean_of_max_ms)),
+      .Where([](const Compared& of) { return of.failure().empty(); })
+      .Right("cost_ms", &Compared::embedding_cost_ms)
+      .Right("mean_of_max_ms", IfGiven(&Compared::has_mean_of_max_ms, &Compared::mean_of_max_ms),
              std::ranges::any_of(response.comparison(),
                                  [](const Compared& of) { return of.has_mean_of_max_ms(); }))
-      .Right("ratio", known(IfGiven(&Compared::has_cost_ratio, &Compared::cost_ratio)))
-      .Right("search_ms",
-             known([](const Compared& of) { return fmt::format("{:.1f}", of.search_ms()); }))
-      .Left("legal",
-            known([](const Compared& of) -> std::string { return of.legal() ? "yes" : "no"; }))
+      .Right("ratio", IfGiven(&Compared::has_cost_ratio, &Compared::cost_ratio))
+      .Right("search_ms", [](const Compared& of) { return fmt::format("{:.1f}", of.search_ms()); })
+      .Left("legal", [](const Compared& of) { return of.legal() ? "yes" : "no"; })
+      .Where(nullptr)
       .Left("constraints",
             [](const Compared& of) { return of.without_constraints() ? "ignored" : ""; });
   TableNotes notes;

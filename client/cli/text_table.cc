@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cstddef>
 
 namespace neuroshard {
@@ -30,26 +29,21 @@ std::string Lines(std::string_view text, const TextStyle& style) {
   return style.wide() ? std::string(text) : Wrapped(text, style.columns, 2);
 }
 
-void TextTable::AddRow(std::vector<std::string> cells, Mark mark) {
-  assert(cells.size() == columns_.size());
-  rows_.push_back({std::move(cells), mark});
-}
-
 std::string TextTable::ToString(const TextStyle& style) const {
   std::vector<std::string> titles;
   std::vector<std::size_t> widths;
-  for (const Column& column : columns_) {
+  for (const Column& column : columns) {
     titles.push_back(column.title);
     widths.push_back(ColumnsOf(column.title));
   }
-  for (const Row& row : rows_) {
+  for (const Row& row : rows) {
     for (std::size_t c = 0; c < row.cells.size(); ++c) {
       widths[c] = std::max(widths[c], ColumnsOf(row.cells[c]));
     }
   }
   std::size_t before_last = 0;
-  for (std::size_t c = 0; c + 1 < columns_.size(); ++c) before_last += widths[c] + 2;
-  const bool wraps = style.detail == Detail::kShort && columns_.back().align == Align::kLeft &&
+  for (std::size_t c = 0; c + 1 < columns.size(); ++c) before_last += widths[c] + 2;
+  const bool wraps = style.detail == Detail::kShort && columns.back().align == Align::kLeft &&
                      before_last + kMinColumns <= style.columns;
   std::string text;
   const auto add_line = [&](const std::vector<std::string>& cells, Mark mark) {
@@ -57,8 +51,8 @@ std::string TextTable::ToString(const TextStyle& style) const {
     for (std::size_t c = 0; c < cells.size(); ++c) {
       if (c > 0) line += "  ";
       const std::string padding(widths[c] - ColumnsOf(cells[c]), ' ');
-      line += columns_[c].align == Align::kRight ? padding + cells[c]
-              : c + 1 < cells.size()             ? cells[c] + padding
+      line += columns[c].align == Align::kRight ? padding + cells[c]
+              : c + 1 < cells.size()            ? cells[c] + padding
               : wraps ? Wrapped(cells[c], style.columns, before_last, before_last)
                       : cells[c];
     }
@@ -67,7 +61,7 @@ std::string TextTable::ToString(const TextStyle& style) const {
     text += coloured ? Begin(mark) + line + "\033[0m\n" : line + '\n';
   };
   add_line(titles, Mark::kNone);
-  for (const Row& row : rows_) add_line(row.cells, row.mark);
+  for (const Row& row : rows) add_line(row.cells, row.mark);
   return text;
 }
 

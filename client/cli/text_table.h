@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "common/base/printable_text.h"
 
 namespace neuroshard {
@@ -67,8 +68,7 @@ std::string Counted(Number number, std::string_view what) {
 }
 
 // A table of text with a title line, each column as wide as its widest cell.
-class TextTable {
- public:
+struct TextTable {
   enum class Align { kLeft, kRight };
   // Colours mark rows on terminals only; what they say stands in a cell, too.
   enum class Mark { kNone, kBold, kRed };
@@ -76,24 +76,17 @@ class TextTable {
     std::string title;
     Align align = Align::kRight;
   };
+  struct Row {
+    std::vector<std::string> cells;  // one a column
+    Mark mark = Mark::kNone;
+  };
 
-  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
-
-  // One cell a column.
-  void AddRow(std::vector<std::string> cells, Mark mark = Mark::kNone);
+  std::vector<Column> columns;
+  std::vector<Row> rows = {};
 
   // Title line and rows, two spaces between columns, no spaces at line ends. A last column that is
   // left-aligned goes on in further lines where the style's columns end.
   std::string ToString(const TextStyle& style = {}) const;
-
- private:
-  struct Row {
-    std::vector<std::string> cells;
-    Mark mark = Mark::kNone;
-  };
-
-  std::vector<Column> columns_;
-  std::vector<Row> rows_;
 };
 
 // A table of which each column says what stands in it: a title, and what Cell shows of a row, which
@@ -109,6 +102,11 @@ class TableOf {
   TableOf& Right(std::string title, const Value& value, bool shown = true) {
     return Add({std::move(title), TextTable::Align::kRight}, value, shown);
   }
+  // Columns that are added from here on say "-" of other rows; null: of none.
+  TableOf& Where(std::function<bool(const Row&)> is_known) {
+    is_known_ = std::move(is_known);
+    return *this;
+  }
   TableOf& Marked(std::function<TextTable::Mark(const Row&)> mark) {
     mark_ = std::move(mark);
     return *this;
@@ -116,11 +114,11 @@ class TableOf {
 
   template <typename Rows>
   std::string ToString(const Rows& rows, const TextStyle& style = {}) const {
-    TextTable table(columns_);
+    TextTable table{columns_};
     for (const Row& row : rows) {
-      std::vector<std::string> cells;
-      for (const auto& cell : cells_) cells.push_back(cell(row));
-      table.AddRow(std::move(cells), mark_ ? mark_(row) : TextTable::Mark::kNone);
+      table.rows.push_back(
+          {Mapped<std::string>(cells_, [&](const auto& cell) { return cell(row); }),
+           mark_ ? mark_(row) : TextTable::Mark::kNone});
     }
     return table.ToString(style);
   }
@@ -130,12 +128,15 @@ class TableOf {
   TableOf& Add(TextTable::Column column, const Value& value, bool shown) {
     if (!shown) return *this;
     columns_.push_back(std::move(column));
-    cells_.push_back([value](const Row& row) { return Cell(std::invoke(value, row)); });
+    cells_.push_back([value, is_known = is_known_](const Row& row) {
+      return is_known && !is_known(row) ? "-" : Cell(std::invoke(value, row));
+    });
     return *this;
   }
 
   std::vector<TextTable::Column> columns_;
   std::vector<std::function<std::string(const Row&)>> cells_;
+  std::function<bool(const Row&)> is_known_;
   std::function<TextTable::Mark(const Row&)> mark_;
 };
 

@@ -1,10 +1,9 @@
-#include "client/cli/validation_output.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "client/cli/validate_command.h"
 #include "common/codec/message_text.h"
 
 namespace neuroshard {

@@ -13,7 +13,6 @@
 #include "client/cli/input_file.h"
 #include "client/cli/one_plan.h"
 #include "client/cli/plan_report.h"
-#include "client/cli/side_by_side.h"
 #include "client/cli/what_if_row.h"
 #include "common/base/bytes.h"
 #include "common/base/in_file.h"
@@ -229,45 +228,40 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   };
   const bool prices = any(&Row::has_price_per_million_samples);
   const bool groups = any(&Row::has_two_dimensional);
-  // "-" where there is no plan.
-  const auto planned = [](const auto& cell) {
-    return [cell](const Row& row) { return row.failure().empty() ? Cell(cell(row)) : "-"; };
-  };
-  const auto synced = [&](const auto& cell) {
-    return planned([cell](const Row& row) {
+  // "-" where there is one group.
+  const auto synced = [](const auto& cell) {
+    return [cell](const Row& row) {
       const v1::TwoDimensionalRow& of = row.two_dimensional();
       return of.replicas() > 1 || of.submodule_configs_size() > 0 ? Cell(cell(row)) : "-";
-    });
+    };
   };
   TableOf<Row> table;
   table.Left("topology", &Row::name)
       .Right("devices", &Row::devices)
       .Right("batch", &Row::global_batch_size, style.wide())
-      .Right("cost_ms", planned([](const Row& row) { return row.embedding_cost_ms(); }))
+      .Where([](const Row& row) { return row.failure().empty(); })
+      .Right("cost_ms", &Row::embedding_cost_ms)
       .Right("one_plan", IfGiven(&Row::has_one_plan_cost_ms, &Row::one_plan_cost_ms),
              answer.has_one_plan())
       .Right("sync",
              synced([](const Row& row) { return FormatBytes(row.two_dimensional().sync_bytes()); }),
              groups && style.wide())
       .Right("sync_ms", synced(SyncMsABatch), groups)
-      .Right("samples/s",
-             planned([](const Row& row) { return SamplesText(row.samples_per_second()); }))
-      .Right("max_memory", planned([&](const Row& row) {
-               return MemoryText(row.fullest_memory(), style.detail);
-             }))
-      .Right("over_bound", planned(GapText))
+      .Right("samples/s", [](const Row& row) { return SamplesText(row.samples_per_second()); })
+      .Right("max_memory",
+             [&](const Row& row) { return MemoryText(row.fullest_memory(), style.detail); })
+      .Right("over_bound", GapText)
+      .Where(nullptr)
       .Left("basis",
             [](const Row& row) {
               return row.failure().empty() ? row.price_basis().kind() : "no plan";
             })
+      .Where([](const Row& row) { return row.has_price_per_million_samples(); })
       .Right(
           "price/M_samples",
-          [](const Row& row) {
-            return row.has_price_per_million_samples()
-                       ? fmt::format("{:.4g}", row.price_per_million_samples())
-                       : "-";
-          },
+          [](const Row& row) { return fmt::format("{:.4g}", row.price_per_million_samples()); },
           prices)
+      .Where(nullptr)
       .Left(
           "", [](const Row& row) { return row.pareto() ? "*" : ""; }, prices)
       .Marked([](const Row& row) {
@@ -275,45 +269,40 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
       });
   TableNotes notes;
   for (const Row& row : rows) notes.Add(row.name(), row.failure());
-  for (const v1::WhatIfRow& row : rows)
+  for (const Row& row : rows) {
     if (row.two_dimensional().fastest()) notes.Add(row.name(), "fastest groups of this topology");
-  for (const v1::WhatIfRow& row : rows) notes.Add(row.name(), row.price_basis().text());
-  for (const v1::WhatIfRow& row : rows) {
+  }
+  for (const Row& row : rows) notes.Add(row.name(), row.price_basis().text());
+  for (const Row& row : rows) {
     for (const std::string& warning : row.warnings()) notes.Add(row.name(), "warning: " + warning);
   }
-  std::string text = table.ToString(rows, style);
-  text += Lines(
+  std::string text =
       "max_memory is that of the fullest rank; over_bound is how far the plan is above the least "
       "that any plan can cost (~: above an even spread, which a plan may be below); basis is what "
       "prices rest on: what one model priced does not compare with what another did, --model "
-      "analytic prices all alike\n",
-      style);
+      "analytic prices all alike\n";
   if (prices) {
-    text += Lines(
+    text +=
         "price/M_samples is what a million samples cost, in the currency of price_per_device_hour; "
         "*: every topology here that is faster costs more a sample, and every one that costs less "
-        "is slower\n",
-        style);
+        "is slower\n";
   }
   if (groups) {
-    text += Lines(
+    text +=
         "sync_ms is what averaging weights and optimizer state over groups adds to each batch: "
-        "rings at the links' published or stated rates, not measured\n",
-        style);
+        "rings at the links' published or stated rates, not measured\n";
   }
-  if (answer.has_one_plan()) {
-    const v1::OnePlan& one = answer.one_plan();
-    text += Lines(one.failure().empty()
-                      ? fmt::format("one_plan is what the plan made for {} costs, which is at most "
-                                    "{:.3f} times what each topology's own costs: the one to take "
-                                    "where any of them may run the job (--format json has it)\n",
-                                    one.made_for(), one.worst_ratio())
-                      : fmt::format("there is no one plan for all: {}\n", one.failure()),
-                  style);
+  if (const v1::OnePlan& one = answer.one_plan(); !one.failure().empty()) {
+    text += fmt::format("there is no one plan for all: {}\n", one.failure());
+  } else if (answer.has_one_plan()) {
+    text += fmt::format(
+        "one_plan is what the plan made for {} costs, which is at most {:.3f} times what each "
+        "topology's own costs: the one to take where any of them may run the job (--format json "
+        "has it)\n",
+        one.made_for(), one.worst_ratio());
   }
-  return text +
-         Lines("samples/s are those of the embeddings alone, without dense layers\n", style) +
-         notes.ToString(style);
+  text += "samples/s are those of the embeddings alone, without dense layers\n";
+  return table.ToString(rows, style) + Lines(text, style) + notes.ToString(style);
 }
 
 }  // namespace neuroshard

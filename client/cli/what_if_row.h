@@ -1,10 +1,15 @@
-// A row of a what-if answer: the request that it is of, and what it says of the plan.
+// A row of a what-if answer: the request that it is of, and what it says of the plan. Rows are
+// independent calls, a few at a time.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "client/cli/two_dimensional.h"
 #include "client/stub/planner_client.h"
@@ -27,6 +32,20 @@ struct PlannedRow {
 template <typename Each, typename Gone>
 void EraseIf(google::protobuf::RepeatedPtrField<Each>& all, const Gone& gone) {
   all.erase(std::remove_if(all.begin(), all.end(), gone), all.end());
+}
+
+// Runs task(0) .. task(count - 1), at most 4 at a time, and returns when all have ended.
+template <typename Task>
+void RunSideBySide(std::size_t count, const Task& task) {
+  constexpr std::size_t kMaxConcurrentCalls = 4;
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) task(i);
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t t = 1; t < std::min(kMaxConcurrentCalls, count); ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
 }
 
 // Sets row and request: the request's tables on the topology, with groups on one of them.

@@ -19,11 +19,6 @@ namespace neuroshard {
 std::string ValidationAsTable(const ValidationReport& report,
                               const std::optional<PlanCost>& predicted, const TextStyle& style);
 
-// Says that what ran is not what the prediction forecasts: other kernels, or other collectives.
-// Nothing where they are the same or one of the two does not say. A note of the report.
-std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
-                                             const MeasuredWith& predicted);
-
 // What was predicted and what was measured.
 v1::ValidationAnswer ValidationOf(const ValidationReport& report,
                                   const std::optional<PlanCost>& predicted);
