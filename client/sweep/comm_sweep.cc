@@ -128,7 +128,7 @@ class CommSweep {
     for (auto& [num_ranks, queue] : queues_) {
       GroupRunner runner(run_, shared_, num_ranks, groups_);
       const Status status = shared_.MeasureAll(runner, queue);
-      if (shared_.latch().Stopped()) return;
+      if (shared_.stopped()) return;
       if (status.ok()) continue;
       if (!runner.is_hopeless()) {
         return shared_.Fail(Unavailable("no group of {} ranks for {} s: {}", num_ranks,

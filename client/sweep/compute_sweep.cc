@@ -82,7 +82,7 @@ class ComputeSweep {
     StatusOr<v1::WorkerInfo> info = worker.GetWorkerInfo();
     if (!info.ok()) run_.display.Note(Message(info.status()));
     while (!info.ok()) {
-      if (!retries.WaitToRetry(shared_.latch())) {
+      if (!retries.WaitToRetry(shared_.waits().get_token())) {
         return NoteLost({worker.address(), std::nullopt, Message(info.status())});
       }
       info = worker.GetWorkerInfo();
@@ -118,12 +118,13 @@ class ComputeSweep {
     DeviceRunner runner(run_, worker, device);
     const Status status = shared_.MeasureAll(runner, queue_);
     if (!status.ok()) return NoteLost({worker.address(), device, Message(status)});
-    if (queue_.unsettled() == 0) shared_.latch().Stop();  // who waits for a lost worker need not
+    if (queue_.unsettled() == 0)
+      shared_.waits().request_stop();  // who waits for a lost worker need not
   }
 
   // Dropped, or still away when the others have measured everything.
   void NoteLost(LostWorker lost) {
-    if (!shared_.latch().Stopped()) {
+    if (!shared_.stopped()) {
       const std::string device =
           lost.device.has_value() ? fmt::format(" device {}", *lost.device) : "";
       run_.display.Note(fmt::format("{}{}: dropped after {} s without success: {}", lost.worker,

@@ -53,7 +53,7 @@ SharedSweep::SharedSweep(const SweepRun& run) : run_(run) {
 }
 
 void SharedSweep::Stop() {
-  latch_.Stop();
+  waits_.request_stop();
   for (const auto& worker : workers_) worker->Cancel();
 }
 

@@ -9,8 +9,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,36 +101,6 @@ class SampleQueue {
 bool RunMonitored(const std::vector<std::function<void()>>& loops, const StopSignal& stop,
                   ProgressDisplay& display, const std::function<void()>& on_stop);
 
-// Ends a run early: threads wait on it in place of sleeping, so that a stop ends every wait. Once
-// stopped, it stays stopped. Thread-safe.
-class StopLatch {
- public:
-  void Stop() {
-    const MutexLock lock(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
-  }
-
-  bool Stopped() const {
-    const MutexLock lock(mutex_);
-    return stopped_;
-  }
-
-  // Waits for `duration` or until stopped; returns Stopped().
-  bool WaitFor(std::chrono::milliseconds duration) {
-    MutexLock lock(mutex_);
-    const auto deadline = std::chrono::steady_clock::now() + duration;
-    while (!stopped_ && lock.WaitUntil(changed_, deadline)) {
-    }
-    return stopped_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  std::condition_variable changed_;
-  bool stopped_ NS_GUARDED_BY(mutex_) = false;
-};
-
 // Failures are retried with growing waits, for a bounded time since the last success. One thread.
 class RetryWindow {
  public:
@@ -143,11 +115,15 @@ class RetryWindow {
     backoff_.Reset();
   }
 
-  // Waits before the next attempt. False: do not try again, the window has passed or the latch was
-  // stopped.
-  bool WaitToRetry(StopLatch& latch) {
+  // Waits before the next attempt, or until `stop`. False: do not try again, the window has passed or
+  // the run is stopped.
+  bool WaitToRetry(const std::stop_token& stop) {
     if (clock_.Now() - last_success_ >= window_) return false;
-    return !latch.WaitFor(backoff_.Next());
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock<std::mutex> lock(mutex);
+    stopped.wait_for(lock, stop, backoff_.Next(), [] { return false; });
+    return !stop.stop_requested();
   }
 
  private:
@@ -187,7 +163,9 @@ class SharedSweep {
   explicit SharedSweep(const SweepRun& run);
 
   const std::vector<std::unique_ptr<WorkerClient>>& workers() const { return workers_; }
-  StopLatch& latch() { return latch_; }
+  // Of the waits for workers that are away.
+  std::stop_source& waits() { return waits_; }
+  bool stopped() const { return waits_.stop_requested(); }
 
   // Ends all calls and waits.
   void Stop();
@@ -208,12 +186,12 @@ class SharedSweep {
       if (opened) status = MeasureUntilBroken(runner, queue, retries, reported);
       runner.Close();
       if (status.ok() || (opened && queue.unsettled() == 0)) return absl::OkStatus();
-      if (latch_.Stopped() || runner.is_hopeless()) return status;
+      if (stopped() || runner.is_hopeless()) return status;
       if (!reported) {
         run_.display.Note(fmt::format("{}: {}; trying again", runner.name(), Message(status)));
       }
       reported = true;
-      if (!retries.WaitToRetry(latch_)) return status;
+      if (!retries.WaitToRetry(waits_.get_token())) return status;
     }
   }
 
@@ -245,7 +223,7 @@ class SharedSweep {
                      RetryWindow& retries) {
     const bool refused = IsRefusal(status);
     // Of a device that somebody else has, no sample is to blame.
-    if (!refused && !absl::IsResourceExhausted(status) && !latch_.Stopped()) ++attempt.failures;
+    if (!refused && !absl::IsResourceExhausted(status) && !stopped()) ++attempt.failures;
     if (!refused && attempt.failures < run_.fleet.max_failures_per_sample) {
       return queue.Return(std::move(attempt));
     }
@@ -266,7 +244,7 @@ class SharedSweep {
   bool GiveUp(const std::string& sample_id, const std::string& reason);
 
   const SweepRun& run_;
-  StopLatch latch_;
+  std::stop_source waits_;
   std::vector<std::unique_ptr<WorkerClient>> workers_;
   mutable Mutex mutex_;
   SweepReport report_ NS_GUARDED_BY(mutex_);
