@@ -1,12 +1,10 @@
 #include "client/cli/command_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <ostream>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "common/base/number_text.h"
 #include "common/base/text_lines.h"
@@ -27,14 +25,6 @@ std::string CheckPem(const std::string& path) {
 }
 
 }  // namespace
-
-void WhenChosen(CLI::App& command, std::function<StatusOr<int>()> run, const Console& console,
-                int* exit_code) {
-  command.callback([run = std::move(run), &console, exit_code] {
-    const StatusOr<int> code = run();
-    *exit_code = code.ok() ? *code : ReportFailure(console, code.status());
-  });
-}
 
 void AddFormatOption(CLI::App& command, OutputOptions& output, const std::string& description) {
   command.add_option("--format", output.format, description)
@@ -107,6 +97,13 @@ std::string CheckReplicaAddress(const std::string& text) {
     if (std::string fault = CheckAddress(std::string(address)); !fault.empty()) return fault;
   }
   return "";
+}
+
+std::string ReasonOf(const Status& status) {
+  std::string message = Message(status);
+  const bool has_address = message.starts_with("planner at ") || message.starts_with("worker at ");
+  const std::size_t end = message.find(": ");
+  return has_address && end != std::string::npos ? message.substr(end + 2) : message;
 }
 
 CallPolicy PlannerOptions::policy(std::ostream& log) const {

@@ -1,8 +1,8 @@
 // Options that several commands have: of the answer's form, and of the servers that they call.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
-#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <optional>
@@ -14,25 +14,20 @@
 #include "common/base/status.h"
 #include "neuroshard/v1/planner.pb.h"
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
-
 namespace neuroshard {
 
 // What an option is stored in must outlive the parse.
 
 // When the command is chosen, *exit_code becomes what `run` gives; a failure is reported, and is
 // kExitFailure.
-void WhenChosen(CLI::App& command, std::function<StatusOr<int>()> run, const Console& console,
-                int* exit_code);
 template <typename Options>
 void WhenChosen(CLI::App& command, const std::shared_ptr<Options>& options,
                 StatusOr<int> (*run)(const Options&, const Console&), const Console& console,
                 int* exit_code) {
-  WhenChosen(
-      command, [options, run, &console] { return run(*options, console); }, console, exit_code);
+  command.callback([options, run, &console, exit_code] {
+    const StatusOr<int> code = run(*options, console);
+    *exit_code = code.ok() ? *code : ReportFailure(console, code.status());
+  });
 }
 
 // --format: "table" unless the command line says "json".
@@ -97,6 +92,9 @@ std::string CheckAddress(const std::string& text);
 
 // Why `text` is no address of replicas, HOST:PORT,HOST:PORT,...; empty where it is one.
 std::string CheckReplicaAddress(const std::string& text);
+
+// What a server says of a failed call, without the name and address that CallStatus begins with.
+std::string ReasonOf(const Status& status);
 
 // --workers: a list of HOST:PORT, required.
 CLI::Option* AddWorkersOption(CLI::App& command, std::vector<std::string>& workers);

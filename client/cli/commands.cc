@@ -9,20 +9,12 @@
 namespace neuroshard {
 
 void AddCommands(CLI::App& app, const Console& console, int* exit_code) {
-  AddPlanCommand(app, console, exit_code);
-  AddEvaluateCommand(app, console, exit_code);
-  AddEvalTasksCommand(app, console, exit_code);
-  AddSweepCommand(app, console, exit_code);
-  AddStoreCommand(app, console, exit_code);
-  AddValidateCommand(app, console, exit_code);
-  AddPredictCommand(app, console, exit_code);
-  AddModelsCommand(app, console, exit_code);
-  AddDevicesCommand(app, console, exit_code);
-  AddDiffCommand(app, console, exit_code);
-  AddInitCommand(app, console, exit_code);
-  AddDoctorCommand(app, console, exit_code);
-  AddReportCommand(app, console, exit_code);
-  AddCompletionCommand(app, console, exit_code);
+  for (AddsCommand* add :
+       {AddPlanCommand, AddEvaluateCommand, AddEvalTasksCommand, AddSweepCommand, AddStoreCommand,
+        AddValidateCommand, AddPredictCommand, AddModelsCommand, AddDevicesCommand, AddDiffCommand,
+        AddInitCommand, AddDoctorCommand, AddReportCommand, AddCompletionCommand}) {
+    add(app, console, exit_code);
+  }
 }
 
 int RunCommandLine(int argc, const char* const* argv, const Console& console) {

@@ -11,23 +11,14 @@ class App;
 
 namespace neuroshard {
 
-void AddPlanCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddEvaluateCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddEvalTasksCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddSweepCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddStoreCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddPredictCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddDevicesCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddDiffCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddModelsCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddInitCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddDoctorCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddReportCommand(CLI::App& app, const Console& console, int* exit_code);
-void AddCompletionCommand(CLI::App& app, const Console& console, int* exit_code);
+using AddsCommand = void(CLI::App& app, const Console& console, int* exit_code);
+
+AddsCommand AddPlanCommand, AddEvaluateCommand, AddEvalTasksCommand, AddSweepCommand,
+    AddStoreCommand, AddValidateCommand, AddPredictCommand, AddModelsCommand, AddDevicesCommand,
+    AddDiffCommand, AddInitCommand, AddDoctorCommand, AddReportCommand, AddCompletionCommand;
 
 // All commands of the program.
-void AddCommands(CLI::App& app, const Console& console, int* exit_code);
+AddsCommand AddCommands;
 
 // Parses and runs. Returns the exit code (exit_code.h). Help goes to console.out, usage errors to
 // console.err.

@@ -3,47 +3,38 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "client/cli/commands.h"
+#include "common/base/positions.h"
 #include "common/cli/command_line_parse.h"
 #include "common/cli/option_values.h"
 
 namespace neuroshard {
 namespace {
 
-struct CompletedOption {
-  std::string name;
-  std::string description;
-  bool takes_value = false;
-  std::vector<std::string> words;  // that the value may be; none: anything
-};
-
-// A command, with what may stand behind it.
-struct CompletedCommand {
-  std::string path;  // "neuroshard models"
-  std::string description;
-  std::vector<std::string> commands;
-  std::vector<CompletedOption> options;
-};
-
-// `app` and the commands below it, parents first. What --help does not show is left out.
-void Collect(const CLI::App& app, const std::string& parent, std::vector<CompletedCommand>& all) {
-  CompletedCommand command{parent + app.get_name(), app.get_description(), {}, {}};
-  const std::vector<const CLI::App*> children = CommandsOf(app);
-  for (const CLI::App* child : children) command.commands.push_back(child->get_name());
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;
-    for (const std::string& name : option->get_lnames()) {
-      command.options.push_back({"--" + name, option->get_description(),
-                                 option->get_items_expected_max() > 0, WordsOf(*option)});
-    }
-  }
-  all.push_back(command);
-  for (const CLI::App* child : children) Collect(*child, command.path + ' ', all);
+// Calls visit(command, path) for `app` and the commands below it, parents first; a path is
+// "neuroshard models".
+void ForEachCommand(const CLI::App& app, const std::string& parent,
+                    const std::function<void(const CLI::App&, const std::string&)>& visit) {
+  const std::string path = parent + app.get_name();
+  visit(app, path);
+  for (const CLI::App* child : CommandsOf(app)) ForEachCommand(*child, path + ' ', visit);
 }
+
+// Calls visit(name, option) for the options of a command that --help shows; a name is "--format".
+template <typename Visit>
+void ForEachOption(const CLI::App& command, const Visit& visit) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) visit("--" + name, *option);
+  }
+}
+
+bool TakesValue(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
 std::string Quote(const std::string& text) {
   return "'" + absl::StrReplaceAll(text, {{"'", "'\\''"}}) + "'";
@@ -51,24 +42,25 @@ std::string Quote(const std::string& text) {
 
 // One function that finds the command and then what may stand behind it; where it knows nothing,
 // the shell offers files.
-std::string BashScript(const std::vector<CompletedCommand>& commands) {
+std::string BashScript(const CLI::App& app) {
   std::vector<std::string> paths;
   std::string values;
   std::string words;
-  for (const CompletedCommand& command : commands) {
-    if (&command != &commands.front()) paths.push_back(Quote(command.path));
+  ForEachCommand(app, "", [&](const CLI::App& command, const std::string& path) {
+    if (&command != &app) paths.push_back(Quote(path));
     std::vector<std::string> options;
-    for (const CompletedOption& option : command.options) {
-      options.push_back(option.name);
-      if (!option.takes_value) continue;
-      values +=
-          fmt::format("    {}) words={}; known=1 ;;\n", Quote(command.path + ' ' + option.name),
-                      Quote(fmt::format("{}", fmt::join(option.words, " "))));
-    }
-    words += fmt::format("    {}) [[ $cur == -* ]] && words={} || words={} ;;\n",
-                         Quote(command.path), Quote(fmt::format("{}", fmt::join(options, " "))),
-                         Quote(fmt::format("{}", fmt::join(command.commands, " "))));
-  }
+    ForEachOption(command, [&](const std::string& name, const CLI::Option& option) {
+      options.push_back(name);
+      if (!TakesValue(option)) return;
+      values += fmt::format("    {}) words={}; known=1 ;;\n", Quote(path + ' ' + name),
+                            Quote(fmt::format("{}", fmt::join(WordsOf(option), " "))));
+    });
+    const auto commands = Mapped<std::string>(
+        CommandsOf(command), [](const CLI::App* child) { return child->get_name(); });
+    words += fmt::format("    {}) [[ $cur == -* ]] && words={} || words={} ;;\n", Quote(path),
+                         Quote(fmt::format("{}", fmt::join(options, " "))),
+                         Quote(fmt::format("{}", fmt::join(commands, " "))));
+  });
   return fmt::format(R"sh(_neuroshard() {{
   local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path=neuroshard words= known= i
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -87,50 +79,44 @@ complete -o default -F _neuroshard neuroshard
                      fmt::join(paths, " | "), values, words);
 }
 
-std::string FishScript(const std::vector<CompletedCommand>& commands) {
+std::string FishScript(const CLI::App& app) {
   std::string script = R"sh(function __neuroshard_path
   set -l words (string match -v -- '-*' (commandline -opc)[2..-1])
   string join ' ' -- neuroshard $words
 end
 )sh";
-  for (const CompletedCommand& command : commands) {
-    const std::string at =
-        Quote(fmt::format("__neuroshard_path | string match -q -- '{}'", command.path));
+  ForEachCommand(app, "", [&](const CLI::App& command, const std::string& path) {
+    const std::string at = Quote(fmt::format("__neuroshard_path | string match -q -- '{}'", path));
     const std::string below =
-        Quote(fmt::format("__neuroshard_path | string match -q -- '{}*'", command.path));
-    for (const CompletedCommand& child : commands) {
-      if (child.path.rfind(' ') != command.path.size() || !child.path.starts_with(command.path))
-        continue;
-      script +=
-          fmt::format("complete -c neuroshard -f -n {} -a {} -d {}\n", at,
-                      Quote(child.path.substr(command.path.size() + 1)), Quote(child.description));
+        Quote(fmt::format("__neuroshard_path | string match -q -- '{}*'", path));
+    for (const CLI::App* child : CommandsOf(command)) {
+      script += fmt::format("complete -c neuroshard -f -n {} -a {} -d {}\n", at,
+                            Quote(child->get_name()), Quote(child->get_description()));
     }
-    for (const CompletedOption& option : command.options) {
+    ForEachOption(command, [&](const std::string& name, const CLI::Option& option) {
       script += fmt::format("complete -c neuroshard -n {} -l {} -d {}", below,
-                            Quote(option.name.substr(2)), Quote(option.description));
-      if (!option.words.empty()) {
-        script += fmt::format(" -xa {}", Quote(fmt::format("{}", fmt::join(option.words, " "))));
-      } else if (option.takes_value) {
+                            Quote(name.substr(2)), Quote(option.get_description()));
+      if (const auto words = WordsOf(option); !words.empty()) {
+        script += fmt::format(" -xa {}", Quote(fmt::format("{}", fmt::join(words, " "))));
+      } else if (TakesValue(option)) {
         script += " -r";
       }
       script += '\n';
-    }
-  }
+    });
+  });
   return script;
 }
 
 std::string Script(const CLI::App& app, const std::string& shell) {
-  std::vector<CompletedCommand> commands;
-  Collect(app, "", commands);
   if (shell == "fish") {
-    return "# neuroshard completion fish | source\n" + FishScript(commands);
+    return "# neuroshard completion fish | source\n" + FishScript(app);
   }
   if (shell == "zsh") {
     return "#compdef neuroshard\n# source <(neuroshard completion zsh)\n"
            "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" +
-           BashScript(commands);
+           BashScript(app);
   }
-  return "# source <(neuroshard completion bash)\n" + BashScript(commands);
+  return "# source <(neuroshard completion bash)\n" + BashScript(app);
 }
 
 }  // namespace

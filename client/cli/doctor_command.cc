@@ -144,13 +144,6 @@ void CheckRole(const Status& called, const std::string& what, Findings& findings
                "ask for the role (tls.roles of its configuration)");
 }
 
-std::string Reason(const Status& status, const std::string& role, const std::string& address) {
-  const std::string prefix = fmt::format("{} at {}: ", role, address);
-  std::string reason = Message(status);
-  if (reason.starts_with(prefix)) reason.erase(0, prefix.size());
-  return reason;
-}
-
 // Reachable, of this program's version, its clock, cost models refused and missing.
 void CheckPlanner(const std::string& address, const CallPolicy& policy, v1::DoctorAnswer& answer) {
   Findings findings("planner", address, answer);
@@ -158,7 +151,7 @@ void CheckPlanner(const std::string& address, const CallPolicy& policy, v1::Doct
   const auto models = PlannerClient(address, policy).ListCostModels();
   const std::int64_t answered_ms = UnixMillisecondsNow();
   if (!models.ok()) {
-    const std::string reason = Reason(models.status(), "planner", address);
+    const std::string reason = ReasonOf(models.status());
     findings.Add(
         kFailure, reason,
         Remedy(models.status(), reason,
@@ -206,7 +199,7 @@ void CheckWorker(const std::string& address, const CallPolicy& policy,
   const auto worker = WorkerClient(address, policy).GetWorkerInfo();
   const std::int64_t answered_ms = UnixMillisecondsNow();
   if (!worker.ok()) {
-    const std::string reason = Reason(worker.status(), "worker", address);
+    const std::string reason = ReasonOf(worker.status());
     findings.Add(
         kFailure, reason,
         Remedy(worker.status(), reason, "start one there (neuroshard-worker --listen HOST:PORT)"));

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/what_if_row.h"
 #include "common/codec/topology_codec.h"
 
 namespace neuroshard {
@@ -23,9 +22,8 @@ struct Priced {
   Status status;
 };
 
-Priced PriceOn(const PlannerClient& planner, const PlannedTopology& topology,
-               const v1::Plan& plan) {
-  const auto answer = planner.EvaluatePlan(topology.request, plan);
+Priced PriceOn(const PlannerClient& planner, const PlannedRow& on, const v1::Plan& plan) {
+  const auto answer = planner.EvaluatePlan(on.request, plan);
   if (!answer.ok()) return {kNotLegal, answer.status()};
   if (!answer->legal() || !answer->has_cost()) return {};
   return {answer->cost().embedding_cost_ms(), {}};
@@ -47,17 +45,17 @@ double Ratio(double cost_ms, double own_ms) {
 // the smallest device of all, a plan for no more than that: own plans fill what they have, which
 // fits nowhere else.
 StatusOr<std::vector<Candidate>> Candidates(const PlannerClient& planner,
-                                            std::span<const PlannedTopology> planned) {
+                                            std::span<const PlannedRow> planned) {
   std::vector<Candidate> candidates;
   std::int64_t least_bytes = std::numeric_limits<std::int64_t>::max();
   std::vector<std::int64_t> most_bytes;
-  for (const PlannedTopology& own : planned) {
+  for (const PlannedRow& own : planned) {
     Violations none;  // the planner has planned for it
     const Topology topology = DecodeTopology(own.request.topology(), none);
     const auto [least, most] = std::ranges::minmax(topology.devices, {}, &Device::memory_bytes);
     least_bytes = std::min(least_bytes, least.memory_bytes);
     most_bytes.push_back(most.memory_bytes);
-    candidates.push_back({static_cast<int>(candidates.size()), own.plan});
+    candidates.push_back({static_cast<int>(candidates.size()), own.answer.plan()});
   }
   std::vector<int> larger;
   for (std::size_t i = 0; i < planned.size(); ++i) {
@@ -103,7 +101,7 @@ void CheckOnePlan(const v1::WhatIf& what_if, Violations& violations) {
   }
 }
 
-Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedTopology> planned,
+Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedRow> planned,
                   v1::WhatIfAnswer& answer) {
   v1::OnePlan& one = *answer.mutable_one_plan();
   auto& rows = *answer.mutable_rows();

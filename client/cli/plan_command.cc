@@ -157,10 +157,9 @@ Status EmitMoves(const PlanOptions& options, const v1::ShardPlanRequest& request
   if (options.moves_file.empty()) return absl::OkStatus();
   NS_ASSIGN_OR_RETURN(const PlanRequest decoded, DecodeRequest(request));
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(response.plan()));
-  NS_ASSIGN_OR_RETURN(const PlanMoves moves, MovesOf(decoded, plan));
-  NS_RETURN_IF_ERROR(
-      WriteText(console, options.moves_file, MessageToJson(AnswerOf(decoded, moves)) + '\n'));
-  console.err << Lines(MovesAsText(decoded, moves), console.Style(options.output));
+  NS_ASSIGN_OR_RETURN(const v1::MovesAnswer moves, MovesOf(decoded, plan));
+  NS_RETURN_IF_ERROR(WriteText(console, options.moves_file, MessageToJson(moves) + '\n'));
+  console.err << Lines(MovesAsText(moves), console.Style(options.output));
   return absl::OkStatus();
 }
 

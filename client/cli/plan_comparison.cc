@@ -148,8 +148,7 @@ std::string ComparisonText(const v1::ShardPlanResponse& response) {
       .Where([](const Compared& of) { return of.failure().empty(); })
       .Right("cost_ms", &Compared::embedding_cost_ms)
       .Right("mean_of_max_ms", IfGiven(&Compared::has_mean_of_max_ms, &Compared::mean_of_max_ms),
-             std::ranges::any_of(response.comparison(),
-                                 [](const Compared& of) { return of.has_mean_of_max_ms(); }))
+             std::ranges::any_of(response.comparison(), &Compared::has_mean_of_max_ms))
       .Right("ratio", IfGiven(&Compared::has_cost_ratio, &Compared::cost_ratio))
       .Right("search_ms", [](const Compared& of) { return fmt::format("{:.1f}", of.search_ms()); })
       .Left("legal", [](const Compared& of) { return of.legal() ? "yes" : "no"; })

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "client/cli/plan_output.h"
+#include "common/base/number_text.h"
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
 #include "common/domain/vocabulary.h"
@@ -26,14 +26,12 @@ bool IsOnEveryRank(const v1::TablePlan& table) {
 }
 
 // "rank:3/cuda:1" or "rank:3/cpu".
-std::optional<int> RankOf(const std::string& placement) {
+std::optional<int> RankOf(std::string_view placement) {
   constexpr std::string_view kRank = "rank:";
-  if (!placement.starts_with(kRank)) return std::nullopt;
-  char* end = nullptr;
-  const long rank = std::strtol(placement.c_str() + kRank.size(), &end, 10);
-  const bool has_digits = end != placement.c_str() + kRank.size() && placement[kRank.size()] != '-';
-  if (!has_digits || *end != '/' || rank > std::numeric_limits<int>::max()) return std::nullopt;
-  return static_cast<int>(rank);
+  const std::size_t slash = placement.find('/');
+  if (!placement.starts_with(kRank) || slash == std::string_view::npos) return std::nullopt;
+  const auto rank = NumberOf<int>(placement.substr(kRank.size(), slash - kRank.size()));
+  return rank && *rank >= 0 ? rank : std::nullopt;
 }
 
 // Reads values that have to be there; a fault is noted and leaves the default.
@@ -132,25 +130,13 @@ class Reader {
   Violations& faults_;
 };
 
-template <typename Table>
-class TablesByName {
- public:
-  explicit TablesByName(const google::protobuf::RepeatedPtrField<Table>& tables) {
-    for (const Table& table : tables) by_name_.emplace(table.name(), &table);
-  }
-
-  // What `module` and `name` stand for: theirs, else the only table of that name; else null.
-  const Table* Find(const v1::TablePlan& wanted) const {
-    const auto [first, last] = by_name_.equal_range(wanted.name());
-    for (auto it = first; it != last; ++it) {
-      if (it->second->module() == wanted.module()) return it->second;
-    }
-    return std::distance(first, last) == 1 ? first->second : nullptr;
-  }
-
- private:
-  std::unordered_multimap<std::string_view, const Table*> by_name_;
-};
+// What the entry's module and name stand for: theirs, else the only table of that name; else -1.
+int PositionOf(const v1::TablePlan& wanted, const TableNames& names) {
+  const int same = names.Find(FullName(wanted.module(), wanted.name()));
+  if (same >= 0) return same;
+  const std::vector<int>& named = names.WithName(wanted.name());
+  return named.size() == 1 ? named.front() : -1;
+}
 
 // Where the table is data_parallel and its shards lack a size.
 void Complete(std::int64_t rows, std::int64_t cols, v1::TablePlan& table) {
@@ -200,12 +186,13 @@ StatusOr<v1::Plan> PlanFromTorchRec(const Json& document) {
 }
 
 void CompleteFromRequest(const v1::ShardPlanRequest& request, v1::Plan& plan) {
-  const TablesByName tables(request.tables());
+  const TableNames names = NamesOf(request);
   for (v1::TablePlan& table : *plan.mutable_tables()) {
-    const v1::Table* found = tables.Find(table);
-    if (found == nullptr) continue;
-    table.set_module(found->module());
-    Complete(found->num_embeddings(), found->embedding_dim(), table);
+    const int position = PositionOf(table, names);
+    if (position < 0) continue;
+    const v1::Table& found = request.tables(position);
+    table.set_module(found.module());
+    Complete(found.num_embeddings(), found.embedding_dim(), table);
   }
   std::int64_t ranks = 0;
   bool alike = true;
@@ -222,13 +209,13 @@ void CompleteFromRequest(const v1::ShardPlanRequest& request, v1::Plan& plan) {
 }
 
 void CompleteReplicas(const v1::Plan& other, v1::Plan& plan) {
-  const TablesByName tables(other.tables());
+  const TableNames names = NamesOf(other);
   for (v1::TablePlan& table : *plan.mutable_tables()) {
-    const v1::TablePlan* found = tables.Find(table);
-    if (found == nullptr) continue;
+    const int position = PositionOf(table, names);
+    if (position < 0) continue;
     std::int64_t rows = 0;
     std::int64_t cols = 0;
-    for (const v1::Shard& shard : found->shards()) {
+    for (const v1::Shard& shard : other.tables(position).shards()) {
       rows = std::max(rows, shard.row_offset() + shard.rows());
       cols = std::max(cols, shard.col_offset() + shard.cols());
     }

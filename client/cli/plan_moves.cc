@@ -114,15 +114,15 @@ std::set<int> TablesBehindABuffer(const Resharding& resharding) {
 }
 
 // "a, b: no; c: never": by reason, in the order of the tables.
-std::string FaultsText(const std::vector<TableMove>& tables, const TableNames& names) {
+std::string FaultsText(const v1::MovesAnswer& moves) {
   constexpr std::size_t kNamed = 3;
   std::vector<std::pair<std::string_view, std::vector<std::string_view>>> by_fault;
-  for (const TableMove& table : tables) {
-    if (table.torchrec_fault.empty()) continue;
+  for (const v1::MovesTable& table : moves.tables()) {
+    if (table.torchrec_live()) continue;
     auto same = std::ranges::find_if(
-        by_fault, [&](const auto& fault) { return fault.first == table.torchrec_fault; });
-    if (same == by_fault.end()) same = by_fault.insert(same, {table.torchrec_fault, {}});
-    same->second.push_back(names.ReferenceTo(table.table));
+        by_fault, [&](const auto& fault) { return fault.first == table.reason(); });
+    if (same == by_fault.end()) same = by_fault.insert(same, {table.reason(), {}});
+    same->second.push_back(table.table());
   }
   std::string text;
   for (auto& [fault, named] : by_fault) {
@@ -155,54 +155,59 @@ void SetStep(const TableNames& names, const ReshardingStep& step, v1::MovesStep&
   for (const TableShard& shard : step.freed) SetShard(names, shard, *message.add_free());
 }
 
-std::string CycleText(const TableNames& names, const std::vector<Waiting>& cycle) {
+std::string CycleText(const v1::MovesAnswer& moves) {
   std::vector<std::string> parts;
-  for (const Waiting& waiting : cycle) {
-    const int holder = waiting.holds.shard.rank;
-    const bool of_device = waiting.memory == MemoryTier::kDevice;
-    parts.push_back(
-        fmt::format("rank {} has no room{} for its part of {} until {} part of {} {}", waiting.rank,
-                    of_device ? "" : fmt::format(" {}", SharedMemoryOf(waiting.memory).place),
-                    names.ReferenceTo(waiting.wants.table),
-                    holder == waiting.rank ? "its" : fmt::format("rank {}'s", holder),
-                    names.ReferenceTo(waiting.holds.table),
-                    waiting.next_rank == holder ? "is made anew there"
-                                                : fmt::format("is on rank {}", waiting.next_rank)));
+  for (const v1::MovesWaiting& waiting : moves.cycle()) {
+    const int holder = waiting.holds().rank();
+    const MemoryTier memory = FromText<MemoryTier>(waiting.memory()).value_or(MemoryTier::kDevice);
+    parts.push_back(fmt::format(
+        "rank {} has no room{} for its part of {} until {} part of {} {}", waiting.rank(),
+        memory == MemoryTier::kDevice ? "" : fmt::format(" {}", SharedMemoryOf(memory).place),
+        waiting.wants().table(),
+        holder == waiting.rank() ? "its" : fmt::format("rank {}'s", holder),
+        waiting.holds().table(),
+        waiting.next_rank() == holder ? "is made anew there"
+                                      : fmt::format("is on rank {}", waiting.next_rank())));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::int64_t BytesOf(const Resharding& resharding, PartLink link) {
-  return At(resharding.bytes_by_link, link);
+// The field of MovesBytes. Parts that stay on their rank move from one memory to another.
+std::string_view FieldOf(PartLink link) {
+  return link == PartLink::kSameRank ? "between_memories" : ToText(link);
 }
 
-}  // namespace
-
-StatusOr<PlanMoves> MovesOf(const PlanRequest& request, const Plan& plan) {
-  PlanMoves moves;
-  NS_ASSIGN_OR_RETURN(moves.resharding, Reshard(request, plan));
+void SetTables(const PlanRequest& request, const Plan& plan, const Resharding& resharding,
+               const TableNames& names, v1::MovesAnswer& answer) {
   std::set<int> moved;
-  for (const ReshardingStep& step : moves.resharding.steps) {
+  for (const ReshardingStep& step : resharding.steps) {
     for (const MadeShard& made : step.made) moved.insert(made.made.table);
   }
   const Plan& previous = request.migration->previous;
   const std::vector<int> before = TablesOf(previous, request.tables);
   const std::vector<int> after = TablesOf(plan, request.tables);
-  const std::set<int> waiting = TablesBehindABuffer(moves.resharding);
-  for (const int table : moved) {
-    TableMove move{table, TorchRecFault(request, At(request.tables, table),
-                                        *Find(previous, before, table), *Find(plan, after, table))};
-    if (move.torchrec_fault.empty() && waiting.contains(table)) {
-      move.torchrec_fault = "its ranks have no room without a buffer, and TorchRec has none";
+  const std::set<int> waiting = TablesBehindABuffer(resharding);
+  for (const int t : moved) {
+    const Table& of = At(request.tables, t);
+    std::string fault =
+        TorchRecFault(request, of, *Find(previous, before, t), *Find(plan, after, t));
+    if (fault.empty() && waiting.contains(t)) {
+      fault = "its ranks have no room without a buffer, and TorchRec has none";
     }
-    moves.tables.push_back(std::move(move));
+    v1::MovesTable& table = *answer.add_tables();
+    table.set_table(names.ReferenceTo(t));
+    table.set_module(of.module);
+    table.set_name(of.name);
+    table.set_torchrec_live(fault.empty());
+    table.set_reason(std::move(fault));
   }
-  return moves;
 }
 
-v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
+}  // namespace
+
+StatusOr<v1::MovesAnswer> MovesOf(const PlanRequest& request, const Plan& plan) {
+  NS_ASSIGN_OR_RETURN(const Resharding resharding, Reshard(request, plan));
   const TableNames names(request.tables);
-  const Resharding& resharding = moves.resharding;
   v1::MovesAnswer answer;
   answer.set_format("neuroshard-moves/1");
   answer.set_order(std::string(ToText(resharding.order)));
@@ -213,12 +218,9 @@ v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
     SetShard(names, of.wants, *waiting.mutable_wants());
     SetShard(names, of.holds, *waiting.mutable_holds());
   }
-  v1::MovesBytes& bytes = *answer.mutable_bytes();
-  bytes.set_intra_host(BytesOf(resharding, PartLink::kIntraHost));
-  bytes.set_inter_host(BytesOf(resharding, PartLink::kInterHost));
-  bytes.set_buffer(BytesOf(resharding, PartLink::kBuffer));
-  bytes.set_outside(BytesOf(resharding, PartLink::kOutside));
-  bytes.set_between_memories(BytesOf(resharding, PartLink::kSameRank));
+  for (const auto& [link, text] : kWords<PartLink>) {
+    SetInt64(FieldOf(link), At(resharding.bytes_by_link, link), *answer.mutable_bytes());
+  }
   for (std::size_t r = 0; r < resharding.peak_bytes.size(); ++r) {
     v1::MovesRank& rank = *answer.add_ranks();
     rank.set_rank(static_cast<int>(r));
@@ -228,15 +230,7 @@ v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
   for (const SharedMemoryPeak& peak : resharding.shared) {
     PutFields(peak, *answer.add_shared_memory());
   }
-  for (const TableMove& move : moves.tables) {
-    const Table& of = At(request.tables, move.table);
-    v1::MovesTable& table = *answer.add_tables();
-    table.set_table(names.ReferenceTo(move.table));
-    table.set_module(of.module);
-    table.set_name(of.name);
-    table.set_torchrec_live(move.torchrec_fault.empty());
-    table.set_reason(move.torchrec_fault);
-  }
+  SetTables(request, plan, resharding, names, answer);
   for (const TableShard& shard : resharding.freed_first) {
     SetShard(names, shard, *answer.add_freed_first());
   }
@@ -244,32 +238,25 @@ v1::MovesAnswer AnswerOf(const PlanRequest& request, const PlanMoves& moves) {
   return answer;
 }
 
-std::string MovesAsText(const PlanRequest& request, const PlanMoves& moves) {
-  const Resharding& resharding = moves.resharding;
-  if (moves.tables.empty()) return "moves: nothing\n";
+std::string MovesAsText(const v1::MovesAnswer& moves) {
+  if (moves.tables().empty()) return "moves: nothing\n";
   std::vector<std::string> links;
-  for (const auto& word : kWords<PartLink>) {
-    const std::int64_t bytes = BytesOf(resharding, word.value);
-    if (bytes == 0) continue;
-    links.push_back(fmt::format("{} {}",
-                                word.value == PartLink::kSameRank ? "between_memories" : word.text,
-                                FormatBytes(bytes)));
+  for (const auto& [link, text] : kWords<PartLink>) {
+    const std::int64_t bytes = Int64Of(moves.bytes(), FieldOf(link));
+    if (bytes > 0) links.push_back(fmt::format("{} {}", FieldOf(link), FormatBytes(bytes)));
   }
   std::string text = fmt::format(
       "moves: {} in {} and {}\n",
       links.empty() ? "nothing between ranks" : fmt::format("{}", fmt::join(links, ", ")),
-      Counted(moves.tables.size(), "table"), Counted(resharding.steps.size(), "step"));
-  const TableNames names(request.tables);
-  const auto alive = std::ranges::count_if(
-      moves.tables, [](const TableMove& t) { return t.torchrec_fault.empty(); });
-  text += fmt::format("TorchRec's reshard can move {} of them in a running job", alive);
-  text += FaultsText(moves.tables, names) + '\n';
-  if (resharding.order == OrderKind::kFits) return text;
+      Counted(moves.tables_size(), "table"), Counted(moves.steps_size(), "step"));
+  text += fmt::format("TorchRec's reshard can move {} of them in a running job{}\n",
+                      std::ranges::count_if(moves.tables(), &v1::MovesTable::torchrec_live),
+                      FaultsText(moves));
+  if (moves.order() == ToText(OrderKind::kFits)) return text;
   return text + fmt::format("warning: {} without a buffer of {} beside the ranks' memory: {}\n",
-                            resharding.order == OrderKind::kNeedsBuffer ? "no order fits"
-                                                                        : "no order was found",
-                            FormatBytes(resharding.buffer_bytes),
-                            CycleText(names, resharding.cycle));
+                            moves.order() == ToText(OrderKind::kNeedsBuffer) ? "no order fits"
+                                                                             : "no order was found",
+                            FormatBytes(moves.buffer_bytes()), CycleText(moves));
 }
 
 }  // namespace neuroshard

@@ -193,8 +193,8 @@ TEST(TorchRecFaultTest, NamesWhatReshardCannotMove) {
     Plan plan;
     plan.tables = {after};
     const auto moves = MovesOf(request, plan);
-    EXPECT_TRUE(moves.ok() && moves->tables.size() == 1) << moves.status();
-    return moves->tables.at(0).torchrec_fault;
+    EXPECT_TRUE(moves.ok() && moves->tables_size() == 1) << moves.status();
+    return moves->tables(0).reason();
   };
   EXPECT_EQ(fault(whole(0), whole(1)), "");
   EXPECT_THAT(fault(whole(0), halves), HasSubstr("table_wise does not become column_wise"));

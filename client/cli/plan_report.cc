@@ -317,7 +317,6 @@ bool HasHiddenInputDist(const v1::PlanCost& cost) {
 std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
   using Rank = v1::RankCost;
   const auto& ranks = cost.ranks();
-  const auto any = [&](const auto& is) { return std::ranges::any_of(ranks, is); };
   const auto is_over = [](const Rank& rank) { return UsedShare(rank.memory()) > 1; };
   const Rank* costliest = nullptr;
   if (ranks.size() > 1) {
@@ -327,7 +326,7 @@ std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
   TableOf<Rank> table;
   table.Right("rank", &Rank::rank)
       .Right(input_dist, IfGiven(&Rank::has_input_dist_ms, &Rank::input_dist_ms),
-             any([](const Rank& rank) { return rank.has_input_dist_ms(); }))
+             std::ranges::any_of(ranks, &Rank::has_input_dist_ms))
       .Right("compute_ms", &Rank::compute_ms)
       .Right("forward_comm_ms", &Rank::forward_comm_ms, style.wide())
       .Right("backward_comm_ms", &Rank::backward_comm_ms, style.wide())
@@ -341,7 +340,7 @@ std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
           [](const Rank& rank) {
             return rank.has_total_interval() ? IntervalText(rank.total_interval()) : "-";
           },
-          any([](const Rank& rank) { return rank.has_total_interval(); }))
+          std::ranges::any_of(ranks, &Rank::has_total_interval))
       .Right("dims", &Rank::dim_sum, style.wide())
       .Right("memory", [](const Rank& rank) { return FormatBytes(rank.memory().total_bytes()); })
       .Right(
@@ -361,7 +360,7 @@ std::string CostTable(const v1::PlanCost& cost, const TextStyle& style) {
       });
   std::vector<std::string> signs;
   if (costliest != nullptr) signs.push_back("* the costliest rank");
-  if (any(is_over)) signs.push_back("! over its memory");
+  if (std::ranges::any_of(ranks, is_over)) signs.push_back("! over its memory");
   std::string text = table.ToString(ranks, style);
   if (!signs.empty()) text += fmt::format("{}\n", fmt::join(signs, "; "));
   if (!HasHiddenInputDist(cost)) return text;

@@ -194,20 +194,16 @@ StatusOr<v1::WhatIfAnswer> AskWhatIf(const PlannerClient& planner,
   });
   if (alike) return first;
   v1::WhatIfAnswer answer;
-  std::vector<PlannedTopology> own;
   for (auto begin = planned.begin(); begin != planned.end();) {
     const auto end = std::find_if(begin, planned.end(), [&](const PlannedRow& each) {
       return each.topology != begin->topology;
     });
     auto by_class = MarkFastest(planner, request, {begin, end});
-    for (; begin != end; ++begin) {
-      *answer.add_rows() = std::move(begin->row);
-      own.push_back({std::move(begin->request), std::move(*begin->answer.mutable_plan())});
-    }
+    for (; begin != end; ++begin) *answer.add_rows() = std::move(begin->row);
     if (by_class) *answer.add_rows() = *std::move(by_class);
   }
   MarkPareto(answer);
-  if (what_if.one_plan()) NS_RETURN_IF_ERROR(AddOnePlan(planner, own, answer));
+  if (what_if.one_plan()) NS_RETURN_IF_ERROR(AddOnePlan(planner, planned, answer));
   return answer;
 }
 
@@ -223,11 +219,8 @@ void MarkPareto(v1::WhatIfAnswer& answer) {
 std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style) {
   using Row = v1::WhatIfRow;
   const auto& rows = answer.rows();
-  const auto any = [&](bool (Row::*has)() const) {
-    return std::ranges::any_of(rows, [&](const Row& row) { return (row.*has)(); });
-  };
-  const bool prices = any(&Row::has_price_per_million_samples);
-  const bool groups = any(&Row::has_two_dimensional);
+  const bool prices = std::ranges::any_of(rows, &Row::has_price_per_million_samples);
+  const bool groups = std::ranges::any_of(rows, &Row::has_two_dimensional);
   // "-" where there is one group.
   const auto synced = [](const auto& cell) {
     return [cell](const Row& row) {
@@ -256,7 +249,7 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
             [](const Row& row) {
               return row.failure().empty() ? row.price_basis().kind() : "no plan";
             })
-      .Where([](const Row& row) { return row.has_price_per_million_samples(); })
+      .Where(&Row::has_price_per_million_samples)
       .Right(
           "price/M_samples",
           [](const Row& row) { return fmt::format("{:.4g}", row.price_per_million_samples()); },

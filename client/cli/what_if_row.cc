@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "client/cli/command_options.h"
 #include "client/cli/input_file.h"
 #include "client/cli/plan_report.h"
 #include "common/codec/topology_codec.h"
@@ -20,6 +21,14 @@ std::int64_t GlobalBatchSize(const v1::WhatIfTopology& topology,
     return topology.batch_size_per_device() * CountDevices(topology.topology());
   }
   return GlobalBatchSizeOf(request);
+}
+
+std::int64_t CountHosts(const v1::Topology& topology) {
+  std::int64_t hosts = 0;
+  for (const v1::HostGroup& group : topology.hosts()) {
+    hosts += group.has_count() ? group.count() : 1;
+  }
+  return hosts;
 }
 
 // The request of the row; with groups, that of one of them.
@@ -54,24 +63,12 @@ v1::ShardPlanRequest RequestFor(const PlannedRow& asked, v1::ShardPlanRequest re
 // TorchRec's planner has one rate for all bytes of an exchange (server/cost/analytic,
 // CommBandwidth).
 void AddHostsWarning(const v1::Topology& topology, v1::WhatIfRow& row) {
-  std::int64_t hosts = 0;
-  for (const v1::HostGroup& group : topology.hosts()) {
-    hosts += group.has_count() ? group.count() : 1;
-  }
   const std::int64_t pod_size = topology.has_pod_size() ? topology.pod_size() : 1;
-  if (hosts <= pod_size || row.cost_model().name() != "analytic") return;
+  if (CountHosts(topology) <= pod_size || row.cost_model().name() != "analytic") return;
   row.add_warnings(
       "on more than one host, TorchRec's formulas send all that ranks exchange with all others at "
       "the rate between hosts, also what stays on a host: a second host may look useless here and "
       "help a trainer");
-}
-
-// What the planner said, without its address, which is the same for all.
-std::string Reason(const Status& status) {
-  const std::string message = Message(status);
-  const std::size_t end = message.find(": ");
-  return message.starts_with("planner at ") && end != std::string::npos ? message.substr(end + 2)
-                                                                        : message;
 }
 
 }  // namespace
@@ -82,9 +79,7 @@ void PrepareRow(const v1::ShardPlanRequest& request, PlannedRow& planned) {
   v1::WhatIfRow& row = planned.row;
   row.set_name(groups ? fmt::format("{} in {}", topology.name(), groups->name()) : topology.name());
   row.set_devices(static_cast<std::int32_t>(CountDevices(topology.topology())));
-  for (const v1::HostGroup& group : topology.topology().hosts()) {
-    row.set_hosts(row.hosts() + (group.has_count() ? group.count() : 1));
-  }
+  row.set_hosts(static_cast<std::int32_t>(CountHosts(topology.topology())));
   row.set_global_batch_size(GlobalBatchSize(topology, request));
   if (groups && !groups->fault.ok()) {
     planned.failure = groups->fault;
@@ -111,7 +106,7 @@ void PlanRow(const PlannerClient& planner, PlannedRow& planned) {
                                 answer->plan(), planned.row);
   }
   if (!planned.failure.ok()) {
-    planned.row.set_failure(Reason(planned.failure));
+    planned.row.set_failure(ReasonOf(planned.failure));
     return;
   }
   planned.answer = *std::move(answer);

@@ -105,13 +105,6 @@ std::string NameOf(const CLI::App& app) {
                                      : NameOf(*app.get_parent()) + ' ' + app.get_name();
 }
 
-template <typename List, typename Text>
-std::vector<std::string> Names(const List& list, const Text& text) {
-  std::vector<std::string> names;
-  for (const auto* item : list) names.push_back(text(*item));
-  return names;
-}
-
 std::string Suggestion(std::string_view text, const std::vector<std::string>& words) {
   return DidYouMean(text, std::vector<std::string_view>(words.begin(), words.end()));
 }
@@ -139,8 +132,8 @@ ChosenCommand Choose(const CLI::App& app, int argc, const char* const* argv) {
 std::string WhyNoCommand(const ChosenCommand& chosen, int argc, const char* const* argv) {
   if (chosen.app->get_require_subcommand_min() == 0) return "";
   const std::string name = NameOf(*chosen.app);
-  const auto commands =
-      Names(CommandsOf(*chosen.app), [](const CLI::App& app) { return app.get_name(); });
+  const auto commands = Mapped<std::string>(CommandsOf(*chosen.app),
+                                            [](const CLI::App* app) { return app->get_name(); });
   if (chosen.next == argc) {
     return fmt::format("{} needs a command: {}", name, fmt::join(commands, ", "));
   }
