@@ -51,11 +51,10 @@ struct TypesOf<SweepKind::kComm> {
 
 struct SweepOptions {
   std::string config_file;
-  std::vector<std::string> workers;
+  FleetOptions fleet;  // but for its times and files
   std::string store_file;
   int reconnect_s = 60;
   int sample_timeout_s = 300;
-  int devices_per_worker = 0;
   std::string planner;
   TlsFiles tls = {};
   std::string model;
@@ -261,7 +260,7 @@ std::string SweepAsText(const v1::SweepAnswer& answer, const TextStyle&) {
 template <SweepKind kKind>
 StatusOr<int> RunSweepCommand(const SweepOptions& options, const Console& console) {
   using Sample = typename TypesOf<kKind>::Sample;
-  CheckDistinctWorkers(options.workers);
+  CheckDistinctWorkers(options.fleet.workers);
   CatchProcessSignals();
   ManualStop stop;
   const SignalThread signals({[&stop] { stop.Stop(); }, nullptr});
@@ -285,10 +284,8 @@ StatusOr<int> RunSweepCommand(const SweepOptions& options, const Console& consol
   NS_ASSIGN_OR_RETURN(std::vector<Sample> pending, store->PendingSamples<Sample>(sweep.sweep_id));
   const auto num_pending = static_cast<std::int64_t>(pending.size());
 
-  FleetOptions fleet;
-  fleet.workers = options.workers;
+  FleetOptions fleet = options.fleet;
   fleet.tls = options.tls.Read();
-  fleet.devices_per_worker = options.devices_per_worker;
   fleet.reconnect_window = std::chrono::seconds(options.reconnect_s);
   fleet.sample_deadline = std::chrono::seconds(options.sample_timeout_s);
   const SteadyClock clock;
@@ -327,7 +324,7 @@ void AddKind(CLI::App& sweep, const char* description, const Console& console, i
   command
       ->add_option("CONFIG", options->config_file, "Sweep configuration in YAML (configs/sweeps)")
       ->required();
-  AddWorkersOption(*command, options->workers);
+  AddWorkersOption(*command, options->fleet.workers);
   AddTlsOptions(*command, options->tls);
   AddStoreOption(*command, options->store_file,
                  "Profile store; made when missing. The same command again resumes");
@@ -339,7 +336,7 @@ void AddKind(CLI::App& sweep, const char* description, const Console& console, i
   InRange(command->add_option("--reconnect", options->reconnect_s), 0, 86'400)
       ->group("");  // its old name
   if (kKind == SweepKind::kCompute) {
-    InRange(command->add_option("--devices-per-worker", options->devices_per_worker,
+    InRange(command->add_option("--devices-per-worker", options->fleet.devices_per_worker,
                                 "Measure on so many devices of each worker at a time, 0 for all; "
                                 "CPU devices that share cores disturb each other"),
             0, 1024)

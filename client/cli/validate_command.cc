@@ -158,12 +158,11 @@ std::optional<std::string> OtherBackendsNote(const MeasuredWith& measured,
 struct ValidateOptions {
   std::string request_file;
   std::string plan_file;
-  std::vector<std::string> workers;
+  ValidationOptions run;  // but for files, and the cadence of the prediction
   std::string planner;
   TlsFiles tls = {};
   std::string model;
   std::string store_file;
-  std::int64_t max_time_ms = MeasurementSettings().max_time_ms;
   OutputOptions output;
 };
 
@@ -227,10 +226,8 @@ StatusOr<ValidationReport> Measure(const ValidateOptions& options,
   NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(plan_message));
   NS_ASSIGN_OR_RETURN(const std::vector<RankShards> ranks, ShardsByRank(request, plan));
   console.err << WarningLines(request.warnings, kUnwrapped);
-  ValidationOptions validation;
-  validation.workers = options.workers;
+  ValidationOptions validation = options.run;
   validation.tls = options.tls.Read();
-  validation.settings.max_time_ms = options.max_time_ms;
   validation.cadence = cadence;
   CatchProcessSignals();  // not earlier: waiting for the planner may simply be ended
   ManualStop stop;
@@ -254,7 +251,7 @@ Status Record(const ValidateOptions& options, const v1::ShardPlanRequest& reques
                       ProfileStore::Open(options.store_file, StoreMode::kReadWrite));
   const std::string text = fmt::format(
       "request: {}\nplan: {}\nglobal_batch_size: {}\nmax_time_ms: {}\n", options.request_file,
-      options.plan_file, request.global_batch_size(), options.max_time_ms);
+      options.plan_file, request.global_batch_size(), options.run.settings.max_time_ms);
   NS_ASSIGN_OR_RETURN(const std::int64_t samples, RecordValidation(report, text, *store));
   console.err << fmt::format("{} samples recorded in {}\n", samples, options.store_file);
   return absl::OkStatus();
@@ -275,7 +272,7 @@ Status CheckStoreFile(const std::string& path) {
 }
 
 StatusOr<int> RunValidate(const ValidateOptions& options, const Console& console) {
-  CheckDistinctWorkers(options.workers);
+  CheckDistinctWorkers(options.run.workers);
   const auto request = ReadRequestFile(options.request_file);
   const auto file = ReadPlanFile(options.plan_file, request);
   if (ReportFailures(console, {request.status(), file.status()})) return kExitFailure;
@@ -404,7 +401,7 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->add_option("PLAN", options->plan_file,
                    "JSON: output of plan --format json or torchrec, or a bare plan; -: stdin")
       ->required();
-  AddWorkersOption(*command, options->workers);
+  AddWorkersOption(*command, options->run.workers);
   AddTlsOptions(*command, options->tls);
   command
       ->add_option("--planner", options->planner,
@@ -412,7 +409,7 @@ void AddValidateCommand(CLI::App& app, const Console& console, int* exit_code) {
       ->type_name("HOST:PORT")
       ->check(CheckAddress);
   AddModelOption(*command, options->model, "Cost model of --planner; default: the request's");
-  InRange(command->add_option("--max-time-ms", options->max_time_ms,
+  InRange(command->add_option("--max-time-ms", options->run.settings.max_time_ms,
                               "Longest time for each measured series"),
           std::int64_t{1}, std::int64_t{600'000})
       ->capture_default_str();

@@ -9,6 +9,8 @@ namespace {
 
 // A group that nobody has asked for anything for so long is closed by its workers.
 constexpr std::int64_t kIdleTimeoutMs = 60'000;
+// A peer that stalls longer aborts the group.
+constexpr std::int64_t kTimeoutMs = 30'000;
 
 // A worker from before there were other collectives, casts or cadences measures without them
 // whatever it is asked for; later ones write down what they measured.
@@ -49,20 +51,19 @@ CommGroup::~CommGroup() { Close(); }
 
 StatusOr<std::unique_ptr<CommGroup>> CommGroup::Open(std::vector<const WorkerClient*> workers,
                                                      const std::vector<RankPlacement>& placement,
-                                                     const std::string& group_id,
-                                                     std::chrono::milliseconds timeout) {
+                                                     const std::string& group_id) {
   std::unique_ptr<CommGroup> group(new CommGroup(std::move(workers), placement, group_id));
-  NS_RETURN_IF_ERROR(group->Connect(timeout));
+  NS_RETURN_IF_ERROR(group->Connect());
   return group;
 }
 
-Status CommGroup::Connect(std::chrono::milliseconds timeout) {
+Status CommGroup::Connect() {
   std::vector<std::string> addresses(placement_.size());
   NS_RETURN_IF_ERROR(OnEveryWorker([&](int worker) -> Status {
     v1::OpenCommGroupRequest request;
     request.set_group_id(group_id_);
     request.set_world_size(world_size());
-    request.set_timeout_ms(timeout.count());
+    request.set_timeout_ms(kTimeoutMs);
     request.set_idle_timeout_ms(kIdleTimeoutMs);
     for (std::size_t rank = 0; rank < placement_.size(); ++rank) {
       if (placement_[rank].worker != worker) continue;

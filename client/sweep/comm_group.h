@@ -37,8 +37,7 @@ class CommGroup {
   // worker closes the group on all, and is the status returned.
   static StatusOr<std::unique_ptr<CommGroup>> Open(std::vector<const WorkerClient*> workers,
                                                    const std::vector<RankPlacement>& placement,
-                                                   const std::string& group_id,
-                                                   std::chrono::milliseconds timeout);
+                                                   const std::string& group_id);
   // Closes the group on every worker.
   ~CommGroup();
   CommGroup(CommGroup&&) = delete;
@@ -55,7 +54,7 @@ class CommGroup {
   CommGroup(std::vector<const WorkerClient*> workers, std::vector<RankPlacement> placement,
             std::string group_id);
 
-  Status Connect(std::chrono::milliseconds timeout);
+  Status Connect();
   // Calls `call(worker)` for every worker of the group at once; the first failure closes the group,
   // so that the others do not wait for a peer that will not come. Returns that failure; of an
   // aborted group, with what every worker says that aborted it.

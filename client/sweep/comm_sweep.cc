@@ -65,8 +65,7 @@ class GroupRunner final : public SampleRunner<CommSample> {
                                 num_ranks_, num_ranks_, known_devices);
     }
     const std::string group_id = fmt::format("sweep-{:08x}-{}", groups_.run_tag, ++groups_.opened);
-    NS_ASSIGN_OR_RETURN(group_,
-                        CommGroup::Open(clients, *placement, group_id, run_.fleet.group_timeout));
+    NS_ASSIGN_OR_RETURN(group_, CommGroup::Open(clients, *placement, group_id));
     return absl::OkStatus();
   }
 

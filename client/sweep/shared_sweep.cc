@@ -7,6 +7,8 @@ namespace {
 
 // How late a stop may be noticed.
 constexpr std::chrono::milliseconds kPoll{50};
+// More samples given up end a run: the fault is then hardly theirs.
+constexpr int kMaxGivenUp = 10;
 
 }  // namespace
 
@@ -96,9 +98,9 @@ bool SharedSweep::GiveUp(const std::string& sample_id, const std::string& reason
   run_.display.Note(fmt::format("sample {} given up: {}", sample_id, reason));
   const MutexLock lock(mutex_);
   report_.given_up.push_back({sample_id, reason});
-  if (static_cast<int>(report_.given_up.size()) <= run_.fleet.max_given_up) return true;
+  if (static_cast<int>(report_.given_up.size()) <= kMaxGivenUp) return true;
   report_.status.Update(FailedPrecondition(
-      "more than {} samples given up, the last one because: {}", run_.fleet.max_given_up, reason));
+      "more than {} samples given up, the last one because: {}", kMaxGivenUp, reason));
   return false;
 }
 

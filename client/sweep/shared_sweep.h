@@ -157,6 +157,10 @@ class SampleRunner {
   virtual void Close() = 0;
 };
 
+// A sample that broke this many streams or groups is given up in this run: it may be what kills the
+// workers.
+inline constexpr int kMaxFailuresPerSample = 5;
+
 // The workers of a run, what came of its samples, and its early end. Thread-safe.
 class SharedSweep {
  public:
@@ -224,7 +228,7 @@ class SharedSweep {
     const bool refused = IsRefusal(status);
     // Of a device that somebody else has, no sample is to blame.
     if (!refused && !absl::IsResourceExhausted(status) && !stopped()) ++attempt.failures;
-    if (!refused && attempt.failures < run_.fleet.max_failures_per_sample) {
+    if (!refused && attempt.failures < kMaxFailuresPerSample) {
       return queue.Return(std::move(attempt));
     }
     const bool go_on = GiveUp(attempt.sample.sample_id, Message(status));

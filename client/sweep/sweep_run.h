@@ -31,13 +31,6 @@ struct FleetOptions {
   std::chrono::milliseconds longest_backoff{5'000};
   // The time of one sample, from start to record; a worker that takes longer is treated as broken.
   std::chrono::milliseconds sample_deadline{300'000};
-  // A peer of a group that stalls longer aborts the group.
-  std::chrono::milliseconds group_timeout{30'000};
-  // A sample that broke this many streams is given up in this run: it may be what kills the
-  // workers.
-  int max_failures_per_sample = 5;
-  // More samples given up end the run: the fault is then hardly theirs.
-  int max_given_up = 10;
 };
 
 // References must outlive the run. `stop` ends it early; it is polled, from one thread.

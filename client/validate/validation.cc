@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <set>
@@ -19,6 +20,9 @@
 
 namespace neuroshard {
 namespace {
+
+// A worker that takes longer for a sample is treated as broken.
+constexpr std::chrono::milliseconds kSampleDeadline{600'000};
 
 // A sum of which a part is not known is not known.
 void AddTo(std::optional<double>& sum_ms, double part_ms) {
@@ -212,7 +216,7 @@ class Validation {
     sample.optimizer = request_.optimizer;
     sample.seed = rank;
     NS_ASSIGN_OR_RETURN(const ComputeMeasurement measurement,
-                        stream.Measure(sample, options_.sample_deadline));
+                        stream.Measure(sample, kSampleDeadline));
     compute_[rank].push_back({sample, measurement});
     MeasuredRank& measured = report_.ranks[rank];
     if (measurement.outcome == Outcome::kOk) {
@@ -243,8 +247,7 @@ class Validation {
     std::vector<const WorkerClient*> clients;
     for (const auto& worker : workers_) clients.push_back(worker.get());
     const std::string group_id = "validate-" + report_.run_id;
-    NS_ASSIGN_OR_RETURN(const auto group,
-                        CommGroup::Open(clients, placement_, group_id, options_.group_timeout));
+    NS_ASSIGN_OR_RETURN(const auto group, CommGroup::Open(clients, placement_, group_id));
     NS_RETURN_IF_ERROR(MeasureInputDist(*group));
     NS_RETURN_IF_ERROR(
         MeasureStage(*group, CommDirection::kBackward, &MeasuredRank::backward_comm_ms));
@@ -323,7 +326,7 @@ class Validation {
                            std::optional<double> MeasuredRank::*stage) {
     sample.cadence = options_.cadence;
     NS_ASSIGN_OR_RETURN(const auto measurements,
-                        group.Profile(options_.settings, sample, options_.sample_deadline));
+                        group.Profile(options_.settings, sample, kSampleDeadline));
     report_.comm.push_back({sample, measurements});
     if (const std::string different = DifferentNetworks(measurements);
         !different.empty() && std::ranges::find(report_.notes, different) == report_.notes.end()) {

@@ -1,7 +1,6 @@
 // Validation: runs a plan on workers and measures its cost.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -59,14 +58,12 @@ struct ValidationReport {
   MeasuredWith measured_with() const;
 };
 
-// Workers, settings and deadlines of a validation.
+// Workers and settings of a validation.
 struct ValidationOptions {
   std::vector<std::string> workers;  // HOST:PORT
   std::optional<ClientTls> tls = std::nullopt;
   MeasurementSettings settings;
   Cadence cadence = Cadence::kBarrier;  // of collectives; in rows, no rank waits for its offset
-  std::chrono::milliseconds sample_deadline{600'000};
-  std::chrono::milliseconds group_timeout{30'000};
 };
 
 // Each rank's shards are looked up on a worker's device (ranks go round the workers and their
