@@ -22,25 +22,12 @@ namespace fs = std::filesystem;
 
 Status CheckFiles(const ModelManifest& manifest, const std::map<std::string, TensorFile>& files) {
   std::set<std::string> used;
-  const auto check = [&](const std::string& name, const std::vector<TensorSpec>& specs) -> Status {
+  for (const NetworkManifest* network : manifest.networks()) {
+    const std::string& name = network->file;
     if (!used.insert(name).second) return InvalidArgument("file {} is used twice", name);
     const auto found = files.find(name);
     if (found == files.end()) return InvalidArgument("file {} is in the manifest only", name);
-    return CheckNetworkTensors(specs, found->second, name);
-  };
-  if (manifest.universal) {
-    NS_RETURN_IF_ERROR(
-        check(manifest.universal->file, UniversalComputeTensors(*manifest.universal)));
-  } else if (!manifest.torchrec) {
-    NS_RETURN_IF_ERROR(check(manifest.compute.file, ComputeNetworkTensors(manifest.compute)));
-  }
-  if (manifest.comm) {
-    NS_RETURN_IF_ERROR(check(manifest.comm->file, UniversalCommTensors(*manifest.comm)));
-  }
-  for (const auto* networks : {&manifest.forward_comm, &manifest.backward_comm}) {
-    for (const CommNetworkManifest& network : *networks) {
-      NS_RETURN_IF_ERROR(check(network.file, CommNetworkTensors(network)));
-    }
+    NS_RETURN_IF_ERROR(CheckNetworkTensors(NetworkTensors(*network), found->second, name));
   }
   for (const auto& [name, file] : files) {
     if (!used.contains(name)) return InvalidArgument("file {} is not in the manifest", name);

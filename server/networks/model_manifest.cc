@@ -97,43 +97,106 @@ void Describe(ManifestFields& fields, IntervalManifest& interval) {
   }
 }
 
-void Describe(ManifestFields& fields, ComputeNetworkManifest& compute) {
-  fields.FileName("file", &compute.file);
-  fields.Constant("kind", "table_sum_mlp");
-  fields.List("features", &compute.features, Presence::kRequired);
-  fields.Map("transforms", &compute.transforms);
-  fields.Layers("table_layers", &compute.table_layers);
-  fields.Layers("head_layers", &compute.head_layers);
-  fields.Outputs(&compute.outputs);
+void DescribeFeatures(ManifestFields& fields, std::vector<std::string>& features,
+                      std::span<const std::string_view> known) {
+  fields.KnownTexts("features", &features, known, Presence::kRequired);
+  std::set<std::string_view> seen;
+  for (std::size_t i = 0; fields.reads() && i < features.size(); ++i) {
+    if (seen.insert(features[i]).second) continue;
+    fields.reader().AddViolation(fmt::format("features[{}]", i), "{} is given twice",
+                                 Quoted(features[i]));
+  }
+}
+
+// What the parts of a network that could be read say of each other.
+void CheckNetwork(ManifestFields& fields, std::string_view layers_key,
+                  const NetworkManifest& network) {
+  ConfigReader& reader = fields.reader();
+  const bool universal_comm = network.kind == NetworkKind::kUniversalComm;
+  if (network.kind == NetworkKind::kTableSum && reader.Has("features")) {
+    const auto columns = FeatureColumns::Create(network.features, network.transforms);
+    if (!columns.ok()) reader.AddViolation("features", Message(columns.status()));
+  }
+  // Which weights have to be at least 0 goes by position.
+  if (universal_comm && !std::ranges::equal(network.features, CommFeatureNames())) {
+    reader.AddViolation("features", "must be [{}]", fmt::join(CommFeatureNames(), ", "));
+  }
+  const std::size_t inputs = universal_comm ? kCommFeatures : network.features.size();
+  if (inputs > 0 || network.is_universal()) {
+    CheckWidth(fields, layers_key, 0, network.layers, inputs, "the number of features, ");
+  }
+  if (network.kind == NetworkKind::kTableSum) {
+    const auto& head = network.head_layers;
+    if (!network.layers.empty()) {
+      CheckWidth(fields, "head_layers", 0, head, static_cast<std::size_t>(network.layers.back()),
+                 "the last width of table_layers, ");
+    }
+    CheckWidth(fields, "head_layers", head.size() - 1, head, network.outputs.size(),
+               "the number of outputs, ");
+  }
+  if (!universal_comm) return;
+  CheckWidth(fields, layers_key, network.layers.size() - 1, network.layers, 1, "one cost, ");
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    if (network.layers[i] <= kMaxCommLayerWidth) continue;
+    reader.AddViolation(fmt::format("layers[{}]", i), "must be at most {}, got {}",
+                        kMaxCommLayerWidth, network.layers[i]);
+  }
+}
+
+// The keys of a network of its kind.
+void Describe(ManifestFields& fields, NetworkManifest& network) {
+  fields.FileName("file", &network.file);
+  fields.Constant("kind", ToText(network.kind));
+  if (network.kind == NetworkKind::kDeviceCount) {
+    fields.Number("num_devices", &network.num_devices, kAtLeastTwoRanks);
+  } else if (network.kind == NetworkKind::kTableSum) {
+    fields.List("features", &network.features, Presence::kRequired);
+    fields.Map("transforms", &network.transforms);
+  } else if (network.kind == NetworkKind::kUniversalTableSum) {
+    DescribeFeatures(fields, network.features, ComputeFeatureNames());
+    fields.Number("cache_bytes", &network.cache_bytes, {0, std::int64_t{1} << 50},
+                  Presence::kOptional);
+  } else {
+    DescribeFeatures(fields, network.features, CommFeatureNames());
+  }
+  const std::string_view layers_key = network.sums_tables() ? "table_layers" : "layers";
+  fields.Layers(layers_key, &network.layers);
+  if (network.kind == NetworkKind::kTableSum) fields.Layers("head_layers", &network.head_layers);
+  std::int64_t head_width = fields.reads() ? 0 : network.head_width();
+  if (network.kind == NetworkKind::kUniversalTableSum) {
+    fields.Number("head_width", &head_width, {1, kMaxLayerWidth});
+  }
+  if (network.sums_tables()) fields.Outputs(&network.outputs);
+  if (network.is_universal()) {
+    fields.Number("members", &network.members, {1, kMaxMembers}, Presence::kOptional);
+    fields.Section("interval", &network.interval, Describe);
+  }
+  if (network.kind == NetworkKind::kUniversalComm) {
+    fields.Section("intervals", [&](ManifestFields& intervals) {
+      for (const std::string_view name : CollectiveNames()) {
+        const auto found = network.intervals.find(std::string(name));
+        std::optional<IntervalManifest> interval;
+        if (found != network.intervals.end()) interval = found->second;
+        intervals.Section(name, &interval, Describe);
+        if (interval) network.intervals[std::string(name)] = *std::move(interval);
+      }
+    });
+  }
   if (!fields.reads()) return;
-  if (fields.reader().Has("features")) {
-    const auto columns = FeatureColumns::Create(compute.features, compute.transforms);
-    if (!columns.ok()) fields.reader().AddViolation("features", Message(columns.status()));
+  CheckNetwork(fields, layers_key, network);
+  if (network.kind == NetworkKind::kUniversalTableSum && !network.layers.empty()) {
+    network.head_layers = {network.layers.back(), head_width, std::ssize(network.outputs)};
   }
-  const auto& table = compute.table_layers;
-  const auto& head = compute.head_layers;
-  if (!compute.features.empty()) {
-    CheckWidth(fields, "table_layers", 0, table, compute.features.size(),
-               "the number of features, ");
-  }
-  if (!table.empty()) {
-    CheckWidth(fields, "head_layers", 0, head, static_cast<std::size_t>(table.back()),
-               "the last width of table_layers, ");
-  }
-  CheckWidth(fields, "head_layers", head.size() - 1, head, compute.outputs.size(),
-             "the number of outputs, ");
 }
 
 // Adds the networks of one direction, which may be a mapping, or a list of them for several rank
 // counts; they are ascending.
 void DescribeCommNetworks(ManifestFields& fields, std::string_view key, CommDirection direction,
-                          std::vector<CommNetworkManifest>* networks) {
+                          std::vector<NetworkManifest>* networks) {
   std::set<int> counts;
-  const auto describe = [&](ManifestFields& of_count, CommNetworkManifest& network) {
-    of_count.FileName("file", &network.file);
-    of_count.Constant("kind", "device_count_mlp");
-    of_count.Number("num_devices", &network.num_devices, kAtLeastTwoRanks);
-    of_count.Layers("layers", &network.layers);
+  const auto describe = [&](ManifestFields& of_count, NetworkManifest& network) {
+    network.kind = NetworkKind::kDeviceCount;
+    Describe(of_count, network);
     if (!of_count.reads() || network.num_devices == 0) return;
     const auto ranks = static_cast<std::size_t>(network.num_devices);
     const bool forward = direction == CommDirection::kForward;
@@ -148,38 +211,9 @@ void DescribeCommNetworks(ManifestFields& fields, std::string_view key, CommDire
   if (fields.reads() && !fields.reader().IsList(key)) {
     fields.Section(key, [&](ManifestFields& one) { describe(one, networks->emplace_back()); });
   } else {
-    fields.Sections<CommNetworkManifest>(key, networks, describe);
+    fields.Sections<NetworkManifest>(key, networks, describe);
   }
-  if (!fields.reads()) return;
-  std::sort(networks->begin(), networks->end(),
-            [](const auto& a, const auto& b) { return a.num_devices < b.num_devices; });
-}
-
-void DescribeFeatures(ManifestFields& fields, std::vector<std::string>& features,
-                      std::span<const std::string_view> known) {
-  fields.KnownTexts("features", &features, known, Presence::kRequired);
-  std::set<std::string_view> seen;
-  for (std::size_t i = 0; fields.reads() && i < features.size(); ++i) {
-    if (seen.insert(features[i]).second) continue;
-    fields.reader().AddViolation(fmt::format("features[{}]", i), "{} is given twice",
-                                 Quoted(features[i]));
-  }
-}
-
-void Describe(ManifestFields& fields, UniversalComputeManifest& compute) {
-  fields.FileName("file", &compute.file);
-  fields.Constant("kind", kUniversalComputeKind);
-  DescribeFeatures(fields, compute.features, ComputeFeatureNames());
-  fields.Number("cache_bytes", &compute.cache_bytes, {0, std::int64_t{1} << 50},
-                Presence::kOptional);
-  fields.Layers("table_layers", &compute.table_layers);
-  fields.Number("head_width", &compute.head_width, {1, kMaxLayerWidth});
-  fields.Outputs(&compute.outputs);
-  fields.Number("members", &compute.members, {1, kMaxMembers}, Presence::kOptional);
-  fields.Section("interval", &compute.interval, Describe);
-  if (!fields.reads()) return;
-  CheckWidth(fields, "table_layers", 0, compute.table_layers, compute.features.size(),
-             "the number of features, ");
+  if (fields.reads()) std::ranges::sort(*networks, {}, &NetworkManifest::num_devices);
 }
 
 void Describe(ManifestFields& fields, SizeCoefficients& of) {
@@ -229,37 +263,6 @@ void Describe(ManifestFields& fields, TorchRecComputeManifest& compute) {
       });
   if (fields.reads() && compute.coefficients.empty()) {
     fields.reader().AddViolation("coefficients", "must have at least one entry");
-  }
-}
-
-void Describe(ManifestFields& fields, UniversalCommManifest& comm) {
-  fields.FileName("file", &comm.file);
-  fields.Constant("kind", kUniversalCommKind);
-  DescribeFeatures(fields, comm.features, CommFeatureNames());
-  fields.Layers("layers", &comm.layers);
-  fields.Number("members", &comm.members, {1, kMaxMembers}, Presence::kOptional);
-  fields.Section("interval", &comm.interval, Describe);
-  fields.Section("intervals", [&](ManifestFields& intervals) {
-    for (const std::string_view name : CollectiveNames()) {
-      const auto found = comm.intervals.find(std::string(name));
-      std::optional<IntervalManifest> interval;
-      if (found != comm.intervals.end()) interval = found->second;
-      intervals.Section(name, &interval, Describe);
-      if (interval) comm.intervals[std::string(name)] = *std::move(interval);
-    }
-  });
-  if (!fields.reads()) return;
-  // Which weights have to be at least 0 goes by position.
-  if (!std::equal(comm.features.begin(), comm.features.end(), CommFeatureNames().begin(),
-                  CommFeatureNames().end())) {
-    fields.reader().AddViolation("features", "must be [{}]", fmt::join(CommFeatureNames(), ", "));
-  }
-  CheckWidth(fields, "layers", 0, comm.layers, kCommFeatures, "the number of features, ");
-  CheckWidth(fields, "layers", comm.layers.size() - 1, comm.layers, 1, "one cost, ");
-  for (std::size_t i = 0; i < comm.layers.size(); ++i) {
-    if (comm.layers[i] <= kMaxCommLayerWidth) continue;
-    fields.reader().AddViolation(fmt::format("layers[{}]", i), "must be at most {}, got {}",
-                                 kMaxCommLayerWidth, comm.layers[i]);
   }
 }
 
@@ -360,7 +363,7 @@ void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
   const auto add = [&](const char* path, const std::optional<IntervalManifest>& interval) {
     if (interval) coverages.emplace_back(path, interval->coverage);
   };
-  add("compute.interval", manifest.universal->interval);
+  add("compute.interval", manifest.compute.interval);
   if (manifest.comm) add("comm.interval", manifest.comm->interval);
   if (manifest.input_dist) add("input_dist.interval", manifest.input_dist->interval);
   if (manifest.comm) {
@@ -381,7 +384,7 @@ void CheckCoverages(const ModelManifest& manifest, ConfigReader& root) {
 void CheckKernels(const ModelManifest& manifest, ConfigReader& root) {
   if (!manifest.trained_on) return;
   const std::vector<std::string>& kernels = manifest.trained_on->compute_kernels;
-  const std::vector<std::string>& features = manifest.universal->features;
+  const std::vector<std::string>& features = manifest.compute.features;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     const auto kernel = FromText<ComputeKernel>(kernels[i]);
     if (!kernel || !IsInHostMemory(*kernel) || !IsMeasurable(*kernel)) continue;
@@ -406,25 +409,25 @@ void DescribeQuality(ManifestFields& fields, std::string& unusable_reason) {
 
 // The sections that the kind of compute decides about. Reading, the kind comes first.
 void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
+  const std::string_view universal_kind = ToText(NetworkKind::kUniversalTableSum);
   const auto refuse = [&](const char* key, const std::string& why) {
     root.reader().AddViolation(key, why);
   };
   const auto of_universal = [&](const char* key, const std::function<void()>& describe) {
-    if (!root.reads() || manifest.universal) return describe();
+    if (!root.reads() || manifest.is_universal()) return describe();
     root.Section(key, [&](ManifestFields&) {
-      refuse(key, fmt::format("goes with compute.kind {} alone", kUniversalComputeKind));
+      refuse(key, fmt::format("goes with compute.kind {} alone", universal_kind));
     });
   };
   const auto describe_compute = [&](ManifestFields& fields) {
-    if (fields.IsKind(kUniversalComputeKind, manifest.universal.has_value())) {
-      if (fields.reads()) manifest.universal.emplace();
-      Describe(fields, *manifest.universal);
-    } else if (fields.IsKind(kTorchRecComputeKind, manifest.torchrec.has_value())) {
+    if (fields.IsKind(kTorchRecComputeKind, manifest.torchrec.has_value())) {
       if (fields.reads()) manifest.torchrec.emplace();
-      Describe(fields, *manifest.torchrec);
-    } else {
-      Describe(fields, manifest.compute);
+      return Describe(fields, *manifest.torchrec);
     }
+    if (fields.IsKind(universal_kind, manifest.is_universal())) {
+      manifest.compute.kind = NetworkKind::kUniversalTableSum;
+    }
+    Describe(fields, manifest.compute);
   };
   const auto compute = [&] { root.Section("compute", Presence::kRequired, describe_compute); };
   if (root.reads()) compute();
@@ -441,11 +444,12 @@ void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
         refuse("comm", fmt::format("does not go with compute.kind {}", kTorchRecComputeKind));
       } else if (fields.IsKind(kFabricKind, false)) {
         DescribeFabric(fields, manifest.fabric.emplace());
-      } else if (manifest.universal) {
-        Describe(fields, manifest.comm.emplace());
+      } else if (manifest.is_universal()) {
+        manifest.comm.emplace().kind = NetworkKind::kUniversalComm;
+        Describe(fields, *manifest.comm);
       } else {
         refuse("comm", fmt::format("goes with compute.kind {}, unless it is of kind {}",
-                                   kUniversalComputeKind, kFabricKind));
+                                   universal_kind, kFabricKind));
       }
     });
   }
@@ -457,16 +461,16 @@ void DescribeNetworks(ManifestFields& root, ModelManifest& manifest) {
   of_universal("steps", [&] { root.Section("steps", &manifest.steps, Describe); });
   for (const char* key : {"forward_comm", "backward_comm"}) {
     if (!root.reads() || !root.reader().Has(key)) continue;
-    if (manifest.universal) {
+    if (manifest.is_universal()) {
       refuse(key, fmt::format("does not go with compute.kind {}; such a model has comm",
-                              kUniversalComputeKind));
+                              universal_kind));
     } else if (manifest.torchrec) {
       refuse(key, fmt::format("does not go with compute.kind {}", kTorchRecComputeKind));
     } else if (manifest.fabric) {
       refuse(key, fmt::format("does not go with comm.kind {}", kFabricKind));
     }
   }
-  if (manifest.universal) return;
+  if (manifest.is_universal()) return;
   DescribeCommNetworks(root, "forward_comm", CommDirection::kForward, &manifest.forward_comm);
   DescribeCommNetworks(root, "backward_comm", CommDirection::kBackward, &manifest.backward_comm);
 }
@@ -492,7 +496,7 @@ void Describe(ManifestFields& root, ModelManifest& manifest) {
   DescribeNetworks(root, manifest);
   root.Details("provenance", &manifest.provenance);
   root.Details("metrics", &manifest.metrics);
-  if (!root.reads() || !manifest.universal) return;
+  if (!root.reads() || !manifest.is_universal()) return;
   CheckCoverages(manifest, root.reader());
   CheckKernels(manifest, root.reader());
 }
@@ -511,6 +515,16 @@ void UseBackendNamesOfToday(ModelManifest& manifest) {
 }
 
 }  // namespace
+
+std::vector<const NetworkManifest*> ModelManifest::networks() const {
+  std::vector<const NetworkManifest*> all;
+  if (!torchrec) all.push_back(&compute);
+  if (comm) all.push_back(&*comm);
+  for (const auto* of_direction : {&forward_comm, &backward_comm}) {
+    for (const NetworkManifest& network : *of_direction) all.push_back(&network);
+  }
+  return all;
+}
 
 std::string CadenceOf(const ModelManifest& manifest) {
   const bool measured =
@@ -534,14 +548,14 @@ CostModelInfo InfoOfManifest(const ModelManifest& manifest) {
   info.drift = manifest.drift;
   for (const auto& [key, value] : manifest.metrics) info.details["metrics." + key] = value;
   for (const auto& [key, value] : manifest.provenance) info.details["provenance." + key] = value;
-  if (!manifest.universal) return info;
+  if (!manifest.is_universal()) return info;
   info.kind = kUniversalKind;
   const auto state = [&](const char* stage, const std::optional<IntervalManifest>& interval) {
     if (!interval) return;
     info.properties.interval_coverage = interval->coverage;
     info.typical_errors[stage] = IntervalRule(*interval).TypicalError();
   };
-  state("compute", manifest.universal->interval);
+  state("compute", manifest.compute.interval);
   if (manifest.input_dist) state("input_dist", manifest.input_dist->interval);
   if (manifest.comm) {
     for (const auto& [stage, collective] : {std::pair("forward_comm", "all_to_all_forward"),

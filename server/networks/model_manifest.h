@@ -25,64 +25,53 @@ namespace neuroshard {
 inline constexpr std::string_view kModelFormat = "neuroshard-cost-model";  // /1 or /2
 inline constexpr std::string_view kManifestFileName = "model.yaml";
 
-// NeuroShard's compute network: compute(rank) = head(sum over its shards of phi(z)). Widths go from
-// input to output.
-struct ComputeNetworkManifest {
-  std::string file;                               // safetensors, relative to the model's directory
-  std::vector<std::string> features;              // input columns in order (FeatureColumns)
-  std::map<std::string, std::string> transforms;  // feature -> "log1p"
-  std::vector<std::int64_t> table_layers;         // phi: ReLU after each layer
-  std::vector<std::int64_t> head_layers;          // ReLU between layers
-  std::vector<std::string> outputs = {"total_ms"};  // or {"forward_ms", "backward_ms"}
-
-  bool operator==(const ComputeNetworkManifest&) const = default;
+// Kinds of networks. The first two are the NeuroShard paper's.
+enum class NetworkKind {
+  kTableSum,           // compute(rank) = head(sum over its shards of phi(z))
+  kDeviceCount,        // communication of one rank count D: D dim sums and, forward, D start
+                       // offsets (ms) in, D costs (ms) out
+  kUniversalTableSum,  // network_compute.h
+  kUniversalComm,      // universal_comm.h
 };
 
-// NeuroShard's communication network for one rank count D. Inputs are D dim sums and, forward, D
-// start offsets (ms); outputs are D costs (ms).
-struct CommNetworkManifest {
-  std::string file;
-  int num_devices = 0;
-  std::vector<std::int64_t> layers;  // ReLU between layers
+NS_WORDS(NetworkKind, {kTableSum, "table_sum_mlp"}, {kDeviceCount, "device_count_mlp"},
+         {kUniversalTableSum, "universal_table_sum"}, {kUniversalComm, "universal_comm"});
 
-  bool operator==(const CommNetworkManifest&) const = default;
-};
-
-inline constexpr std::string_view kUniversalComputeKind = "universal_table_sum";
-inline constexpr std::string_view kUniversalCommKind = "universal_comm";
-// Largest width of a layer of a communication network.
+// Largest width of a layer of a universal communication network.
 inline constexpr std::int64_t kMaxCommLayerWidth = 256;
 
 // Number of members whose mean prices: most of the gain of the mean of all, in half of its time
 // (server/networks/DECISIONS.md).
 inline constexpr int kMaxPricingMembers = 2;
 
-// Kind universal_table_sum. The mean of the first members prices; the differences between all
-// members give the intervals.
-struct UniversalComputeManifest {
-  std::string file;                        // safetensors, relative to the model's directory
-  std::vector<std::string> features;       // of ComputeFeatureNames, each once
-  std::int64_t cache_bytes = 0;            // of the device; 0: not known
-  std::vector<std::int64_t> table_layers;  // phi: features to representation
-  std::int64_t head_width = 0;
-  std::vector<std::string> outputs = {"total_ms"};  // or {"forward_ms", "backward_ms"}
+// A network of a model. Widths go from input to output, with ReLU between layers. Those of universal
+// kinds are ensembles: the mean of the first members prices; the differences between all members
+// give the intervals.
+struct NetworkManifest {
+  NetworkKind kind = NetworkKind::kTableSum;
+  std::string file;  // safetensors, relative to the model's directory
+  // Input columns in order: of FeatureColumns, ComputeFeatureNames (each once), or exactly
+  // CommFeatureNames. kDeviceCount has none.
+  std::vector<std::string> features;
+  std::map<std::string, std::string> transforms;  // kTableSum: feature -> "log1p"
+  std::int64_t cache_bytes = 0;                   // kUniversalTableSum: of the device; 0: not known
+  int num_devices = 0;                            // kDeviceCount
+  std::vector<std::int64_t> layers;  // of sums over tables phi's, with ReLU after kTableSum's last
+  std::vector<std::int64_t> head_layers;            // of sums over tables
+  std::vector<std::string> outputs = {"total_ms"};  // the same; or {"forward_ms", "backward_ms"}
   int members = 1;
-  std::optional<IntervalManifest> interval;
+  std::optional<IntervalManifest> interval;  // of collectives, those that have none of their own
+  std::map<std::string, IntervalManifest> intervals;  // kUniversalComm: by CollectiveName
 
+  bool sums_tables() const {
+    return kind == NetworkKind::kTableSum || kind == NetworkKind::kUniversalTableSum;
+  }
+  bool is_universal() const {
+    return kind == NetworkKind::kUniversalTableSum || kind == NetworkKind::kUniversalComm;
+  }
   int pricing_members() const { return std::min(members, kMaxPricingMembers); }
-  bool operator==(const UniversalComputeManifest&) const = default;
-};
-
-// Kind universal_comm.
-struct UniversalCommManifest {
-  std::string file;
-  std::vector<std::string> features;  // exactly CommFeatureNames
-  std::vector<std::int64_t> layers;   // 22 to 1
-  int members = 1;
-  std::optional<IntervalManifest> interval;           // of collectives that have none of their own
-  std::map<std::string, IntervalManifest> intervals;  // by CollectiveName
-
-  int pricing_members() const { return std::min(members, kMaxPricingMembers); }
+  // Returns the width of kUniversalTableSum's one hidden layer of the head.
+  std::int64_t head_width() const { return head_layers.size() == 3 ? head_layers[1] : 0; }
   // Returns the interval of a collective; null where the model has none.
   const IntervalManifest* IntervalOf(const std::string& collective) const {
     const auto own = intervals.find(collective);
@@ -90,7 +79,7 @@ struct UniversalCommManifest {
     return interval ? &*interval : nullptr;
   }
 
-  bool operator==(const UniversalCommManifest&) const = default;
+  bool operator==(const NetworkManifest&) const = default;
 };
 
 // Kind torchrec: TorchRec's formulas for compute and communication, with these coefficients.
@@ -126,23 +115,23 @@ struct ModelManifest {
   std::string backend;             // whose kernels were timed (backend_names.h); empty: not stated
   std::string collective_backend;  // whose collectives; empty: not stated, or not measured
   std::string collective_cadence;  // a word of Cadence; empty: kBarrier, where it was measured
-  std::int64_t global_batch_size = 0;             // conditions; 0: not stated
-  std::string weight_dtype;                       // a word of DataType; empty: not stated
-  std::string optimizer;                          // a word of Optimizer; empty: not stated
-  std::string unusable_reason;                    // quality; empty: usable
-  ComputeNetworkManifest compute;                 // kind table_sum_mlp, unless `universal` is there
-  std::vector<CommNetworkManifest> forward_comm;  // ascending num_devices; may be empty
-  std::vector<CommNetworkManifest> backward_comm;  // ascending num_devices; may be empty
-  // Kind universal_table_sum, with its communication and what both were trained on; then `compute`
-  // and the lists above are empty.
-  std::optional<UniversalComputeManifest> universal;
-  // Kind torchrec; then `compute` and all other networks are empty.
+  std::int64_t global_batch_size = 0;  // conditions; 0: not stated
+  std::string weight_dtype;            // a word of DataType; empty: not stated
+  std::string optimizer;               // a word of Optimizer; empty: not stated
+  std::string unusable_reason;         // quality; empty: usable
+  // Of kind kTableSum or kUniversalTableSum; without a file where `torchrec` is there.
+  NetworkManifest compute;
+  std::vector<NetworkManifest> forward_comm;  // with kTableSum: kDeviceCount, ascending num_devices
+  std::vector<NetworkManifest> backward_comm;  // the same
+  std::optional<NetworkManifest> comm;         // with kUniversalTableSum: kUniversalComm
+  // Kind torchrec; then there are no networks.
   std::optional<TorchRecComputeManifest> torchrec;
-  std::optional<UniversalCommManifest> comm;
+  // What universal networks were trained on.
   std::optional<TrainedOnManifest> trained_on;
-  std::optional<MeasuredSteps> steps;           // with `universal`; none: not recorded
-  std::optional<InputDistManifest> input_dist;  // with `universal`; none: a formula prices it
-  MeasuredCasts casts;  // with `universal`; a type that it does not have: a formula prices it
+  // With universal networks:
+  std::optional<MeasuredSteps> steps;           // none: not recorded
+  std::optional<InputDistManifest> input_dist;  // none: a formula prices it
+  MeasuredCasts casts;                          // a type that it does not have: a formula prices it
   // Section comm of kind fabric, with any kind of compute: communication was not measured; then
   // `comm` and the lists above are empty.
   std::optional<Fabric> fabric;
@@ -152,6 +141,10 @@ struct ModelManifest {
   std::map<std::string, std::string>
       metrics;  // nested keys joined by dots: "compute.kendall_tau" -> "0.97"
   std::map<std::string, std::string> provenance;  // the same
+
+  bool is_universal() const { return compute.is_universal(); }
+  // Returns all networks, compute first.
+  std::vector<const NetworkManifest*> networks() const;
 
   bool operator==(const ModelManifest&) const = default;
 };

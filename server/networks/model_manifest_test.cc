@@ -70,6 +70,16 @@ metrics:
     mse: 0.01
 )";
 
+NetworkManifest CommOf(const std::string& file, int num_devices,
+                       const std::vector<std::int64_t>& layers) {
+  NetworkManifest network;
+  network.kind = NetworkKind::kDeviceCount;
+  network.file = file;
+  network.num_devices = num_devices;
+  network.layers = layers;
+  return network;
+}
+
 std::string Replaced(std::string_view from, std::string_view to) {
   std::string text(kWhole);
   const std::size_t at = text.find(from);
@@ -103,12 +113,12 @@ TEST(ModelManifestTest, ReadsEveryKey) {
   EXPECT_EQ(manifest->optimizer, "sgd");
   EXPECT_THAT(manifest->compute.features, ElementsAre("bin_0", "dim", "pooling_factor", "row"));
   EXPECT_THAT(manifest->compute.transforms, ElementsAre(Pair("row", "log1p")));
-  EXPECT_THAT(manifest->compute.table_layers, ElementsAre(4, 128, 32));
+  EXPECT_THAT(manifest->compute.layers, ElementsAre(4, 128, 32));
   EXPECT_THAT(manifest->compute.head_layers, ElementsAre(32, 64, 2));
   EXPECT_THAT(manifest->compute.outputs, ElementsAre("forward_ms", "backward_ms"));
   ASSERT_EQ(manifest->forward_comm.size(), 2U);
   EXPECT_EQ(manifest->forward_comm[1],
-            (CommNetworkManifest{"forward_comm_4.safetensors", 4, {8, 128, 64, 32, 16, 4}}));
+            CommOf("forward_comm_4.safetensors", 4, {8, 128, 64, 32, 16, 4}));
   EXPECT_THAT(manifest->provenance,
               ElementsAre(Pair("made_by", "a sweep, by hand"), Pair("sweep.samples", "10")));
   EXPECT_THAT(manifest->metrics,
@@ -198,8 +208,7 @@ TEST(ModelManifestTest, OneCommNetworkNeedsNoList) {
                "  file: b.safetensors\n  kind: device_count_mlp\n  num_devices: 3\n  "
                "layers: [3, 3]"));
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  EXPECT_THAT(manifest->backward_comm,
-              ElementsAre(CommNetworkManifest{"b.safetensors", 3, {3, 3}}));
+  EXPECT_THAT(manifest->backward_comm, ElementsAre(CommOf("b.safetensors", 3, {3, 3})));
 }
 
 TEST(ModelManifestTest, OneFaultAtATime) {
@@ -316,7 +325,7 @@ TEST(ModelManifestTest, NameAndVersionAreTheDirectorys) {
 
 TEST(ModelManifestTest, WritesOnlyWhatReads) {
   ModelManifest manifest = MakeModelFixture({}).manifest;
-  manifest.compute.table_layers[0] = 3;
+  manifest.compute.layers[0] = 3;
   EXPECT_THAT(Message(FormatModelManifest(manifest).status()),
               HasSubstr("compute.table_layers[0]"));
   manifest = MakeModelFixture({}).manifest;
@@ -334,7 +343,7 @@ TEST(UniversalManifestTest, IsReadAsItIsWritten) {
     for (const bool distributes : {false, true}) {
       if (distributes) {
         manifest.input_dist = InputDistManifest{{{{2, 0.5, 1, 2.25, 0}, {8, 1.0 / 3, 0, 3, 4}}, 2},
-                                                manifest.universal->interval};
+                                                manifest.compute.interval};
         manifest.casts.bf16 = CastRates{1.0 / 3, 1e6, 0.5};
         manifest.steps = MeasuredSteps{{{.num_ranks = 2, .exchange = {1.0 / 3, 2, 0.25}},
                                         {.num_ranks = 16,
@@ -416,13 +425,13 @@ TEST(UniversalManifestTest, KernelsAreThoseThatWereMeasuredAndThatTheNetworkIsTo
               ElementsAre("trained_on.compute_kernels[1]", "trained_on.compute_kernels[2]"));
 
   kernels = {"fused", "fused_uvm", "fused_uvm_caching"};
-  UniversalComputeManifest& compute = *manifest.universal;
+  NetworkManifest& compute = manifest.compute;
   std::erase(compute.features, "fused_uvm_caching");
-  compute.table_layers.front() = std::ssize(compute.features);
+  compute.layers.front() = std::ssize(compute.features);
   EXPECT_THAT(FaultyFields(FormatModelManifest(manifest).status()),
               ElementsAre("trained_on.compute_kernels[2]"));
   std::erase(compute.features, "log_missed_rows");
-  compute.table_layers.front() = std::ssize(compute.features);
+  compute.layers.front() = std::ssize(compute.features);
   const Status status = FormatModelManifest(manifest).status();
   EXPECT_THAT(FaultyFields(status),
               ElementsAre("trained_on.compute_kernels[1]", "trained_on.compute_kernels[2]",

@@ -8,7 +8,9 @@
 
 #include "common/base/positions.h"
 #include "server/cost/compute_features.h"
+#include "server/cost/feature_columns.h"
 #include "server/cost/volume_equivalent.h"
+#include "server/networks/network_tensors.h"
 
 namespace neuroshard {
 namespace {
@@ -22,17 +24,23 @@ float BoundedExp(double x) {
   return static_cast<float>(std::exp(bounded));
 }
 
-// The member's head as layers "head.0" and "head.1".
-TensorFile HeadLayers(const TensorFile& file, const std::string& member, std::size_t width,
-                      std::size_t hidden, std::size_t outputs) {
+// The head of a member whose tensors have this prefix; that of a universal network as two layers.
+MlpNetwork HeadOf(const NetworkManifest& network, const TensorFile& file,
+                  const std::string& prefix) {
+  if (network.kind == NetworkKind::kTableSum) {
+    return MlpNetwork(file, "head", network.head_layers, DenseActivation::kNone);
+  }
   const auto values = [&](const char* name) -> const std::vector<float>& {
-    return file.tensors.at(member + name).values;
+    return file.tensors.at(prefix + name).values;
   };
+  const auto width = static_cast<std::size_t>(network.layers.back());
+  const auto hidden = static_cast<std::size_t>(network.head_width());
+  const std::size_t outputs = network.outputs.size();
   const std::size_t inner = hidden + width;
-  Tensor first{{}, values(".hidden.weight")};
+  Tensor first{{}, values("hidden.weight")};
   first.values.resize(inner * width, 0.0F);
   for (std::size_t k = 0; k < width; ++k) first.values[(hidden + k) * width + k] = 1;
-  Tensor first_bias{{}, values(".hidden.bias")};
+  Tensor first_bias{{}, values("hidden.bias")};
   first_bias.values.resize(inner, 0.0F);
   Tensor second;
   for (std::size_t o = 0; o < outputs; ++o) {
@@ -40,15 +48,18 @@ TensorFile HeadLayers(const TensorFile& file, const std::string& member, std::si
       const auto row = from.begin() + static_cast<std::ptrdiff_t>(o * columns);
       second.values.insert(second.values.end(), row, row + static_cast<std::ptrdiff_t>(columns));
     };
-    append(values(".output.weight"), hidden);
-    append(values(".linear.weight"), width);
+    append(values("output.weight"), hidden);
+    append(values("linear.weight"), width);
   }
   TensorFile head;
   head.tensors["head.0.weight"] = std::move(first);
   head.tensors["head.0.bias"] = std::move(first_bias);
   head.tensors["head.1.weight"] = std::move(second);
-  head.tensors["head.1.bias"] = Tensor{{}, values(".linear.bias")};
-  return head;
+  head.tensors["head.1.bias"] = Tensor{{}, values("linear.bias")};
+  return MlpNetwork(head, "head",
+                    {static_cast<std::int64_t>(width), static_cast<std::int64_t>(inner),
+                     static_cast<std::int64_t>(outputs)},
+                    DenseActivation::kNone);
 }
 
 }  // namespace
@@ -59,50 +70,39 @@ float FiniteCost(double value) {
   return std::max(rounded, 0.0F);
 }
 
-NetworkCompute::NetworkCompute(const UniversalComputeManifest& manifest, const TensorFile& file)
-    : fill_row_(
-          [cache_bytes = static_cast<double>(manifest.cache_bytes)](
-              const PricingConditions& conditions, const ShardFeatures& shard,
-              std::span<double> row) { ComputeFeaturesOf(conditions, shard, cache_bytes, row); }),
-      row_width_(ComputeFeatureNames().size()),
-      normalisation_(file),
-      exponential_(true),
-      width_(static_cast<std::size_t>(manifest.table_layers.back())),
-      num_outputs_(manifest.outputs.size()),
-      num_pricing_(static_cast<std::size_t>(manifest.pricing_members())) {
-  for (const std::string& feature : manifest.features) {
-    columns_.push_back(ComputeFeatureIndex(feature).value());
+NetworkCompute::NetworkCompute(const NetworkManifest& network, const TensorFile& file)
+    : normalisation_(file),
+      exponential_(network.kind == NetworkKind::kUniversalTableSum),
+      width_(static_cast<std::size_t>(network.layers.back())),
+      num_outputs_(network.outputs.size()),
+      num_pricing_(static_cast<std::size_t>(network.pricing_members())) {
+  if (exponential_) {
+    row_width_ = ComputeFeatureNames().size();
+    fill_row_ = [cache_bytes = static_cast<double>(network.cache_bytes)](
+                    const PricingConditions& conditions, const ShardFeatures& shard,
+                    std::span<double> row) {
+      ComputeFeaturesOf(conditions, shard, cache_bytes, row);
+    };
+    for (const std::string& feature : network.features) {
+      columns_.push_back(ComputeFeatureIndex(feature).value());
+    }
+  } else {
+    row_width_ = network.features.size();
+    fill_row_ = [columns = FeatureColumns::Create(network.features, network.transforms).value()](
+                    const PricingConditions& conditions, ShardFeatures shard,
+                    std::span<double> row) {
+      shard.pooling_factor = ShardPoolingFactor(conditions, shard);
+      columns.Fill(shard, row);
+    };
+    columns_ = Positions(row_width_);
   }
-  const std::size_t hidden = static_cast<std::size_t>(manifest.head_width);
-  const std::vector<std::int64_t> head_widths = {static_cast<std::int64_t>(width_),
-                                                 static_cast<std::int64_t>(hidden + width_),
-                                                 static_cast<std::int64_t>(num_outputs_)};
-  for (int m = 0; m < manifest.members; ++m) {
-    const std::string member = fmt::format("member.{}", m);
-    members_.push_back(
-        {MlpNetwork(file, member + ".table", manifest.table_layers, DenseActivation::kNone),
-         MlpNetwork(HeadLayers(file, member, width_, hidden, num_outputs_), "head", head_widths,
-                    DenseActivation::kNone)});
+  for (int m = 0; m < network.members; ++m) {
+    const std::string prefix = MemberPrefix(network.kind, m);
+    members_.push_back({MlpNetwork(file, prefix + "table", network.layers,
+                                   exponential_ ? DenseActivation::kNone : DenseActivation::kRelu),
+                        HeadOf(network, file, prefix)});
   }
-  if (manifest.interval) interval_rule_.emplace(*manifest.interval);
-}
-
-NetworkCompute::NetworkCompute(const ComputeNetworkManifest& manifest,
-                               const FeatureColumns& columns, const TensorFile& file)
-    : fill_row_([columns](const PricingConditions& conditions, ShardFeatures shard,
-                          std::span<double> row) {
-        shard.pooling_factor = ShardPoolingFactor(conditions, shard);
-        columns.Fill(shard, row);
-      }),
-      row_width_(manifest.features.size()),
-      columns_(Positions(row_width_)),
-      normalisation_(file),
-      exponential_(false),
-      width_(static_cast<std::size_t>(manifest.table_layers.back())),
-      num_outputs_(manifest.outputs.size()),
-      num_pricing_(1) {
-  members_.push_back({MlpNetwork(file, "table", manifest.table_layers, DenseActivation::kRelu),
-                      MlpNetwork(file, "head", manifest.head_layers, DenseActivation::kNone)});
+  if (network.interval) interval_rule_.emplace(*network.interval);
 }
 
 std::vector<float> NetworkCompute::Inputs(const PricingConditions& conditions,

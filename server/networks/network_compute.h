@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "server/cost/compute_model.h"
-#include "server/cost/feature_columns.h"
 #include "server/cost/interval_rule.h"
 #include "server/networks/mlp_network.h"
 #include "server/networks/model_manifest.h"
@@ -30,11 +29,8 @@ float FiniteCost(double value);
 // Immutable, so thread-safe.
 class NetworkCompute final : public ComputeModel {
  public:
-  // `file` passed CheckNetworkTensors with UniversalComputeTensors.
-  NetworkCompute(const UniversalComputeManifest& manifest, const TensorFile& file);
-  // `columns` are the manifest's; `file` passed CheckNetworkTensors with ComputeNetworkTensors.
-  NetworkCompute(const ComputeNetworkManifest& manifest, const FeatureColumns& columns,
-                 const TensorFile& file);
+  // `network` sums tables; `file` passed CheckNetworkTensors.
+  NetworkCompute(const NetworkManifest& network, const TensorFile& file);
 
   int representation_width() const override { return static_cast<int>(num_pricing_ * width_); }
   bool splits() const { return num_outputs_ == 2; }

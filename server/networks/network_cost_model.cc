@@ -13,7 +13,6 @@
 
 #include "server/cost/analytic/analytic_cost_model.h"
 #include "server/cost/fabric/fabric_cost_model.h"
-#include "server/cost/feature_columns.h"
 #include "server/cost/unmeasured_compute.h"
 #include "server/cost/volume_equivalent.h"
 #include "server/networks/mlp_network.h"
@@ -53,12 +52,17 @@ bool Measured(const ConditionRanges& ranges, const PricingConditions& conditions
          std::ssize(conditions.hosts) <= std::max(1, ranges.max_hosts);
 }
 
-CostModelInfo UniversalInfo(const ModelManifest& manifest) {
-  const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
+// Without the rank counts of NeuroShard's networks.
+CostModelInfo InfoOf(const ModelManifest& manifest) {
   CostModelInfo info = InfoOfManifest(manifest);
   ModelCoverage& coverage = info.coverage;
+  coverage.features = manifest.compute.features;
+  if (!manifest.is_universal()) {
+    info.kind = "neural";
+    return info;
+  }
+  const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
   coverage.ranges = trained_on;
-  coverage.features = manifest.universal->features;
   coverage.max_ranks = manifest.comm ? UniversalComm::kMaxRanks : 1;
   coverage.measured_types = MeasuredTypes(trained_on);
   if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
@@ -152,8 +156,7 @@ StatusOr<NeuralComm> LoadNeuralComm(const ModelManifest& manifest,
   for (const bool forward : {true, false}) {
     for (const auto& of_count : forward ? manifest.forward_comm : manifest.backward_comm) {
       const int ranks = of_count.num_devices;
-      NS_ASSIGN_OR_RETURN(const TensorFile file,
-                          ReadNetworkFile(directory / of_count.file, CommNetworkTensors(of_count)));
+      NS_ASSIGN_OR_RETURN(const TensorFile file, ReadNetworkFile(directory, of_count));
       const auto network = std::make_shared<const NeuralNetwork>(NeuralNetwork{
           Normalisation(file), MlpNetwork(file, "layer", of_count.layers, DenseActivation::kNone)});
       // The first caller pays for no page faults, and what is not finite here never will be.
@@ -175,14 +178,6 @@ StatusOr<NeuralComm> LoadNeuralComm(const ModelManifest& manifest,
     return of_count.second.forward == nullptr || of_count.second.backward == nullptr;
   });
   return comm;
-}
-
-CostModelInfo NeuralInfo(const ModelManifest& manifest, const NeuralComm& comm) {
-  CostModelInfo info = InfoOfManifest(manifest);
-  info.kind = "neural";
-  info.coverage.features = manifest.compute.features;
-  for (const auto& [ranks, networks] : comm) info.coverage.num_devices.push_back(ranks);
-  return info;
 }
 
 // The communication of so many ranks as the conditions have, two or more; FAILED_PRECONDITION for a
@@ -239,10 +234,48 @@ Status TryComm(const UniversalComm& universal) {
   return absl::OkStatus();
 }
 
-StatusOr<std::shared_ptr<const CostModel>> MakeModel(const std::filesystem::path& directory,
-                                                     CostModelInfo info,
-                                                     std::shared_ptr<const NetworkCompute> compute,
-                                                     BindComm bind_comm) {
+// The communication of the manifest's networks; `info` is completed with the rank counts of
+// NeuroShard's.
+StatusOr<BindComm> LoadComm(const ModelManifest& manifest, const std::filesystem::path& directory,
+                            CostModelInfo& info) {
+  if (manifest.comm) {
+    NS_ASSIGN_OR_RETURN(const TensorFile file, ReadNetworkFile(directory, *manifest.comm));
+    const UniversalComm comm(*manifest.comm, manifest.trained_on.value_or(TrainedOnManifest()),
+                             file);
+    NS_RETURN_IF_ERROR(Annotate(TryComm(comm), directory.string()));
+    return [comm](const CostModelInfo& /*info*/, const PricingConditions& conditions) {
+      return comm.Bind(conditions);
+    };
+  }
+  if (manifest.is_universal()) {
+    return [](const CostModelInfo& of, const PricingConditions& conditions) {
+      return FailedPrecondition(
+          "cost model {} version {} has no communication network: it prices 1 device, got {}",
+          of.name, of.version, conditions.num_ranks);
+    };
+  }
+  NS_ASSIGN_OR_RETURN(const NeuralComm comm, LoadNeuralComm(manifest, directory));
+  for (const auto& [ranks, networks] : comm) info.coverage.num_devices.push_back(ranks);
+  return [comm](const CostModelInfo& of,
+                const PricingConditions& conditions) -> StatusOr<std::shared_ptr<const CommModel>> {
+    if (const auto found = comm.find(conditions.num_ranks); found != comm.end()) {
+      return std::make_shared<const BoundNeuralComm>(conditions, found->second);
+    }
+    const std::vector<int>& counts = of.coverage.num_devices;
+    return FailedPrecondition(
+        "cost model {} version {} has no communication networks for {} devices; it has them for {}",
+        of.name, of.version, conditions.num_ranks,
+        counts.empty() ? "none (1 device needs no communication)"
+                       : fmt::format("{}", fmt::join(counts, ", ")));
+  };
+}
+
+StatusOr<std::shared_ptr<const CostModel>> LoadNetworks(const ModelManifest& manifest,
+                                                        const std::filesystem::path& directory) {
+  NS_ASSIGN_OR_RETURN(const TensorFile file, ReadNetworkFile(directory, manifest.compute));
+  CostModelInfo info = InfoOf(manifest);
+  NS_ASSIGN_OR_RETURN(BindComm bind_comm, LoadComm(manifest, directory, info));
+  auto compute = std::make_shared<const NetworkCompute>(manifest.compute, file);
   const double compute_ms = compute->TrialRun();
   if (!std::isfinite(compute_ms)) {
     return InvalidArgument("{}: compute network: a trial run gives {}, must be finite",
@@ -253,57 +286,6 @@ StatusOr<std::shared_ptr<const CostModel>> MakeModel(const std::filesystem::path
                                                   std::move(bind_comm));
 }
 
-StatusOr<std::shared_ptr<const CostModel>> LoadUniversal(const ModelManifest& manifest,
-                                                         const std::filesystem::path& directory) {
-  const UniversalComputeManifest& compute = manifest.universal.value();
-  NS_ASSIGN_OR_RETURN(const TensorFile file,
-                      ReadNetworkFile(directory / compute.file, UniversalComputeTensors(compute)));
-  BindComm bind_comm = [](const CostModelInfo& info, const PricingConditions& conditions) {
-    return FailedPrecondition(
-        "cost model {} version {} has no communication network: it prices 1 device, got {}",
-        info.name, info.version, conditions.num_ranks);
-  };
-  if (manifest.comm) {
-    NS_ASSIGN_OR_RETURN(
-        const TensorFile comm_file,
-        ReadNetworkFile(directory / manifest.comm->file, UniversalCommTensors(*manifest.comm)));
-    const UniversalComm comm(*manifest.comm, manifest.trained_on.value_or(TrainedOnManifest()),
-                             comm_file);
-    NS_RETURN_IF_ERROR(Annotate(TryComm(comm), directory.string()));
-    bind_comm = [comm](const CostModelInfo& /*info*/, const PricingConditions& conditions) {
-      return comm.Bind(conditions);
-    };
-  }
-  return MakeModel(directory, UniversalInfo(manifest),
-                   std::make_shared<const NetworkCompute>(compute, file), std::move(bind_comm));
-}
-
-StatusOr<std::shared_ptr<const CostModel>> LoadNeural(const ModelManifest& manifest,
-                                                      const std::filesystem::path& directory) {
-  const ComputeNetworkManifest& compute = manifest.compute;
-  NS_ASSIGN_OR_RETURN(const FeatureColumns columns,
-                      FeatureColumns::Create(compute.features, compute.transforms));
-  NS_ASSIGN_OR_RETURN(const TensorFile file,
-                      ReadNetworkFile(directory / compute.file, ComputeNetworkTensors(compute)));
-  NS_ASSIGN_OR_RETURN(const NeuralComm comm, LoadNeuralComm(manifest, directory));
-  return MakeModel(
-      directory, NeuralInfo(manifest, comm),
-      std::make_shared<const NetworkCompute>(compute, columns, file),
-      [comm](const CostModelInfo& info,
-             const PricingConditions& conditions) -> StatusOr<std::shared_ptr<const CommModel>> {
-        if (const auto found = comm.find(conditions.num_ranks); found != comm.end()) {
-          return std::make_shared<const BoundNeuralComm>(conditions, found->second);
-        }
-        const std::vector<int>& counts = info.coverage.num_devices;
-        return FailedPrecondition(
-            "cost model {} version {} has no communication networks for {} devices; it has them "
-            "for {}",
-            info.name, info.version, conditions.num_ranks,
-            counts.empty() ? "none (1 device needs no communication)"
-                           : fmt::format("{}", fmt::join(counts, ", ")));
-      });
-}
-
 }  // namespace
 
 StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& manifest,
@@ -311,9 +293,7 @@ StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& ma
   if (manifest.torchrec) {
     return MakeAnalyticCostModel(InfoOfManifest(manifest), manifest.torchrec->coefficients);
   }
-  NS_ASSIGN_OR_RETURN(
-      std::shared_ptr<const CostModel> model,
-      manifest.universal ? LoadUniversal(manifest, directory) : LoadNeural(manifest, directory));
+  NS_ASSIGN_OR_RETURN(std::shared_ptr<const CostModel> model, LoadNetworks(manifest, directory));
   if (!manifest.fabric) return model;
   return MakeFabricCostModel(std::move(model), *manifest.fabric);
 }

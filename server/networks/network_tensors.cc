@@ -11,11 +11,6 @@
 namespace neuroshard {
 namespace {
 
-void AddNormalisation(std::int64_t inputs, std::vector<TensorSpec>& specs) {
-  specs.push_back({"feature_mean", {inputs}});
-  specs.push_back({"feature_std", {inputs}});
-}
-
 // Weights are not negative on the way of the first `rising` inputs.
 void AddLayers(std::string_view prefix, const std::vector<std::int64_t>& widths,
                std::vector<TensorSpec>& specs, std::int64_t rising = 0) {
@@ -57,50 +52,55 @@ std::int64_t TensorSpec::count() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::vector<TensorSpec> ComputeNetworkTensors(const ComputeNetworkManifest& network) {
+std::vector<TensorSpec> MemberTensors(const NetworkManifest& network) {
+  constexpr auto kKinds = static_cast<std::int64_t>(kCollectiveKinds);
   std::vector<TensorSpec> specs;
-  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
-  AddLayers("table", network.table_layers, specs);
-  AddLayers("head", network.head_layers, specs);
-  return specs;
-}
-
-std::vector<TensorSpec> CommNetworkTensors(const CommNetworkManifest& network) {
-  std::vector<TensorSpec> specs;
-  AddNormalisation(network.layers.empty() ? 0 : network.layers.front(), specs);
-  AddLayers("layer", network.layers, specs);
-  return specs;
-}
-
-std::vector<TensorSpec> UniversalComputeTensors(const UniversalComputeManifest& network) {
-  std::vector<TensorSpec> specs;
-  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
-  const std::int64_t width = network.table_layers.empty() ? 0 : network.table_layers.back();
-  const std::int64_t hidden = network.head_width;
-  const std::int64_t outputs = static_cast<std::int64_t>(network.outputs.size());
-  for (int member = 0; member < network.members; ++member) {
-    const std::string prefix = fmt::format("member.{}", member);
-    AddLayers(prefix + ".table", network.table_layers, specs);
-    specs.push_back({prefix + ".hidden.weight", {hidden, width}});
-    specs.push_back({prefix + ".hidden.bias", {hidden}});
-    // Not negative: costs are convex in the sum of phi, and positive.
-    specs.push_back({prefix + ".output.weight", {outputs, hidden}, hidden});
-    specs.push_back({prefix + ".linear.weight", {outputs, width}, width});
-    specs.push_back({prefix + ".linear.bias", {outputs}, outputs});
+  switch (network.kind) {
+    case NetworkKind::kTableSum:
+      AddLayers("table", network.layers, specs);
+      AddLayers("head", network.head_layers, specs);
+      break;
+    case NetworkKind::kDeviceCount:
+      AddLayers("layer", network.layers, specs);
+      break;
+    case NetworkKind::kUniversalTableSum: {
+      const std::int64_t width = network.layers.empty() ? 0 : network.layers.back();
+      const std::int64_t hidden = network.head_width();
+      const std::int64_t outputs = std::ssize(network.outputs);
+      AddLayers("table", network.layers, specs);
+      specs.push_back({"hidden.weight", {hidden, width}});
+      specs.push_back({"hidden.bias", {hidden}});
+      // Not negative: costs are convex in the sum of phi, and positive.
+      specs.push_back({"output.weight", {outputs, hidden}, hidden});
+      specs.push_back({"linear.weight", {outputs, width}, width});
+      specs.push_back({"linear.bias", {outputs}, outputs});
+      break;
+    }
+    case NetworkKind::kUniversalComm:
+      // Costs rise with bytes.
+      AddLayers("layer", network.layers, specs, kMonotoneCommFeatures);
+      specs.push_back({"wait_scale", {kKinds}, kKinds});
+      specs.push_back({"floor_ms", {kKinds}, kKinds});
   }
   return specs;
 }
 
-std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& network) {
-  constexpr auto kKinds = static_cast<std::int64_t>(kCollectiveKinds);
-  std::vector<TensorSpec> specs;
-  AddNormalisation(static_cast<std::int64_t>(network.features.size()), specs);
+std::string MemberPrefix(NetworkKind kind, int member) {
+  const bool one = kind == NetworkKind::kTableSum || kind == NetworkKind::kDeviceCount;
+  return one ? "" : fmt::format("member.{}.", member);
+}
+
+std::vector<TensorSpec> NetworkTensors(const NetworkManifest& network) {
+  std::int64_t inputs = std::ssize(network.features);
+  if (network.kind == NetworkKind::kDeviceCount && !network.layers.empty()) {
+    inputs = network.layers.front();
+  }
+  std::vector<TensorSpec> specs = {{"feature_mean", {inputs}}, {"feature_std", {inputs}}};
   for (int member = 0; member < network.members; ++member) {
-    const std::string prefix = fmt::format("member.{}", member);
-    // Costs rise with bytes.
-    AddLayers(prefix + ".layer", network.layers, specs, kMonotoneCommFeatures);
-    specs.push_back({prefix + ".wait_scale", {kKinds}, kKinds});
-    specs.push_back({prefix + ".floor_ms", {kKinds}, kKinds});
+    for (TensorSpec& spec : MemberTensors(network)) {
+      spec.name.insert(0, MemberPrefix(network.kind, member));
+      specs.push_back(std::move(spec));
+    }
   }
   return specs;
 }
@@ -132,10 +132,11 @@ Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const Tensor
   return violations.ToStatus();
 }
 
-StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& path,
-                                     const std::vector<TensorSpec>& expected) {
+StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& directory,
+                                     const NetworkManifest& network) {
+  const std::filesystem::path path = directory / network.file;
   NS_ASSIGN_OR_RETURN(TensorFile file, ReadTensorFile(path));
-  NS_RETURN_IF_ERROR(CheckNetworkTensors(expected, file, path.string()));
+  NS_RETURN_IF_ERROR(CheckNetworkTensors(NetworkTensors(network), file, path.string()));
   return file;
 }
 

@@ -25,22 +25,22 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-// Tensors of NeuroShard's compute network: feature_mean [F], feature_std [F], table.<i>.weight
-// [out, in], table.<i>.bias [out], head.<i>.weight, head.<i>.bias.
-std::vector<TensorSpec> ComputeNetworkTensors(const ComputeNetworkManifest& network);
+// Returns the tensors of one member of a network, in the order of training's parameters, without its
+// prefix:
+// - kTableSum: table.<i>.weight [out, in], table.<i>.bias [out], head.<i>.weight, head.<i>.bias;
+// - kDeviceCount: layer.<i>.weight, layer.<i>.bias;
+// - kUniversalTableSum: table.<i>.weight, table.<i>.bias, hidden.weight [H, K], hidden.bias [H],
+//   output.weight [O, H], linear.weight [O, K], linear.bias [O];
+// - kUniversalComm: layer.<i>.weight, layer.<i>.bias, wait_scale [5], floor_ms [5].
+std::vector<TensorSpec> MemberTensors(const NetworkManifest& network);
 
-// Tensors of NeuroShard's communication network: feature_mean, feature_std, layer.<i>.weight [out,
-// in], layer.<i>.bias [out].
-std::vector<TensorSpec> CommNetworkTensors(const CommNetworkManifest& network);
+// Returns the prefix of the names of a member's tensors: "member.<m>."; the paper's networks, which
+// have one member, have none.
+std::string MemberPrefix(NetworkKind kind, int member);
 
-// Tensors of a universal compute network: feature_mean, feature_std; for each member m:
-// member.<m>.table.<i>.weight and .bias, member.<m>.hidden.weight [H, K] and .bias [H],
-// member.<m>.output.weight [O, H], member.<m>.linear.weight [O, K] and .bias [O].
-std::vector<TensorSpec> UniversalComputeTensors(const UniversalComputeManifest& network);
-
-// Tensors of a universal communication network: feature_mean, feature_std; for each member m:
-// member.<m>.layer.<i>.weight and .bias, member.<m>.wait_scale and member.<m>.floor_ms [5].
-std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& network);
+// Returns the tensors of a network's file: feature_mean [inputs], feature_std [inputs], and those of
+// each member.
+std::vector<TensorSpec> NetworkTensors(const NetworkManifest& network);
 
 // Returns INVALID_ARGUMENT with all faults, each with `file_name` and the tensor: a tensor that is
 // missing, unexpected or of another shape, values that are NaN, infinite, or negative where none
@@ -48,8 +48,9 @@ std::vector<TensorSpec> UniversalCommTensors(const UniversalCommManifest& networ
 Status CheckNetworkTensors(const std::vector<TensorSpec>& expected, const TensorFile& file,
                            std::string_view file_name);
 
-// Reads and checks a file. Errors are those of ReadTensorFile and CheckNetworkTensors.
-StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& path,
-                                     const std::vector<TensorSpec>& expected);
+// Reads and checks the network's file in `directory`. Errors are those of ReadTensorFile and
+// CheckNetworkTensors.
+StatusOr<TensorFile> ReadNetworkFile(const std::filesystem::path& directory,
+                                     const NetworkManifest& network);
 
 }  // namespace neuroshard

@@ -63,7 +63,7 @@ CountRow NaivePhi(const ModelFixture& fixture, const ShardFeatures& shard) {
     x.push_back(compute.transforms.contains(name) ? std::log1p(value) : value);
   }
   x = Normalised(file, x);
-  for (std::size_t i = 0; i + 1 < compute.table_layers.size(); ++i) {
+  for (std::size_t i = 0; i + 1 < compute.layers.size(); ++i) {
     x = Relu(Linear(file, fmt::format("table.{}", i), x));
   }
   return x;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/cost/volume_equivalent.h"
+#include "server/networks/network_tensors.h"
 
 namespace neuroshard {
 
@@ -262,9 +263,9 @@ class BoundUniversalComm final : public CommModel {
 
 CommNetworkMember::CommNetworkMember(const TensorFile& file, const std::string& prefix,
                                      const std::vector<std::int64_t>& layers)
-    : net_(file, prefix + ".layer", layers, DenseActivation::kNone, HiddenUnits::kHalves),
-      wait_scale_(file.tensors.at(prefix + ".wait_scale").values),
-      floor_ms_(file.tensors.at(prefix + ".floor_ms").values) {}
+    : net_(file, prefix + "layer", layers, DenseActivation::kNone, HiddenUnits::kHalves),
+      wait_scale_(file.tensors.at(prefix + "wait_scale").values),
+      floor_ms_(file.tensors.at(prefix + "floor_ms").values) {}
 
 void CommNetworkMember::Costs(CollectiveKind kind, std::span<const float> rows,
                               std::span<const double> wait_ms, std::span<double> cost_ms) const {
@@ -281,16 +282,16 @@ void CommNetworkMember::Costs(CollectiveKind kind, std::span<const float> rows,
   }
 }
 
-UniversalComm::UniversalComm(const UniversalCommManifest& manifest,
-                             const TrainedOnManifest& trained_on, const TensorFile& file) {
+UniversalComm::UniversalComm(const NetworkManifest& network, const TrainedOnManifest& trained_on,
+                             const TensorFile& file) {
   UniversalCommNetworks networks{Normalisation(file)};
-  networks.num_pricing = static_cast<std::size_t>(manifest.pricing_members());
-  for (int m = 0; m < manifest.members; ++m) {
-    networks.members.emplace_back(file, fmt::format("member.{}", m), manifest.layers);
+  networks.num_pricing = static_cast<std::size_t>(network.pricing_members());
+  for (int m = 0; m < network.members; ++m) {
+    networks.members.emplace_back(file, MemberPrefix(network.kind, m), network.layers);
   }
   for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
     const std::string name(CollectiveName(static_cast<CollectiveKind>(kind)));
-    const IntervalManifest* interval = manifest.IntervalOf(name);
+    const IntervalManifest* interval = network.IntervalOf(name);
     if (interval != nullptr) networks.interval_rules[kind].emplace(*interval);
   }
   networks.tells_hosts_apart = trained_on.max_hosts > 1;

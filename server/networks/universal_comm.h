@@ -25,8 +25,7 @@ namespace neuroshard {
 // before.
 class CommNetworkMember {
  public:
-  // Takes tensors "<prefix>.layer.<i>.weight" ... of a file that passed CheckNetworkTensors with
-  // UniversalCommTensors.
+  // Takes tensors "<prefix>layer.<i>.weight" ... of a file that passed CheckNetworkTensors.
   CommNetworkMember(const TensorFile& file, const std::string& prefix,
                     const std::vector<std::int64_t>& layers);
 
@@ -62,8 +61,8 @@ class UniversalComm {
  public:
   static constexpr int kMaxRanks = 16384;
 
-  // `file` passed CheckNetworkTensors with UniversalCommTensors.
-  UniversalComm(const UniversalCommManifest& manifest, const TrainedOnManifest& trained_on,
+  // `network` is of kind kUniversalComm; `file` passed CheckNetworkTensors.
+  UniversalComm(const NetworkManifest& network, const TrainedOnManifest& trained_on,
                 const TensorFile& file);
 
   // Returns the model of at least two ranks, or FAILED_PRECONDITION naming the ranks that can be

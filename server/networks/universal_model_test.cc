@@ -73,7 +73,7 @@ ComputeCost CostOf(const CostModel& model, const PricingConditions& conditions,
 std::vector<double> NaiveCosts(const ModelFixture& fixture, const std::string& member,
                                const PricingConditions& conditions,
                                const std::vector<ShardFeatures>& shards) {
-  const UniversalComputeManifest& compute = *fixture.manifest.universal;
+  const NetworkManifest& compute = fixture.manifest.compute;
   const TensorFile& file = fixture.files.at(compute.file);
   const auto values = [&](const std::string& name) { return file.tensors.at(name).values; };
   const auto linear = [&](const std::string& name, const std::vector<double>& x) {
@@ -89,17 +89,17 @@ std::vector<double> NaiveCosts(const ModelFixture& fixture, const std::string& m
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
     return x;
   };
-  std::vector<double> sum(static_cast<std::size_t>(compute.table_layers.back()));
+  std::vector<double> sum(static_cast<std::size_t>(compute.layers.back()));
   for (const ShardFeatures& shard : shards) {
     std::vector<double> x(ComputeFeatureNames().size());
     ComputeFeaturesOf(conditions, shard, static_cast<double>(compute.cache_bytes), x);
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] = (x[i] - values("feature_mean")[i]) / values("feature_std")[i];
     }
-    for (std::size_t layer = 0; layer + 1 < compute.table_layers.size(); ++layer) {
+    for (std::size_t layer = 0; layer + 1 < compute.layers.size(); ++layer) {
       const std::string name = fmt::format("{}.table.{}", member, layer);
       x = add(linear(name, x), values(name + ".bias"));
-      if (layer + 2 == compute.table_layers.size()) break;
+      if (layer + 2 == compute.layers.size()) break;
       for (double& value : x) value = std::max(value, 0.0);
     }
     for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += std::exp(std::clamp(x[k], -20.0, 10.0));
@@ -194,7 +194,7 @@ TEST(UniversalCostModelTest, InfoSaysWhatTheManifestSays) {
 
   ModelFixture fixture = MakeUniversalFixture({});
   fixture.manifest.input_dist =
-      InputDistManifest{{{{2, 0.5, 1, 2, 3}}, 1}, fixture.manifest.universal->interval};
+      InputDistManifest{{{{2, 0.5, 1, 2, 3}}, 1}, fixture.manifest.compute.interval};
   const auto with_ids = LoadFixture(fixture).value();
   const ModelProperties& properties = with_ids->info().properties;
   EXPECT_EQ(properties.measured_input_dist, fixture.manifest.input_dist->measured);

@@ -24,8 +24,7 @@
 #include "server/pretrain/report/model_drift_measurement.h"
 #include "server/pretrain/report/model_publication.h"
 #include "server/pretrain/report/training_report.h"
-#include "server/pretrain/train/cost_model_training.h"
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {
@@ -139,31 +138,24 @@ std::filesystem::path ModelDirectory(const std::string& path) {
   return directory.has_filename() ? directory : directory.parent_path();
 }
 
-StatusOr<UniversalStart> ReadStart(const TrainCommand& command, const TrainingConfig& config) {
+StatusOr<TrainingOutcome> Train(const TrainCommand& command, const SelectedRecords& records,
+                                const TrainingConfig& config, const FitContext& fit) {
+  if (command.resume_from.empty()) return TrainModel(records, config, nullptr, fit);
   const std::filesystem::path directory = ModelDirectory(command.resume_from);
-  UniversalStart start;
+  ModelStart start;
   NS_ASSIGN_OR_RETURN(start.manifest, ReadModelManifest(directory));
-  if (config.preset != TrainingPreset::kUniversal || !start.manifest.universal) {
+  if (config.preset != TrainingPreset::kUniversal || !start.manifest.is_universal()) {
     return FailedPrecondition(
         "{}: only universal models can be trained on, by the universal preset",
         command.resume_from);
   }
-  NS_ASSIGN_OR_RETURN(start.compute, ReadTensorFile(directory / start.manifest.universal->file));
-  if (start.manifest.comm) {
-    NS_ASSIGN_OR_RETURN(start.comm, ReadTensorFile(directory / start.manifest.comm->file));
+  for (const NetworkManifest* network : start.manifest.networks()) {
+    NS_ASSIGN_OR_RETURN(start.files[network->file], ReadTensorFile(directory / network->file));
   }
   if (!command.replay_store.empty()) {
     NS_ASSIGN_OR_RETURN(start.replay, ReadSelected(command.replay_store, config));
   }
-  return start;
-}
-
-StatusOr<TrainingOutcome> Train(const TrainCommand& command, const SelectedRecords& records,
-                                const TrainingConfig& config, const FitContext& fit) {
-  if (config.preset != TrainingPreset::kUniversal) return TrainCostModel(records, config, fit);
-  if (command.resume_from.empty()) return TrainUniversalModel(records, config, nullptr, fit);
-  NS_ASSIGN_OR_RETURN(const UniversalStart start, ReadStart(command, config));
-  return TrainUniversalModel(records, ConfigForGoingOn(config, start.manifest), &start, fit);
+  return TrainModel(records, ConfigForGoingOn(config, start.manifest), &start, fit);
 }
 
 // Instead of measured communication; nothing where there are measurements, or nobody names one.

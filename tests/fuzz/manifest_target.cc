@@ -19,15 +19,7 @@ void ReadManifest(std::string_view input) {
     Promise(text.ok(), "a manifest that is read can be written");
     const auto again = ParseModelManifest(*text);
     Promise(again.ok() && *again == *manifest, "FormatModelManifest keeps every value");
-    if (manifest->universal.has_value()) {
-      (void)UniversalComputeTensors(*manifest->universal);
-    } else {
-      (void)ComputeNetworkTensors(manifest->compute);
-    }
-    if (manifest->comm.has_value()) (void)UniversalCommTensors(*manifest->comm);
-    for (const CommNetworkManifest& network : manifest->forward_comm) {
-      (void)CommNetworkTensors(network);
-    }
+    for (const NetworkManifest* network : manifest->networks()) (void)NetworkTensors(*network);
   }
   if (const auto drift = ParseModelDrift(input); drift.ok()) {
     const auto text = FormatModelDrift(*drift);

@@ -9,7 +9,7 @@ namespace {
 
 void ReadTensors(std::string_view input) {
   static const auto* const expected =
-      new std::vector<TensorSpec>(ComputeNetworkTensors(MakeModelFixture({}).manifest.compute));
+      new std::vector<TensorSpec>(NetworkTensors(MakeModelFixture({}).manifest.compute));
   (void)ParseTensorFile(input, "fuzz", {.non_finite = NonFinite::kKeep});
   const auto file = ParseTensorFile(input, "fuzz");
   if (!file.ok()) return;

@@ -28,8 +28,8 @@ TensorFile RandomNetwork(const std::vector<TensorSpec>& specs, Random& random) {
   return file;
 }
 
-TensorFile ComputeNetwork(const ComputeNetworkManifest& compute, Random& random) {
-  TensorFile file = RandomNetwork(ComputeNetworkTensors(compute), random);
+TensorFile ComputeNetwork(const NetworkManifest& compute, Random& random) {
+  TensorFile file = RandomNetwork(NetworkTensors(compute), random);
   Tensor& mean = file.tensors["feature_mean"];
   Tensor& deviation = file.tensors["feature_std"];
   for (std::size_t i = 0; i < compute.features.size(); ++i) {
@@ -43,9 +43,8 @@ TensorFile ComputeNetwork(const ComputeNetworkManifest& compute, Random& random)
   return file;
 }
 
-TensorFile CommNetwork(const CommNetworkManifest& network, CommDirection direction,
-                       Random& random) {
-  TensorFile file = RandomNetwork(CommNetworkTensors(network), random);
+TensorFile CommNetwork(const NetworkManifest& network, CommDirection direction, Random& random) {
+  TensorFile file = RandomNetwork(NetworkTensors(network), random);
   const auto ranks = static_cast<std::size_t>(network.num_devices);
   Tensor& deviation = file.tensors["feature_std"];
   file.tensors["feature_mean"] = Filled({network.layers.front()}, 0);
@@ -80,27 +79,31 @@ ModelFixture MakeModelFixture(const ModelFixtureOptions& options) {
   manifest.provenance["made_by"] = "model_fixture";
   manifest.provenance["seed"] = std::to_string(options.seed);
 
-  ComputeNetworkManifest& compute = manifest.compute;
+  NetworkManifest& compute = manifest.compute;
   compute.file = "compute.safetensors";
   compute.features = NeuroShardFeatureNames();
   compute.transforms = {{"row", "log1p"}};
-  compute.table_layers = {static_cast<std::int64_t>(compute.features.size())};
-  compute.table_layers.insert(compute.table_layers.end(), options.table_hidden.begin(),
-                              options.table_hidden.end());
+  compute.layers = {static_cast<std::int64_t>(compute.features.size())};
+  compute.layers.insert(compute.layers.end(), options.table_hidden.begin(),
+                        options.table_hidden.end());
   compute.outputs = options.outputs;
-  compute.head_layers = Widths(compute.table_layers.back(), options.head_hidden,
+  compute.head_layers = Widths(compute.layers.back(), options.head_hidden,
                                static_cast<std::int64_t>(options.outputs.size()));
   fixture.files[compute.file] = ComputeNetwork(compute, random);
 
   for (const int ranks : options.device_counts) {
-    CommNetworkManifest forward{fmt::format("forward_comm_{}.safetensors", ranks), ranks,
-                                Widths(2 * ranks, options.comm_hidden, ranks)};
-    CommNetworkManifest backward{fmt::format("backward_comm_{}.safetensors", ranks), ranks,
-                                 Widths(ranks, options.comm_hidden, ranks)};
+    NetworkManifest& forward = manifest.forward_comm.emplace_back();
+    NetworkManifest& backward = manifest.backward_comm.emplace_back();
+    for (NetworkManifest* network : {&forward, &backward}) {
+      const bool is_forward = network == &forward;
+      network->kind = NetworkKind::kDeviceCount;
+      network->file =
+          fmt::format("{}_comm_{}.safetensors", is_forward ? "forward" : "backward", ranks);
+      network->num_devices = ranks;
+      network->layers = Widths(is_forward ? 2 * ranks : ranks, options.comm_hidden, ranks);
+    }
     fixture.files[forward.file] = CommNetwork(forward, CommDirection::kForward, random);
     fixture.files[backward.file] = CommNetwork(backward, CommDirection::kBackward, random);
-    manifest.forward_comm.push_back(std::move(forward));
-    manifest.backward_comm.push_back(std::move(backward));
   }
   return fixture;
 }

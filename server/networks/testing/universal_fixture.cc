@@ -77,18 +77,19 @@ ModelFixture MakeUniversalFixture(const UniversalFixtureOptions& options) {
   manifest.provenance["made_by"] = "universal_fixture";
   const IntervalManifest interval{0.9, 1.5, {0.5, 5}, {0.1, 0.05}};
 
-  UniversalComputeManifest& compute = manifest.universal.emplace();
+  NetworkManifest& compute = manifest.compute;
+  compute.kind = NetworkKind::kUniversalTableSum;
   compute.file = "compute.safetensors";
   compute.features = AsTexts(ComputeFeatureNames());
   compute.cache_bytes = options.cache_bytes;
-  compute.table_layers =
+  compute.layers =
       WidthsOf(static_cast<std::int64_t>(compute.features.size()), options.table_hidden);
-  compute.head_width = options.head_width;
   compute.outputs = options.outputs;
+  compute.head_layers = {compute.layers.back(), options.head_width, std::ssize(compute.outputs)};
   compute.members = options.members;
   if (options.has_intervals) compute.interval = interval;
   TensorFile& file = fixture.files[compute.file];
-  file = SignedNetwork(UniversalComputeTensors(compute), random);
+  file = SignedNetwork(NetworkTensors(compute), random);
   SetNormalisation(compute.features, file);
 
   TrainedOnManifest& trained_on = manifest.trained_on.emplace();
@@ -103,7 +104,8 @@ ModelFixture MakeUniversalFixture(const UniversalFixtureOptions& options) {
   trained_on.max_ranks = 8;
   trained_on.max_hosts = options.max_hosts;
   trained_on.collectives = options.collectives;
-  UniversalCommManifest& comm = manifest.comm.emplace();
+  NetworkManifest& comm = manifest.comm.emplace();
+  comm.kind = NetworkKind::kUniversalComm;
   comm.file = "comm.safetensors";
   comm.features = AsTexts(CommFeatureNames());
   comm.layers = WidthsOf(static_cast<std::int64_t>(comm.features.size()), options.comm_hidden);
@@ -114,7 +116,7 @@ ModelFixture MakeUniversalFixture(const UniversalFixtureOptions& options) {
     comm.intervals = options.intervals;
   }
   TensorFile& comm_file = fixture.files[comm.file];
-  comm_file = SignedNetwork(UniversalCommTensors(comm), random);
+  comm_file = SignedNetwork(NetworkTensors(comm), random);
   SetNormalisation(comm.features, comm_file);
   return fixture;
 }

@@ -13,7 +13,7 @@
 
 #include "common/domain/backend_names.h"
 #include "common/domain/rank_networks.h"
-#include "server/pretrain/data/universal_problem.h"
+#include "server/pretrain/data/measured_problem.h"
 
 namespace neuroshard {
 namespace {

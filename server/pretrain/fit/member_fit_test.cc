@@ -16,7 +16,8 @@ TEST(MemberFitTest, AdamGoesOnFromEpochToEpoch) {
   problem.targets = {1e6f};
   problem.weights = {1};
   problem.scale = {1};
-  CommNetworkManifest manifest;
+  NetworkManifest manifest;
+  manifest.kind = NetworkKind::kDeviceCount;
   manifest.layers = {1, 1};
   const NetworkDefinition network = DefinitionOf(manifest);
   const SampleSplit split = {{0}, {0}, {}};

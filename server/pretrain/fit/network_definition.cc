@@ -9,26 +9,12 @@
 namespace neuroshard {
 namespace {
 
-constexpr std::string_view kMember = "member.";
-constexpr std::string_view kFirstMember = "member.0.";
 // The least weight that an exponential's parameter is made for: ln of it is far, and finite.
 constexpr float kMinWeight = 1e-12f;
 // ln of what a fresh phi and a fresh head's weights are about.
 constexpr float kFreshLogPhi = -2;
 constexpr float kFreshLogHead = -3;
 constexpr float kFreshFloor = 0.005f;  // in units of the targets
-
-// Without the standardisation, and of members the tensors of the first without its name.
-std::vector<TensorSpec> OwnTensors(std::vector<TensorSpec> tensors) {
-  std::erase_if(tensors, [](const TensorSpec& tensor) {
-    return tensor.name == "feature_mean" || tensor.name == "feature_std" ||
-           (tensor.name.starts_with(kMember) && !tensor.name.starts_with(kFirstMember));
-  });
-  for (TensorSpec& tensor : tensors) {
-    if (tensor.name.starts_with(kFirstMember)) tensor.name.erase(0, kFirstMember.size());
-  }
-  return tensors;
-}
 
 // Calls change(value) for every value that must not be negative.
 template <typename Change>
@@ -68,7 +54,7 @@ void ScaleCosts(const NetworkDefinition& network, std::span<const double> scale,
   };
   switch (network.kind) {
     case NetworkKind::kTableSum:
-    case NetworkKind::kMlp:
+    case NetworkKind::kDeviceCount:
       // The last layer's.
       for (const TensorSpec& tensor : std::span(network.tensors).last(2)) scale_part(tensor.name);
       return;
@@ -111,24 +97,10 @@ std::vector<std::int64_t> LayersOf(std::int64_t first, const std::vector<int>& h
   return widths;
 }
 
-NetworkDefinition DefinitionOf(const ComputeNetworkManifest& network) {
-  return {NetworkKind::kTableSum, OwnTensors(ComputeNetworkTensors(network)),
-          std::ssize(network.table_layers) - 1, std::ssize(network.head_layers) - 1};
-}
-
-NetworkDefinition DefinitionOf(const CommNetworkManifest& network) {
-  return {NetworkKind::kMlp, OwnTensors(CommNetworkTensors(network)),
-          std::ssize(network.layers) - 1, 0};
-}
-
-NetworkDefinition DefinitionOf(const UniversalComputeManifest& network) {
-  return {NetworkKind::kUniversalTableSum, OwnTensors(UniversalComputeTensors(network)),
-          std::ssize(network.table_layers) - 1, 0};
-}
-
-NetworkDefinition DefinitionOf(const UniversalCommManifest& network) {
-  return {NetworkKind::kUniversalComm, OwnTensors(UniversalCommTensors(network)),
-          std::ssize(network.layers) - 1, 0};
+NetworkDefinition DefinitionOf(const NetworkManifest& network) {
+  const bool has_head_layers = network.kind == NetworkKind::kTableSum;
+  return {network.kind, MemberTensors(network), std::ssize(network.layers) - 1,
+          has_head_layers ? std::ssize(network.head_layers) - 1 : 0};
 }
 
 std::vector<float> WeightsOf(const NetworkDefinition& network, std::span<const float> parameters) {

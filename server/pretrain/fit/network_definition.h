@@ -17,13 +17,6 @@
 
 namespace neuroshard {
 
-enum class NetworkKind {
-  kTableSum,           // NeuroShard's compute network: head(sum over shards of table layers)
-  kMlp,                // NeuroShard's communication network
-  kUniversalTableSum,  // server/networks/network_compute.h
-  kUniversalComm,      // server/networks/universal_comm.h, of one rank
-};
-
 // The tensors of one network, or of one member of an ensemble, in the order of its file and without
 // the member's prefix; feature_mean and feature_std are not among them. All values are contiguous
 // in one array of num_values() floats. Immutable, so thread-safe.
@@ -42,10 +35,7 @@ struct NetworkDefinition {
 std::vector<std::int64_t> LayersOf(std::int64_t first, const std::vector<int>& hidden,
                                    std::int64_t last);
 
-NetworkDefinition DefinitionOf(const ComputeNetworkManifest& network);
-NetworkDefinition DefinitionOf(const CommNetworkManifest& network);
-NetworkDefinition DefinitionOf(const UniversalComputeManifest& network);
-NetworkDefinition DefinitionOf(const UniversalCommManifest& network);
+NetworkDefinition DefinitionOf(const NetworkManifest& network);
 
 // Returns the weights, which networks compute with, for parameters, which are trained. They differ
 // where a weight must not be negative (TensorSpec::non_negative_columns): the weight is

@@ -9,18 +9,20 @@
 namespace neuroshard {
 namespace {
 
-UniversalComputeManifest SmallCompute() {
-  UniversalComputeManifest manifest;
+NetworkManifest SmallCompute() {
+  NetworkManifest manifest;
+  manifest.kind = NetworkKind::kUniversalTableSum;
   manifest.features = {"a", "b", "c"};
-  manifest.table_layers = {3, 5, 4};
-  manifest.head_width = 6;
+  manifest.layers = {3, 5, 4};
+  manifest.head_layers = {4, 6, 2};
   manifest.outputs = {"forward_ms", "backward_ms"};
   manifest.members = 3;
   return manifest;
 }
 
-UniversalCommManifest SmallComm() {
-  UniversalCommManifest manifest;
+NetworkManifest SmallComm() {
+  NetworkManifest manifest;
+  manifest.kind = NetworkKind::kUniversalComm;
   manifest.layers = {static_cast<std::int64_t>(kCommFeatures), 4, 1};
   const auto names = CommFeatureNames();
   manifest.features.assign(names.begin(), names.end());
@@ -28,11 +30,12 @@ UniversalCommManifest SmallComm() {
 }
 
 std::vector<NetworkDefinition> AllKinds() {
-  ComputeNetworkManifest compute;
+  NetworkManifest compute;
   compute.features = {"a", "b"};
-  compute.table_layers = {2, 3};
+  compute.layers = {2, 3};
   compute.head_layers = {3, 4, 2};
-  CommNetworkManifest comm;
+  NetworkManifest comm;
+  comm.kind = NetworkKind::kDeviceCount;
   comm.layers = {4, 3, 2};
   return {DefinitionOf(compute), DefinitionOf(comm), DefinitionOf(SmallCompute()),
           DefinitionOf(SmallComm())};

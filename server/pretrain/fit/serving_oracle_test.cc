@@ -45,7 +45,8 @@ TEST(ServingOracleTest, MlpNetworkIsLibtorchsLinearAndRelu) {
 // One collective of five ranks, as serving prices it and as training predicts it.
 TEST(ServingOracleTest, CommNetworkMemberIsWhatTrainingFitted) {
   Random random(12);
-  UniversalCommManifest manifest;
+  NetworkManifest manifest;
+  manifest.kind = NetworkKind::kUniversalComm;
   const auto names = CommFeatureNames();
   manifest.features.assign(names.begin(), names.end());
   manifest.layers = {static_cast<std::int64_t>(kCommFeatures), 7, 4, 1};
@@ -88,7 +89,7 @@ TEST(ServingOracleTest, CommNetworkMemberIsWhatTrainingFitted) {
       inputs.push_back(normalisation.Apply(k, row[k]));
     }
   }
-  CommNetworkMember(file, "member.0", manifest.layers).Costs(kKind, inputs, wait_ms, served_ms);
+  CommNetworkMember(file, "member.0.", manifest.layers).Costs(kKind, inputs, wait_ms, served_ms);
   const std::vector<double> trained_ms = PredictCosts(problem, network, weights, samples);
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_NEAR(served_ms[rank], trained_ms[rank], 1e-5 * trained_ms[rank]);

@@ -233,7 +233,7 @@ at::Tensor TorchNetwork::Weights(const at::Tensor& parameters) const {
     case NetworkKind::kUniversalComm:
       return at::where(non_negative_, parameters.abs(), parameters);
     case NetworkKind::kTableSum:
-    case NetworkKind::kMlp:
+    case NetworkKind::kDeviceCount:
       break;
   }
   return parameters;
@@ -248,7 +248,7 @@ at::Tensor TorchNetwork::Forward(const at::Tensor& weights, const TorchBatch& ba
       const at::Tensor phi = at::relu(layers.Mlp(batch.rows, network_.row_layers));
       return layers.Mlp(SumOverRows(phi, batch), network_.head_layers);
     }
-    case NetworkKind::kMlp:
+    case NetworkKind::kDeviceCount:
       return layers.Mlp(batch.rows, network_.row_layers);
     case NetworkKind::kUniversalTableSum:
       return UniversalTableSum(network_, layers, batch);

@@ -12,7 +12,7 @@
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
 #include "server/pretrain/data/comm_records.h"
-#include "server/pretrain/data/universal_problem.h"
+#include "server/pretrain/data/measured_problem.h"
 
 namespace neuroshard {
 namespace {

@@ -11,9 +11,9 @@
 #include "server/cost/shard_features.h"
 #include "server/networks/model_manifest.h"
 #include "server/networks/network_cost_model.h"
-#include "server/pretrain/data/training_set.h"
+#include "server/pretrain/data/measured_problem.h"
 #include "server/pretrain/testing/synthetic_records.h"
-#include "server/pretrain/train/cost_model_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {
@@ -52,7 +52,7 @@ class ModelPublicationTest : public ::testing::Test {
   ~ModelPublicationTest() override { fs::remove_all(root_); }
 
   StatusOr<TrainingOutcome> TryTrain() {
-    return TrainCostModel(records_, config_, {&stop_, 1, &observer_, nullptr});
+    return TrainModel(records_, config_, nullptr, {&stop_, 1, &observer_, nullptr});
   }
   TrainingOutcome Train() { return *TryTrain(); }
   std::string Path(int version) const { return (root_ / "cpu" / std::to_string(version)).string(); }

@@ -8,7 +8,7 @@
 #include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/record_split.h"
 #include "server/pretrain/train/ensemble.h"
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {

@@ -1,6 +1,7 @@
 #include "server/pretrain/train/ensemble.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace neuroshard {
@@ -19,11 +20,87 @@ constexpr std::int64_t kMinBatch = 8;
 // The training records are divided by these; all of them follow.
 constexpr std::int64_t kLearningCurveDivisors[] = {8, 4, 2};
 
-// The prefix of the names of a member's tensors; the paper's networks have none.
-std::string MemberPrefix(const NetworkDefinition& network, std::size_t member) {
-  const bool several = network.kind == NetworkKind::kUniversalTableSum ||
-                       network.kind == NetworkKind::kUniversalComm;
-  return several ? fmt::format("member.{}.", member) : "";
+// Costs below this share of the mean cost are not held to a smaller relative error than it: a timer
+// resolves them no better.
+constexpr double kRelativeFloor = 0.01;
+constexpr double kSmallestUnit = 1e-9;
+
+// Mean of each of `columns` columns of `values` over `samples`.
+std::vector<double> ColumnMeans(const std::vector<float>& values, std::size_t columns,
+                                const std::vector<std::int64_t>& samples) {
+  std::vector<double> means(columns, 0);
+  for (const std::int64_t sample : samples) {
+    for (std::size_t c = 0; c < columns; ++c) {
+      means[c] += values[static_cast<std::size_t>(sample) * columns + c];
+    }
+  }
+  for (double& mean : means) mean /= static_cast<double>(samples.size());
+  return means;
+}
+
+// The weights of the squared error of each target, the total of a sample's targets last if it
+// counts.
+std::vector<float> TargetWeights(const TrainingProblem& problem, const SampleSplit& split,
+                                 TrainingLoss loss) {
+  const auto outputs = static_cast<std::size_t>(problem.outputs);
+  const auto columns = static_cast<std::size_t>(problem.weight_columns());
+  std::vector<float> all;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(problem.num_samples()); ++s) {
+    double total = 0;
+    for (std::size_t o = 0; o < outputs; ++o) {
+      all.push_back(problem.targets[s * outputs + o]);
+      total += all.back();
+    }
+    if (problem.total_counts) all.push_back(static_cast<float>(total));
+  }
+  if (loss == TrainingLoss::kMse) return std::vector<float>(all.size(), 1.0f);
+  const std::vector<double> means = ColumnMeans(all, columns, split.train);
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    const double floor = std::max(means[at % columns] * kRelativeFloor, kSmallestUnit);
+    const double unit = std::max(static_cast<double>(all[at]), floor);
+    all[at] = std::isfinite(all[at]) ? static_cast<float>(1 / (unit * unit)) : all[at];
+  }
+  return all;
+}
+
+std::vector<double> TargetScale(const TrainingProblem& problem, const SampleSplit& split,
+                                const OptimizationConfig& config) {
+  const auto outputs = static_cast<std::size_t>(problem.outputs);
+  if (!config.scale_targets) return std::vector<double>(outputs, 1);
+  std::vector<double> means = ColumnMeans(problem.targets, outputs, split.train);
+  for (double& mean : means) mean = std::max(mean, kSmallestUnit);
+  return means;
+}
+
+// The section of the network that learns the problem.
+NetworkManifest SectionOf(NetworkKind kind, const TrainingProblem& problem,
+                          const TrainingConfig& config) {
+  NetworkManifest network;
+  network.kind = kind;
+  if (kind == NetworkKind::kDeviceCount) {
+    network.num_devices = problem.outputs;
+  } else {
+    network.features = problem.columns;
+  }
+  if (network.is_universal()) network.members = static_cast<int>(config.members);
+  if (!network.sums_tables()) {
+    network.file = "comm.safetensors";
+    network.layers = LayersOf(problem.num_columns(), config.comm_hidden, problem.outputs);
+    return network;
+  }
+  network.file = "compute.safetensors";
+  if (kind == NetworkKind::kUniversalTableSum) {
+    network.cache_bytes = config.cache_bytes;
+    network.layers = LayersOf(problem.num_columns(), config.table_hidden, config.representation);
+  } else {
+    network.transforms = config.transforms;
+    network.layers = {problem.num_columns()};
+    network.layers.insert(network.layers.end(), config.table_hidden.begin(),
+                          config.table_hidden.end());
+  }
+  network.head_layers = LayersOf(network.layers.back(), config.head_hidden, problem.outputs);
+  if (problem.outputs == 2) network.outputs = {"forward_ms", "backward_ms"};
+  return network;
 }
 
 // The old model's standardisation; columns that it has never seen vary get that of the new samples,
@@ -46,32 +123,23 @@ Standardisation Continued(const TensorFile& file, const std::string& first_weigh
   return result;
 }
 
-void StandardiseProblem(const SampleSplit& split, const NetworkDefinition& network,
-                        const EnsembleOptions& options, TrainingProblem& problem,
-                        TrainingObserver& observer) {
-  if (options.start == nullptr) {
-    problem.Standardise(split.train);
-  } else {
-    TrainingProblem fresh = problem;
-    fresh.Standardise(split.train);
-    const Standardisation continued =
-        Continued(*options.start, MemberPrefix(network, 0) + network.tensors.front().name,
-                  fresh.standardisation);
-    problem.Standardise(split.train, &continued);
-  }
-  const std::string constant = problem.standardisation.Constant(problem.columns);
-  if (options.purpose != FitPurpose::kModel || constant.empty()) return;
-  observer.OnWarning(
-      fmt::format("{}: the same value in every training sample, so the network ignores: {}",
-                  problem.name, constant));
+void StandardiseProblem(const NetworkTask& task, const NetworkDefinition& network,
+                        const SampleSplit& split, TrainingProblem& problem) {
+  if (task.start == nullptr) return problem.Standardise(split.train);
+  TrainingProblem fresh = problem;
+  fresh.Standardise(split.train);
+  const Standardisation continued =
+      Continued(*task.start, MemberPrefix(task.kind, 0) + network.tensors.front().name,
+                fresh.standardisation);
+  problem.Standardise(split.train, &continued);
 }
 
-StatusOr<std::vector<std::vector<float>>> ReadStarts(const TrainingProblem& problem,
-                                                     const NetworkDefinition& network,
-                                                     const EnsembleOptions& options) {
+StatusOr<std::vector<std::vector<float>>> ReadStarts(const NetworkTask& task,
+                                                     const TrainingProblem& problem,
+                                                     const NetworkDefinition& network) {
   std::vector<std::vector<float>> starts;
-  for (int m = 0; m < options.start_members; ++m) {
-    starts.push_back(ReadNetwork(network, *options.start, MemberPrefix(network, m), problem.scale));
+  for (int m = 0; m < task.start_members; ++m) {
+    starts.push_back(ReadNetwork(network, *task.start, MemberPrefix(task.kind, m), problem.scale));
     if (starts.back().empty()) {
       return FailedPrecondition(
           "{}: the model to go on from has other layers than the configuration", problem.name);
@@ -116,6 +184,57 @@ std::vector<std::vector<float>> BestWeights(const std::vector<MemberState>& stat
       states, [&](const MemberState& state) { return WeightsOf(network, state.best_parameters); });
 }
 
+// Adds a report on each part.
+void AddReports(const EnsembleFit& fit, const std::vector<HeldOutPart>& parts,
+                TrainingOutcome& outcome) {
+  for (const HeldOutPart& part : parts) {
+    const EnsemblePredictions said = fit.Predict(part.records);
+    NetworkReport result = ReportOn(part.name, part.key, said);
+    result.held_out.samples = std::ssize(part.records);
+    if (part.interval != nullptr && !part.records.empty()) {
+      result.coverage = IntervalCoverage(
+          *part.interval, said, fit.ranks ? fit.ranks->CountsOf(part.records) : std::vector<int>());
+    }
+    result.train_samples = Counted(part, fit.by_record.train);
+    result.validation_samples = Counted(part, fit.by_record.validation);
+    result.epochs = fit.epochs;
+    result.best_epoch = fit.best_epoch;
+    result.is_part = part.is_part;
+    outcome.reports.push_back(std::move(result));
+    if (fit.starts.empty() || !part.reports_start) continue;
+    outcome.reports.push_back(ReportOn(part.name + ", before", part.key + ".before",
+                                       fit.PredictBy(fit.starts, part.records)));
+    outcome.reports.back().held_out.samples = std::ssize(part.records);
+    outcome.reports.back().is_part = true;
+  }
+}
+
+// Adds the learning curves.
+Status AddLearningCurves(const NetworkTask& task, const EnsembleFit& whole,
+                         const std::vector<HeldOutPart>& parts, const FitContext& context,
+                         TrainingOutcome& outcome) {
+  std::vector<LearningCurve> curves;
+  const auto add_points = [&](const EnsembleFit& fit) {
+    std::size_t curve = 0;
+    for (const HeldOutPart& part : parts) {
+      if (part.is_part || part.records.empty()) continue;
+      if (curve == curves.size()) curves.push_back({part.name, {}});
+      const auto said = fit.Predict(part.records);
+      const RegressionMetrics metrics = MeasureRegression(said.Model(), said.measured_ms);
+      curves[curve++].points.push_back(
+          {Counted(part, fit.by_record.train), metrics.mape_percent, metrics.kendall_tau});
+    }
+  };
+  for (const std::int64_t divisor : kLearningCurveDivisors) {
+    if (std::ssize(task.by_record.train) < divisor) continue;
+    NS_ASSIGN_OR_RETURN(const EnsembleFit fit, FitEnsemble(task, context, divisor));
+    add_points(fit);
+  }
+  add_points(whole);
+  outcome.learning_curves.insert(outcome.learning_curves.end(), curves.begin(), curves.end());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 OptimizationConfig ConfigForSamples(OptimizationConfig config, std::size_t samples) {
@@ -157,23 +276,53 @@ TensorFile EnsembleFit::File() const {
   TensorFile file = problem.standardisation.File();
   for (std::size_t m = 0; m < members.size(); ++m) {
     AddNetwork(network, members[m], problem.scale, problem.standardisation,
-               MemberPrefix(network, m), file);
+               MemberPrefix(network.kind, static_cast<int>(m)), file);
   }
   return file;
 }
 
-StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition network,
-                                  const SampleSplit& split, const EnsembleOptions& options,
-                                  const FitContext& context) {
+NetworkTask PaperTask(NetworkKind kind, TrainingProblem problem, SampleSplit split,
+                      const TrainingConfig& config) {
+  NetworkTask task{kind, {}, std::move(split), &config};
+  task.problem = [problem = std::move(problem),
+                  optimization = task.optimization()](const SampleSplit& by_record) {
+    TrainingProblem weighed = problem;
+    weighed.weights = TargetWeights(problem, by_record, optimization.loss);
+    weighed.scale = TargetScale(problem, by_record, optimization);
+    return weighed;
+  };
+  return task;
+}
+
+StatusOr<EnsembleFit> FitEnsemble(const NetworkTask& task, const FitContext& context,
+                                  std::int64_t divisor) {
   EnsembleFit fit;
-  fit.ranks = options.ranks;
-  NS_ASSIGN_OR_RETURN(fit.starts, ReadStarts(problem, network, options));
-  StandardiseProblem(split, network, options, problem, *context.observer);
-  fit.problem = std::move(problem);
-  fit.network = std::move(network);
-  const std::vector<const SampleSplit*> splits(static_cast<std::size_t>(options.members), &split);
+  fit.by_record = task.by_record;
+  if (divisor > 1) {
+    fit.by_record.train =
+        ShareOfTraining(std::move(fit.by_record.train), divisor, task.optimization().seed);
+  }
+  fit.problem = task.problem(fit.by_record);
+  if (divisor > 1) fit.problem.name += fmt::format(", learning curve 1/{}", divisor);
+  fit.ranks = task.ranks;
+  fit.manifest = SectionOf(task.kind, fit.problem, *task.config);
+  fit.network = DefinitionOf(fit.manifest);
+  const SampleSplit split = task.ranks ? task.ranks->RanksOf(fit.by_record) : fit.by_record;
+  NS_ASSIGN_OR_RETURN(fit.starts, ReadStarts(task, fit.problem, fit.network));
+  StandardiseProblem(task, fit.network, split, fit.problem);
+  const std::string constant = fit.problem.standardisation.Constant(fit.problem.columns);
+  if (divisor == 1 && !constant.empty()) {
+    context.observer->OnWarning(
+        fmt::format("{}: the same value in every training sample, so the network ignores: {}",
+                    fit.problem.name, constant));
+  }
+  const OptimizationConfig config = fit.manifest.is_universal()
+                                        ? ConfigForSamples(task.optimization(), split.train.size())
+                                        : task.optimization();
+  const std::vector<const SampleSplit*> splits(static_cast<std::size_t>(fit.manifest.members),
+                                               &split);
   NS_ASSIGN_OR_RETURN(std::vector<MemberState> states,
-                      FitMembers(fit.problem.name, fit, options.config, splits, context));
+                      FitMembers(fit.problem.name, fit, config, splits, context));
   std::ranges::stable_sort(states, {}, &MemberState::best_validation_loss);
   fit.epochs = states.front().epoch;
   fit.best_epoch = states.front().best_epoch;
@@ -203,58 +352,13 @@ NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredicti
   return report;
 }
 
-void AddReports(const EnsembleFit& fit, const SampleSplit& by_record,
-                const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome) {
-  for (const HeldOutPart& part : parts) {
-    const EnsemblePredictions said = fit.Predict(part.records);
-    NetworkReport result = ReportOn(part.name, part.key, said);
-    result.held_out.samples = std::ssize(part.records);
-    if (part.interval != nullptr && !part.records.empty()) {
-      result.coverage = IntervalCoverage(
-          *part.interval, said, fit.ranks ? fit.ranks->CountsOf(part.records) : std::vector<int>());
-    }
-    result.train_samples = Counted(part, by_record.train);
-    result.validation_samples = Counted(part, by_record.validation);
-    result.epochs = fit.epochs;
-    result.best_epoch = fit.best_epoch;
-    result.is_part = part.is_part;
-    outcome.reports.push_back(std::move(result));
-    if (fit.starts.empty() || !part.reports_start) continue;
-    outcome.reports.push_back(ReportOn(part.name + ", before", part.key + ".before",
-                                       fit.PredictBy(fit.starts, part.records)));
-    outcome.reports.back().held_out.samples = std::ssize(part.records);
-    outcome.reports.back().is_part = true;
-  }
-}
-
-Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record,
-                         const TrainingConfig& config, const std::vector<HeldOutPart>& parts,
-                         const FitTo& fit_to, TrainingOutcome& outcome) {
-  if (!config.learning_curve) return absl::OkStatus();
-  std::vector<LearningCurve> curves;
-  const auto add_points = [&](const EnsembleFit& fit, const std::vector<std::int64_t>& train) {
-    std::size_t curve = 0;
-    for (const HeldOutPart& part : parts) {
-      if (part.is_part || part.records.empty()) continue;
-      if (curve == curves.size()) curves.push_back({part.name, {}});
-      const auto said = fit.Predict(part.records);
-      const RegressionMetrics metrics = MeasureRegression(said.Model(), said.measured_ms);
-      curves[curve++].points.push_back(
-          {Counted(part, train), metrics.mape_percent, metrics.kendall_tau});
-    }
-  };
-  for (const std::int64_t divisor : kLearningCurveDivisors) {
-    SampleSplit share = by_record;
-    share.train = ShareOfTraining(std::move(share.train), divisor, config.optimization.seed);
-    if (share.train.empty()) continue;
-    NS_ASSIGN_OR_RETURN(const EnsembleFit fit,
-                        fit_to(fmt::format("{}, learning curve 1/{}", whole.problem.name, divisor),
-                               share, FitPurpose::kLearningCurve));
-    add_points(fit, share.train);
-  }
-  add_points(whole, by_record.train);
-  outcome.learning_curves.insert(outcome.learning_curves.end(), curves.begin(), curves.end());
-  return absl::OkStatus();
+Status AddTrained(const NetworkTask& task, const EnsembleFit& fit,
+                  const std::vector<HeldOutPart>& parts, const FitContext& context,
+                  TrainingOutcome& outcome) {
+  outcome.files[fit.manifest.file] = fit.File();
+  AddReports(fit, parts, outcome);
+  if (!task.config->learning_curve) return absl::OkStatus();
+  return AddLearningCurves(task, fit, parts, context, outcome);
 }
 
 }  // namespace neuroshard

@@ -1,4 +1,5 @@
-// An ensemble of a network: its fit, its predictions, the report on it.
+// The way of every network from its problem to its section, its file and the reports on it: an
+// ensemble is fitted, and predicts what it was held out from.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,8 @@
 
 #include "common/base/status.h"
 #include "server/networks/safetensors.h"
+#include "server/pretrain/data/measured_problem.h"
 #include "server/pretrain/data/training_config.h"
-#include "server/pretrain/data/training_problem.h"
-#include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/training_outcome.h"
 #include "server/pretrain/train/interval_calibration.h"
@@ -21,33 +21,44 @@ namespace neuroshard {
 // Probability that intervals hold a measurement.
 inline constexpr double kIntervalCoverage = 0.9;
 
-// The purpose of a fit: the model, or a point of its learning curve.
-enum class FitPurpose { kModel, kLearningCurve };
-
-// Returns `config` for so many training samples: fewer epochs for very many and smaller batches for
-// few (configs/pretrain.yaml).
-OptimizationConfig ConfigForSamples(OptimizationConfig config, std::size_t samples);
-
-struct EnsembleOptions {
-  OptimizationConfig config;
-  std::int64_t members = 1;
-  FitPurpose purpose = FitPurpose::kModel;
-  const TensorFile* start = nullptr;  // tensors of a model to go on from; null: random weights
-  int start_members = 0;              // members of that model
+// A network to be trained: everything in which networks differ. What it points to must outlive it.
+struct NetworkTask {
+  NetworkKind kind = NetworkKind::kTableSum;
+  // Returns the problem of all samples, in the units that a split of the records asks for.
+  std::function<TrainingProblem(const SampleSplit& by_record)> problem;
+  SampleSplit by_record;
+  const TrainingConfig* config = nullptr;
   // Positions of the ranks where the problem's samples are ranks of records; null: samples are
   // records.
   const CollectiveRanks* ranks = nullptr;
+  const TensorFile* start = nullptr;  // tensors of a model to go on from; null: random weights
+  int start_members = 0;              // members of that model
+
+  // Returns the optimization of compute or of communication.
+  const OptimizationConfig& optimization() const {
+    return kind == NetworkKind::kTableSum || kind == NetworkKind::kUniversalTableSum
+               ? config->optimization
+               : config->comm_optimization;
+  }
 };
 
-// An ensemble of one network, fitted to one problem.
+// Returns the task of one of NeuroShard's networks: the configuration says how targets are weighed
+// and scaled (loss, scale_targets).
+NetworkTask PaperTask(NetworkKind kind, TrainingProblem problem, SampleSplit split,
+                      const TrainingConfig& config);
+
+// An ensemble of one network, fitted to one problem. Networks of the paper are ensembles of one.
 struct EnsembleFit {
+  // Of the model to be, apart from the intervals. Layers are those of the configuration.
+  NetworkManifest manifest;
+  SampleSplit by_record;
   TrainingProblem problem;  // standardised
   NetworkDefinition network;
   std::vector<std::vector<float>> starts;   // weights that it went on from; empty: random ones
   std::vector<std::vector<float>> members;  // weights by validation loss, the best first
   std::int64_t epochs = 0;                  // of the first member
   std::int64_t best_epoch = 0;
-  const CollectiveRanks* ranks = nullptr;  // as in EnsembleOptions
+  const CollectiveRanks* ranks = nullptr;  // as in NetworkTask
 
   // Predicts costs of the samples of records in ms by each of the members, or by other weights,
   // beside the measured ones: the total of a sample where that counts
@@ -60,13 +71,12 @@ struct EnsembleFit {
   TensorFile File() const;
 };
 
-// Fits options.members members to split.train. Rows are standardized by split.train, or as in the
-// model to go on from, except columns that never varied for it. Warns of columns that the network
-// ignores. FAILED_PRECONDITION when the model to go on from has other layers; otherwise the errors
-// of RunFit.
-StatusOr<EnsembleFit> FitEnsemble(TrainingProblem problem, NetworkDefinition network,
-                                  const SampleSplit& split, const EnsembleOptions& options,
-                                  const FitContext& context);
+// Fits an ensemble to one in `divisor` of the task's training records. Rows are standardized by them,
+// or as in the model to go on from, except columns that never varied for it. Warns of columns that
+// the network ignores, unless the fit is a point of a learning curve. FAILED_PRECONDITION when the
+// model to go on from has other layers; otherwise the errors of RunFit.
+StatusOr<EnsembleFit> FitEnsemble(const NetworkTask& task, const FitContext& context,
+                                  std::int64_t divisor = 1);
 
 // Returns the weights of one more network per split, fitted as the ensemble was. Errors of RunFit.
 StatusOr<std::vector<std::vector<float>>> FitOneToEach(const std::string& name,
@@ -91,17 +101,11 @@ struct HeldOutPart {
 // Returns the errors of what was said of held-out samples; the caller fills in the rest.
 NetworkReport ReportOn(std::string name, std::string key, const EnsemblePredictions& said);
 
-// Adds a report on each part.
-void AddReports(const EnsembleFit& fit, const SampleSplit& by_record,
-                const std::vector<HeldOutPart>& parts, TrainingOutcome& outcome);
-
-// Adds, where the configuration asks for it, the learning curve of each report that is no part of
-// another: fits of 1/8, 1/4 and 1/2 of the training records by `fit_to`, then `whole`, which was
-// fitted to all. Errors of `fit_to`.
-using FitTo = std::function<StatusOr<EnsembleFit>(
-    const std::string& name, const SampleSplit& by_record, FitPurpose purpose)>;
-Status AddLearningCurves(const EnsembleFit& whole, const SampleSplit& by_record,
-                         const TrainingConfig& config, const std::vector<HeldOutPart>& parts,
-                         const FitTo& fit_to, TrainingOutcome& outcome);
+// Adds the file of the task's fitted network, a report on each part and, where the configuration asks
+// for it, the learning curve of each report that is no part of another: fits of 1/8, 1/4 and 1/2 of
+// the training records, then the whole. Errors of FitEnsemble.
+Status AddTrained(const NetworkTask& task, const EnsembleFit& fit,
+                  const std::vector<HeldOutPart>& parts, const FitContext& context,
+                  TrainingOutcome& outcome);
 
 }  // namespace neuroshard

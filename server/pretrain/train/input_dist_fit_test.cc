@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "common/base/random.h"
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {

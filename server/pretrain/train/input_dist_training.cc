@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "server/pretrain/data/measured_problem.h"
 #include "server/pretrain/data/record_split.h"
-#include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/train/ensemble.h"
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {

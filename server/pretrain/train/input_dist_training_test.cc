@@ -3,7 +3,7 @@
 
 #include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/testing/synthetic_records.h"
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {

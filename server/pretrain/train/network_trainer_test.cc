@@ -7,7 +7,7 @@
 #include "common/base/random.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/regression_metrics.h"
-#include "server/pretrain/train/cost_model_training.h"
+#include "server/pretrain/train/ensemble.h"
 
 namespace neuroshard {
 namespace {
@@ -88,23 +88,24 @@ FitContext ContextOf(RecordingObserver& observer, const StopSignal& stop = never
   return {&stop, 1, &observer, nullptr};
 }
 
-NetworkDefinition SumNetwork(const TrainingProblem& problem, const std::vector<int>& table_hidden,
-                             int representation, const std::vector<int>& head_hidden) {
-  ComputeNetworkManifest manifest;
-  manifest.features = problem.columns;
-  manifest.table_layers = LayersOf(problem.num_columns(), table_hidden, representation);
-  manifest.head_layers = LayersOf(representation, head_hidden, problem.outputs);
-  return DefinitionOf(manifest);
-}
-
-NetworkDefinition SmallNetwork(const TrainingProblem& problem) {
-  return SumNetwork(problem, {16}, 8, {8});
-}
-
-OptimizationConfig QuickConfig() {
-  OptimizationConfig config;
-  config.max_epochs = 60;
+TrainingConfig QuickConfig() {
+  TrainingConfig config;
+  config.table_hidden = {16, 8};
+  config.head_hidden = {8};
+  config.comm_hidden = {8};
+  config.optimization.max_epochs = 60;
+  config.comm_optimization.max_epochs = 60;
   return config;
+}
+
+StatusOr<EnsembleFit> TrainSum(const TrainingProblem& problem, const SampleSplit& split,
+                               const TrainingConfig& config, const FitContext& context) {
+  return FitEnsemble(PaperTask(NetworkKind::kTableSum, problem, split, config), context);
+}
+
+StatusOr<EnsembleFit> TrainAllToAll(const TrainingProblem& problem, const SampleSplit& split,
+                                    const TrainingConfig& config, const FitContext& context) {
+  return FitEnsemble(PaperTask(NetworkKind::kDeviceCount, problem, split, config), context);
 }
 
 std::vector<double> Predicted(const EnsembleFit& fit, const std::vector<std::int64_t>& ids) {
@@ -127,10 +128,11 @@ TEST(NetworkTrainerTest, LearnsASumOverTables) {
   const SampleSplit split = SplitSamples(1500, 5);
   for (const TrainingLoss loss : {TrainingLoss::kMse, TrainingLoss::kRelative}) {
     RecordingObserver observer;
-    OptimizationConfig config = QuickConfig();
-    config.loss = loss;
-    const auto result = TrainNetwork(problem, SumNetwork(problem, {128}, 32, {64}), split, config,
-                                     ContextOf(observer));
+    TrainingConfig config = QuickConfig();
+    config.table_hidden = {128, 32};
+    config.head_hidden = {64};
+    config.optimization.loss = loss;
+    const auto result = TrainSum(problem, split, config, ContextOf(observer));
     ASSERT_TRUE(result.ok()) << result.status();
     const RegressionMetrics metrics =
         MeasureRegression(Predicted(*result, split.test), MeasuredCosts(problem, split.test));
@@ -145,10 +147,9 @@ TEST(NetworkTrainerTest, LearnsAnAllToAll) {
   const TrainingProblem problem = CommProblem(600);
   const SampleSplit split = SplitSamples(600, 5);
   RecordingObserver observer;
-  CommNetworkManifest manifest;
-  manifest.layers = LayersOf(3, {128, 64, 32, 16}, 3);
-  const auto result =
-      TrainNetwork(problem, DefinitionOf(manifest), split, QuickConfig(), ContextOf(observer));
+  TrainingConfig config = QuickConfig();
+  config.comm_hidden = {128, 64, 32, 16};
+  const auto result = TrainAllToAll(problem, split, config, ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   const RegressionMetrics metrics =
       MeasureRegression(Predicted(*result, split.test), MeasuredCosts(problem, split.test));
@@ -158,27 +159,25 @@ TEST(NetworkTrainerTest, LearnsAnAllToAll) {
 TEST(NetworkTrainerTest, SameSeedSameNetworkOtherSeedAnother) {
   const TrainingProblem problem = SumProblem(200, 1);
   const SampleSplit split = SplitSamples(200, 5);
-  OptimizationConfig config = QuickConfig();
-  config.max_epochs = 5;
+  TrainingConfig config = QuickConfig();
+  config.optimization.max_epochs = 5;
   RecordingObserver observer;
   const auto train = [&] {
-    return TrainNetwork(problem, SmallNetwork(problem), split, config, ContextOf(observer))
-        ->members.front();
+    return TrainSum(problem, split, config, ContextOf(observer))->members.front();
   };
   const std::vector<float> first = train();
   EXPECT_EQ(train(), first);
-  config.seed = 1;
+  config.optimization.seed = 1;
   EXPECT_NE(train(), first);
 }
 
 TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
   TrainingProblem problem = SumProblem(200, 1);
   const SampleSplit split = SplitSamples(200, 5);
-  OptimizationConfig config = QuickConfig();
-  config.max_epochs = 3;
+  TrainingConfig config = QuickConfig();
+  config.optimization.max_epochs = 3;
   RecordingObserver observer;
-  const auto result =
-      TrainNetwork(problem, SmallNetwork(problem), split, config, ContextOf(observer));
+  const auto result = TrainSum(problem, split, config, ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(observer.warnings.size(), 1u);
   EXPECT_THAT(observer.warnings[0], HasSubstr("constant"));
@@ -191,20 +190,17 @@ TEST(NetworkTrainerTest, IgnoresAConstantFeatureWhateverItsLaterValue) {
 TEST(NetworkTrainerTest, OnlyRanksThatAreInterchangeableArePermuted) {
   TrainingProblem problem = CommProblem(60);
   const SampleSplit split = SplitSamples(60, 5);
-  CommNetworkManifest manifest;
-  manifest.layers = LayersOf(3, {8}, 3);
   RecordingObserver observer;
-  OptimizationConfig config = QuickConfig();
-  config.max_epochs = 3;
+  TrainingConfig config = QuickConfig();
+  config.comm_optimization.max_epochs = 3;
   const auto train = [&] {
-    return TrainNetwork(problem, DefinitionOf(manifest), split, config, ContextOf(observer))
-        ->members.front();
+    return TrainAllToAll(problem, split, config, ContextOf(observer))->members.front();
   };
   const std::vector<float> permuted = train();
-  config.permute_ranks = false;
+  config.comm_optimization.permute_ranks = false;
   const std::vector<float> as_they_are = train();
   EXPECT_NE(permuted, as_they_are);
-  config.permute_ranks = true;
+  config.comm_optimization.permute_ranks = true;
   problem.interchangeable_ranks = 0;
   EXPECT_EQ(train(), as_they_are);
 }
@@ -212,13 +208,12 @@ TEST(NetworkTrainerTest, OnlyRanksThatAreInterchangeableArePermuted) {
 TEST(NetworkTrainerTest, StopsEarlyAndKeepsTheBestEpoch) {
   const TrainingProblem problem = SumProblem(60, 1);
   const SampleSplit split = SplitSamples(60, 5);
-  OptimizationConfig config = QuickConfig();
-  config.learning_rate = 0.05;
-  config.max_epochs = 500;
-  config.patience_epochs = 10;
+  TrainingConfig config = QuickConfig();
+  config.optimization.learning_rate = 0.05;
+  config.optimization.max_epochs = 500;
+  config.optimization.patience_epochs = 10;
   RecordingObserver observer;
-  const auto result =
-      TrainNetwork(problem, SmallNetwork(problem), split, config, ContextOf(observer));
+  const auto result = TrainSum(problem, split, config, ContextOf(observer));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_LT(result->epochs, 500);
   EXPECT_EQ(result->epochs, result->best_epoch + 10);
@@ -236,8 +231,7 @@ TEST(NetworkTrainerTest, ALossThatIsNotFiniteIsAnError) {
   RecordingObserver observer;
   SampleSplit split = SplitSamples(60, 5);
   split.train.push_back(0);
-  const auto result =
-      TrainNetwork(problem, SmallNetwork(problem), split, QuickConfig(), ContextOf(observer));
+  const auto result = TrainSum(problem, split, QuickConfig(), ContextOf(observer));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(Message(result.status()), HasSubstr("not finite in epoch 1"));
 }
@@ -247,8 +241,8 @@ TEST(NetworkTrainerTest, CanBeInterrupted) {
   ManualStop stop;
   stop.Stop();
   RecordingObserver observer;
-  const auto result = TrainNetwork(problem, SmallNetwork(problem), SplitSamples(60, 5),
-                                   QuickConfig(), ContextOf(observer, stop));
+  const auto result =
+      TrainSum(problem, SplitSamples(60, 5), QuickConfig(), ContextOf(observer, stop));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
 }
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "server/cost/comm_features.h"
+#include "server/pretrain/data/measured_problem.h"
 #include "server/pretrain/data/record_split.h"
-#include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/train/ensemble.h"
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {
@@ -24,34 +24,6 @@ std::string KeyOf(CollectiveKind kind) {
   return std::string(CollectiveName(kind));
 }
 
-UniversalCommManifest CommManifestOf(const TrainingProblem& problem, const TrainingConfig& config) {
-  UniversalCommManifest manifest;
-  manifest.file = "comm.safetensors";
-  manifest.features = problem.columns;
-  manifest.layers = LayersOf(problem.num_columns(), config.comm_hidden, 1);
-  manifest.members = static_cast<int>(config.members);
-  return manifest;
-}
-
-// The samples of the problem are the ranks of collectives.
-StatusOr<EnsembleFit> FitComm(const std::string& name, const UniversalCommProblem& comm,
-                              const SampleSplit& by_record, const TrainingConfig& config,
-                              const UniversalStart* start, FitPurpose purpose,
-                              const FitContext& context) {
-  TrainingProblem problem = comm.problem;
-  problem.name = name;
-  NetworkDefinition network = DefinitionOf(CommManifestOf(problem, config));
-  const SampleSplit split = comm.ranks.RanksOf(by_record);
-  EnsembleOptions options{ConfigForSamples(config.comm_optimization, split.train.size()),
-                          config.members, purpose};
-  options.ranks = &comm.ranks;
-  if (start != nullptr && start->manifest.comm) {
-    options.start = &start->comm;
-    options.start_members = start->manifest.comm->members;
-  }
-  return FitEnsemble(std::move(problem), std::move(network), split, options, context);
-}
-
 // Collectives, with a cost a rank said by a network that had not learned from them.
 struct UnseenCollectives {
   std::vector<std::int64_t> records;
@@ -61,11 +33,11 @@ struct UnseenCollectives {
 // The training and validation collectives, a fifth at a time said by a network that learned from
 // the other four, as the ensemble's were fitted. Errors of RunFit.
 StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
-                                           const SampleSplit& by_record,
                                            const OptimizationConfig& config,
                                            const FitContext& context) {
-  std::vector<std::int64_t> known = by_record.train;
-  known.insert(known.end(), by_record.validation.begin(), by_record.validation.end());
+  std::vector<std::int64_t> known = ensemble.by_record.train;
+  const std::vector<std::int64_t>& validation = ensemble.by_record.validation;
+  known.insert(known.end(), validation.begin(), validation.end());
   std::ranges::sort(known);
   Random(config.seed).Shuffle(known);
   std::vector<SampleSplit> folds(kFolds);
@@ -93,15 +65,15 @@ StatusOr<UnseenCollectives> LeaveOutInTurn(const EnsembleFit& ensemble,
 // The intervals by collectives that a network had not learned from, each a group. Collectives with
 // too few have only the interval of all together, which there is none of where even those are too
 // few.
-Status CalibrateComm(const EnsembleFit& fit, const SampleSplit& by_record,
-                     const TrainingConfig& config, const FitContext& context,
-                     UniversalCommManifest& manifest) {
+Status CalibrateComm(const OptimizationConfig& config, const FitContext& context,
+                     EnsembleFit& fit) {
   UnseenCollectives unseen;
   if (fit.starts.empty()) {
-    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit, by_record, config.comm_optimization, context));
+    NS_ASSIGN_OR_RETURN(unseen, LeaveOutInTurn(fit, config, context));
   } else {
     // The network to go on from may have learned from any but the validation samples.
-    unseen = {by_record.validation, fit.Predict(by_record.validation).Model()};
+    unseen.records = fit.by_record.validation;
+    unseen.said_ms = fit.Predict(unseen.records).Model();
   }
   const CollectiveRanks& ranks = *fit.ranks;
   const EnsemblePredictions said = fit.Predict(unseen.records);
@@ -116,10 +88,10 @@ Status CalibrateComm(const EnsembleFit& fit, const SampleSplit& by_record,
       by_collective[std::string(CollectiveName(ranks.kinds[record]))].push_back(all.back());
     }
   }
-  manifest.interval = CalibrateInterval(std::move(all), kIntervalCoverage);
+  fit.manifest.interval = CalibrateInterval(std::move(all), kIntervalCoverage);
   for (auto& [collective, values] : by_collective) {
     const auto interval = CalibrateInterval(std::move(values), kIntervalCoverage);
-    if (interval) manifest.intervals[collective] = *interval;
+    if (interval) fit.manifest.intervals[collective] = *interval;
   }
   return absl::OkStatus();
 }
@@ -136,9 +108,9 @@ void ForgetUnmeasured(const std::vector<CollectiveKind>& kinds, TensorFile& file
 }
 
 // A part for each collective, and for each of its rank counts where it has several.
-std::vector<HeldOutPart> PartsOf(const std::vector<CommRecord>& records,
-                                 const CollectiveRanks& ranks, const SampleSplit& by_record,
-                                 const UniversalCommManifest& manifest) {
+std::vector<HeldOutPart> PartsOf(const std::vector<CommRecord>& records, const EnsembleFit& fit) {
+  const CollectiveRanks& ranks = *fit.ranks;
+  const std::vector<std::int64_t>& test = fit.by_record.test;
   std::vector<HeldOutPart> parts;
   for (std::size_t k = 0; k < kCollectiveKinds; ++k) {
     const auto kind = static_cast<CollectiveKind>(k);
@@ -146,13 +118,12 @@ std::vector<HeldOutPart> PartsOf(const std::vector<CommRecord>& records,
     // `count` 0: any.
     const auto add = [&](const std::string& of_part, const std::string& key, std::size_t count) {
       HeldOutPart& part = parts.emplace_back(
-          HeldOutPart{of_part, key, {}, manifest.IntervalOf(name), count != 0, count == 0});
+          HeldOutPart{of_part, key, {}, fit.manifest.IntervalOf(name), count != 0, count == 0});
       part.counts = [&records, &ranks, kind, count](std::int64_t at) {
         return ranks.kinds[at] == kind &&
                (count == 0 || records[at].sample.dim_sums.size() == count);
       };
-      std::copy_if(by_record.test.begin(), by_record.test.end(), std::back_inserter(part.records),
-                   part.counts);
+      std::copy_if(test.begin(), test.end(), std::back_inserter(part.records), part.counts);
     };
     std::set<std::size_t> counts;
     for (std::size_t i = 0; i < records.size(); ++i) {
@@ -172,22 +143,21 @@ std::vector<HeldOutPart> PartsOf(const std::vector<CommRecord>& records,
 }  // namespace
 
 Status TrainUniversalComm(const std::vector<CommRecord>& records, const TrainingConfig& config,
-                          const UniversalStart* start, const FitContext& context,
+                          const ModelStart* start, const FitContext& context,
                           TrainingOutcome& outcome) {
-  const SampleSplit by_record = SplitComm(records, config.optimization.seed);
   const UniversalCommProblem comm = MakeUniversalComm(records);
-  const auto fit_to = [&](const std::string& name, const SampleSplit& samples, FitPurpose purpose) {
-    return FitComm(name, comm, samples, config, start, purpose, context);
-  };
-  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to("comm", by_record, FitPurpose::kModel));
-  UniversalCommManifest manifest = CommManifestOf(fit.problem, config);
-  NS_RETURN_IF_ERROR(CalibrateComm(fit, by_record, config, context, manifest));
-  const std::vector<HeldOutPart> parts = PartsOf(records, comm.ranks, by_record, manifest);
-  AddReports(fit, by_record, parts, outcome);
-  outcome.manifest.comm = manifest;
-  TensorFile& file = outcome.files[manifest.file] = fit.File();
-  ForgetUnmeasured(comm.ranks.kinds, file);
-  return AddLearningCurves(fit, by_record, config, parts, fit_to, outcome);
+  NetworkTask task{NetworkKind::kUniversalComm, [&](const SampleSplit&) { return comm.problem; },
+                   SplitComm(records, config.optimization.seed), &config, &comm.ranks};
+  if (start != nullptr && start->manifest.comm) {
+    task.start = &start->files.at(start->manifest.comm->file);
+    task.start_members = start->manifest.comm->members;
+  }
+  NS_ASSIGN_OR_RETURN(EnsembleFit fit, FitEnsemble(task, context));
+  NS_RETURN_IF_ERROR(CalibrateComm(config.comm_optimization, context, fit));
+  outcome.manifest.comm = fit.manifest;
+  NS_RETURN_IF_ERROR(AddTrained(task, fit, PartsOf(records, fit), context, outcome));
+  ForgetUnmeasured(comm.ranks.kinds, outcome.files[fit.manifest.file]);
+  return absl::OkStatus();
 }
 
 }  // namespace neuroshard

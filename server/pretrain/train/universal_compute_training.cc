@@ -7,33 +7,21 @@
 #include <utility>
 #include <vector>
 
+#include "server/cost/compute_features.h"
+#include "server/pretrain/data/measured_problem.h"
 #include "server/pretrain/data/record_split.h"
-#include "server/pretrain/data/universal_problem.h"
 #include "server/pretrain/report/regression_metrics.h"
 #include "server/pretrain/train/ensemble.h"
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {
 
-UniversalComputeManifest ComputeManifestOf(const TrainingProblem& problem,
-                                           const TrainingConfig& config) {
-  UniversalComputeManifest manifest;
-  manifest.file = "compute.safetensors";
-  manifest.features = problem.columns;
-  manifest.cache_bytes = config.cache_bytes;
-  manifest.table_layers =
-      LayersOf(problem.num_columns(), config.table_hidden, config.representation);
-  manifest.head_width = config.head_hidden.front();
-  manifest.members = static_cast<int>(config.members);
-  if (problem.outputs == 2) manifest.outputs = {"forward_ms", "backward_ms"};
-  return manifest;
-}
-
 // The tensors of the model to go on from, with the columns that it lacks, which weigh nothing.
-TensorFile WithColumns(const UniversalStart& start, const std::vector<std::string>& columns) {
-  const std::vector<std::string>& known = start.manifest.universal->features;
-  TensorFile file = start.compute;
+TensorFile WithAllColumns(const ModelStart& start) {
+  const std::span<const std::string_view> columns = ComputeFeatureNames();
+  const std::vector<std::string>& known = start.manifest.compute.features;
+  TensorFile file = start.files.at(start.manifest.compute.file);
   for (auto& [name, tensor] : file.tensors) {
     const bool has_columns =
         name == "feature_mean" || name == "feature_std" || name.ends_with(".table.0.weight");
@@ -52,25 +40,6 @@ TensorFile WithColumns(const UniversalStart& start, const std::vector<std::strin
     tensor.shape.back() = std::ssize(columns);
   }
   return file;
-}
-
-StatusOr<EnsembleFit> FitCompute(const std::string& name, const std::vector<ComputeRecord>& records,
-                                 const SampleSplit& split, const TrainingConfig& config,
-                                 const UniversalStart* start, FitPurpose purpose,
-                                 const FitContext& context) {
-  TrainingProblem problem =
-      MakeUniversalCompute(records, split.train, static_cast<double>(config.cache_bytes));
-  problem.name = name;
-  NetworkDefinition network = DefinitionOf(ComputeManifestOf(problem, config));
-  EnsembleOptions options{ConfigForSamples(config.optimization, split.train.size()), config.members,
-                          purpose};
-  TensorFile widened;
-  if (start != nullptr) {
-    widened = WithColumns(*start, problem.columns);
-    options.start = &widened;
-    options.start_members = start->manifest.universal->members;
-  }
-  return FitEnsemble(std::move(problem), std::move(network), split, options, context);
 }
 
 // What all of the shards have; `mixed` where they differ.
@@ -142,23 +111,29 @@ void AddDriftRemark(const std::vector<ComputeRecord>& records, const ComputeSpli
 }  // namespace
 
 Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
-                             const TrainingConfig& config, const UniversalStart* start,
+                             const TrainingConfig& config, const ModelStart* start,
                              const FitContext& context, TrainingOutcome& outcome) {
   const std::vector<ComputeRecord>& records = merged.all;
   const ComputeSplit split =
       SplitCompute(records, config.held_out_tables, config.optimization.seed);
-  const auto fit_to = [&](const std::string& name, const SampleSplit& samples, FitPurpose purpose) {
-    return FitCompute(name, records, samples, config, start, purpose, context);
+  NetworkTask task{NetworkKind::kUniversalTableSum, {}, split.samples, &config};
+  task.problem = [&](const SampleSplit& by_record) {
+    return MakeUniversalCompute(records, by_record.train, static_cast<double>(config.cache_bytes));
   };
-  NS_ASSIGN_OR_RETURN(const EnsembleFit fit, fit_to("compute", split.samples, FitPurpose::kModel));
-  UniversalComputeManifest manifest = ComputeManifestOf(fit.problem, config);
-  manifest.interval = CalibrateInterval(fit.Predict(split.samples.validation), kIntervalCoverage);
+  TensorFile widened;
+  if (start != nullptr) {
+    widened = WithAllColumns(*start);
+    task.start = &widened;
+    task.start_members = start->manifest.compute.members;
+  }
+  NS_ASSIGN_OR_RETURN(EnsembleFit fit, FitEnsemble(task, context));
+  auto& interval = fit.manifest.interval;
+  interval = CalibrateInterval(fit.Predict(split.samples.validation), kIntervalCoverage);
 
   std::vector<HeldOutPart> parts;
   const auto add = [&](const std::string& name, const std::string& key,
                        const std::vector<std::int64_t>& samples, bool is_part) {
-    parts.push_back(
-        {name, key, samples, manifest.interval ? &*manifest.interval : nullptr, is_part});
+    parts.push_back({name, key, samples, interval ? &*interval : nullptr, is_part});
   };
   add("compute", "compute", split.samples.test, false);
   if (!split.unseen_tables.empty()) {
@@ -175,14 +150,12 @@ Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
     add("compute, new samples", "compute.new_samples", fresh, true);
     add("compute, replayed samples", "compute.replayed_samples", replayed, true);
   }
-  AddReports(fit, split.samples, parts, outcome);
   outcome.remarks.push_back(fmt::format(
       "{} of {} tables are held out: the {} samples that have one of them are only reported on.",
       split.held_out_tables, split.tables, split.unseen_tables.size()));
   AddDriftRemark(records, split, fit, outcome);
-  outcome.manifest.universal = std::move(manifest);
-  outcome.files[outcome.manifest.universal->file] = fit.File();
-  return AddLearningCurves(fit, split.samples, config, parts, fit_to, outcome);
+  outcome.manifest.compute = fit.manifest;
+  return AddTrained(task, fit, parts, context, outcome);
 }
 
 }  // namespace neuroshard

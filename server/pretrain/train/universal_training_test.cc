@@ -1,5 +1,3 @@
-#include "server/pretrain/train/universal_training.h"
-
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include "server/pretrain/report/model_comparison.h"
 #include "server/pretrain/report/model_publication.h"
 #include "server/pretrain/testing/synthetic_records.h"
+#include "server/pretrain/train/model_training.h"
 
 namespace neuroshard {
 namespace {
@@ -24,12 +23,12 @@ class SilentUniversalObserver final : public TrainingObserver {
 };
 
 // As if it had been trained when there were no more features than these.
-void ForgetFeatures(std::size_t kept, UniversalStart& start) {
-  std::vector<std::string>& features = start.manifest.universal->features;
+void ForgetFeatures(std::size_t kept, ModelStart& start) {
+  std::vector<std::string>& features = start.manifest.compute.features;
   const std::size_t known = features.size();
   features.resize(kept);
-  start.manifest.universal->table_layers.front() = std::ssize(features);
-  for (auto& [name, tensor] : start.compute.tensors) {
+  start.manifest.compute.layers.front() = std::ssize(features);
+  for (auto& [name, tensor] : start.files.at("compute.safetensors").tensors) {
     if (!name.starts_with("feature_") && !name.ends_with(".table.0.weight")) continue;
     std::vector<float> values;
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
@@ -56,12 +55,12 @@ TEST(UniversalTrainingTest, GoesOnFromAModelOfFewerFeatures) {
   SilentUniversalObserver observer;
   const NeverStop stop;
   const FitContext context = {&stop, 2, &observer, nullptr};
-  const auto before = TrainUniversalModel(select(measured), config, nullptr, context);
+  const auto before = TrainModel(select(measured), config, nullptr, context);
   ASSERT_TRUE(before.ok()) << before.status();
-  UniversalStart start = {before->manifest, before->files.at("compute.safetensors"), {}, {}};
-  UniversalStart fewer = start;
+  ModelStart start = {before->manifest, before->files, {}};
+  ModelStart fewer = start;
   ForgetFeatures(34, fewer);  // SGD and two Adagrads: no other optimizer, and no unpooled lookups
-  const auto same = TrainUniversalModel(select(measured), config, &fewer, context);
+  const auto same = TrainModel(select(measured), config, &fewer, context);
   ASSERT_TRUE(same.ok()) << same.status();
   EXPECT_NEAR(same->reports[1].held_out.mape_percent, before->reports[0].held_out.mape_percent,
               1e-3);
@@ -72,11 +71,11 @@ TEST(UniversalTrainingTest, GoesOnFromAModelOfFewerFeatures) {
     for (MeasuredShard& shard : measured[i].sample.shards) shard.pooling_mode = PoolingMode::kNone;
   }
   const SelectedRecords records = select(measured);
-  const auto all = TrainUniversalModel(records, config, &start, context);
+  const auto all = TrainModel(records, config, &start, context);
   ASSERT_TRUE(all.ok()) << all.status();
-  const auto added = TrainUniversalModel(records, config, &fewer, context);
+  const auto added = TrainModel(records, config, &fewer, context);
   ASSERT_TRUE(added.ok()) << added.status();
-  EXPECT_EQ(added->manifest.universal->features, all->manifest.universal->features);
+  EXPECT_EQ(added->manifest.compute.features, all->manifest.compute.features);
   EXPECT_EQ(added->files, all->files);
   EXPECT_NE(added->files.at("compute.safetensors"), before->files.at("compute.safetensors"));
 
@@ -98,8 +97,7 @@ TEST(UniversalTrainingTest, AServerPredictsWhatTrainingReported) {
   config.members = 2;
   SilentUniversalObserver observer;
   const NeverStop stop;
-  const auto outcome =
-      TrainUniversalModel(records, config, nullptr, {&stop, 2, &observer, nullptr});
+  const auto outcome = TrainModel(records, config, nullptr, {&stop, 2, &observer, nullptr});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
 
   const fs::path root = fs::path(::testing::TempDir()) / fmt::format("universal-{}", ::getpid());

@@ -1,9 +1,11 @@
-#include "server/pretrain/data/universal_problem.h"
+#include "server/pretrain/data/measured_problem.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "common/base/positions.h"
 #include "server/cost/compute_features.h"
@@ -14,6 +16,25 @@ namespace {
 
 constexpr double kFloorShare = 0.001;  // of the median cost: below it errors are not relative
 constexpr double kMinUnitMs = 1e-9;
+
+// Adds samples whose rows are their distinct shards. `fill` gives a shard's row, or says that
+// it has none.
+template <typename Fill>
+void AddShardSets(std::span<const ComputeRecord> records, Fill fill, TrainingProblem& problem) {
+  std::map<std::vector<double>, std::int64_t> row_of;
+  std::vector<double> values(problem.columns.size());
+  problem.sample_begin = {0};
+  for (const ComputeRecord& record : records) {
+    for (const MeasuredShard& shard : record.sample.shards) {
+      if (!fill(record, shard, values)) continue;
+      const auto [found, added] =
+          row_of.try_emplace(values, static_cast<std::int64_t>(row_of.size()));
+      if (added) problem.rows.insert(problem.rows.end(), values.begin(), values.end());
+      problem.sample_rows.push_back(found->second);
+    }
+    problem.sample_begin.push_back(std::ssize(problem.sample_rows));
+  }
+}
 
 void AddComputeTargets(const ComputeRecord& record, TrainingProblem& problem) {
   if (problem.outputs == 1) {
@@ -29,6 +50,87 @@ void AddComputeTargets(const ComputeRecord& record, TrainingProblem& problem) {
 }
 
 }  // namespace
+
+StatusOr<TrainingProblem> MakeComputeProblem(std::span<const ComputeRecord> records,
+                                             const std::vector<std::string>& features,
+                                             const FeatureColumns& columns,
+                                             ComputeOutputs outputs) {
+  TrainingProblem problem;
+  problem.name = "compute";
+  problem.columns = features;
+  const bool split =
+      outputs == ComputeOutputs::kAuto && std::ranges::all_of(records, &ComputeRecord::is_split);
+  problem.outputs = split ? 2 : 1;
+  problem.total_counts = split;
+  for (const ComputeRecord& record : records) {
+    if (record.sample.shards.empty()) {
+      return InvalidArgument("compute sample {} has no shard", record.sample.sample_id);
+    }
+    if (split) {
+      problem.targets.push_back(static_cast<float>(record.forward_ms));
+      problem.targets.push_back(static_cast<float>(record.backward_ms));
+    } else {
+      problem.targets.push_back(static_cast<float>(record.total_ms));
+    }
+  }
+  const auto fill = [&](const ComputeRecord& /*record*/, const MeasuredShard& shard,
+                        std::span<double> values) {
+    columns.Fill(FeaturesOf(shard), values);
+    return true;
+  };
+  AddShardSets(records, fill, problem);
+  return problem;
+}
+
+TrainingProblem MakeCommProblem(std::span<const CommRecord> records, CommDirection direction,
+                                int num_ranks) {
+  TrainingProblem problem;
+  problem.name = fmt::format("{}_comm x{}", ToText(direction), num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    problem.columns.push_back(fmt::format("dim_sum_{}", rank));
+  }
+  if (direction == CommDirection::kForward) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      problem.columns.push_back(fmt::format("start_offset_ms_{}", rank));
+    }
+  }
+  problem.outputs = num_ranks;
+  problem.sample_begin = {0};
+  std::set<std::pair<std::string, std::string>> places;
+  bool places_known = true;
+  for (const CommRecord& record : records) {
+    const CommSample& sample = record.sample;
+    if (sample.collective != Collective::kAllToAll || sample.direction != direction ||
+        static_cast<int>(sample.dim_sums.size()) != num_ranks) {
+      continue;
+    }
+    for (const auto dim : sample.dim_sums) problem.rows.push_back(static_cast<float>(dim));
+    if (direction == CommDirection::kForward) {
+      for (int rank = 0; rank < num_ranks; ++rank) {
+        const bool together = sample.start_offsets_ms.empty();
+        problem.rows.push_back(together ? 0.0f : static_cast<float>(sample.start_offsets_ms[rank]));
+      }
+    }
+    for (const double ms : record.cost_ms) problem.targets.push_back(static_cast<float>(ms));
+    problem.sample_rows.push_back(static_cast<std::int64_t>(problem.sample_rows.size()));
+    problem.sample_begin.push_back(static_cast<std::int64_t>(problem.sample_rows.size()));
+    places_known = places_known && !record.environments.empty();
+    for (const MeasurementEnvironment& environment : record.environments) {
+      places.insert({environment.hostname, environment.device});
+    }
+  }
+  if (places_known && places.size() == 1) problem.interchangeable_ranks = num_ranks;
+  return problem;
+}
+
+std::vector<int> RankCounts(std::span<const CommRecord> records) {
+  std::set<int> counts;
+  for (const CommRecord& record : records) {
+    if (record.sample.collective != Collective::kAllToAll) continue;
+    counts.insert(static_cast<int>(record.sample.dim_sums.size()));
+  }
+  return {counts.begin(), counts.end()};
+}
 
 TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
                                      std::span<const std::int64_t> train, double cache_bytes) {
@@ -46,22 +148,14 @@ TrainingProblem MakeUniversalCompute(std::span<const ComputeRecord> records,
   problem.outputs = split ? 2 : 1;
   problem.total_counts = split;
   problem.scale.assign(problem.outputs, unit_ms);
-  problem.sample_begin = {0};
-  std::map<std::vector<double>, std::int64_t> row_of;
-  std::vector<double> values(names.size());
-  for (const ComputeRecord& record : records) {
-    const PricingConditions conditions = ConditionsOf(record.sample);
-    for (const MeasuredShard& shard : record.sample.shards) {
-      if (shard.rows == 0) continue;  // its phi is 0
-      ComputeFeaturesOf(conditions, FeaturesOf(shard), cache_bytes, values);
-      const auto [found, added] =
-          row_of.try_emplace(values, static_cast<std::int64_t>(row_of.size()));
-      if (added) problem.rows.insert(problem.rows.end(), values.begin(), values.end());
-      problem.sample_rows.push_back(found->second);
-    }
-    problem.sample_begin.push_back(static_cast<std::int64_t>(problem.sample_rows.size()));
-    AddComputeTargets(record, problem);
-  }
+  const auto fill = [&](const ComputeRecord& record, const MeasuredShard& shard,
+                        std::span<double> values) {
+    if (shard.rows == 0) return false;  // its phi is 0
+    ComputeFeaturesOf(ConditionsOf(record.sample), FeaturesOf(shard), cache_bytes, values);
+    return true;
+  };
+  AddShardSets(records, fill, problem);
+  for (const ComputeRecord& record : records) AddComputeTargets(record, problem);
   return problem;
 }
 

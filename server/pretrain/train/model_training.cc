@@ -1,11 +1,11 @@
-#include "server/pretrain/train/universal_training.h"
+#include "server/pretrain/train/model_training.h"
 
 #include <algorithm>
 #include <iterator>
 #include <string_view>
 
+#include "server/pretrain/data/measured_problem.h"
 #include "server/pretrain/data/repeated_samples.h"
-#include "server/pretrain/data/universal_problem.h"
 
 namespace neuroshard {
 namespace {
@@ -27,7 +27,7 @@ void AddWord(std::string_view word, std::vector<std::string>& words) {
 
 // Conditions of the samples, and those of the model to go on from.
 TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
-                            const std::vector<CommRecord>& comm, const UniversalStart* start) {
+                            const std::vector<CommRecord>& comm, const ModelStart* start) {
   TrainedOnManifest on;
   if (start != nullptr && start->manifest.trained_on) on = *start->manifest.trained_on;
   const auto add_batch = [&](std::int64_t batch_size) {
@@ -80,10 +80,10 @@ StatusOr<std::string> InCommon(const std::string& measured, const std::string& m
 }  // namespace
 
 TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest) {
-  const UniversalComputeManifest& compute = *manifest.universal;
-  config.table_hidden.assign(compute.table_layers.begin() + 1, compute.table_layers.end() - 1);
-  config.representation = compute.table_layers.back();
-  config.head_hidden = {static_cast<int>(compute.head_width)};
+  const NetworkManifest& compute = manifest.compute;
+  config.table_hidden.assign(compute.layers.begin() + 1, compute.layers.end() - 1);
+  config.representation = compute.layers.back();
+  config.head_hidden = {static_cast<int>(compute.head_width())};
   config.members = compute.members;
   config.cache_bytes = compute.cache_bytes;
   config.learning_curve = false;
@@ -97,19 +97,19 @@ TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& mani
   return config;
 }
 
-StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
-                                              const TrainingConfig& config,
-                                              const UniversalStart* start,
-                                              const FitContext& context) {
+StatusOr<TrainingOutcome> TrainModel(const SelectedRecords& records, const TrainingConfig& config,
+                                     const ModelStart* start, const FitContext& context) {
+  const bool universal = config.preset == TrainingPreset::kUniversal;
+  const MeasuredConditions& measured = records.conditions;
   const ModelManifest before = start == nullptr ? ModelManifest() : start->manifest;
   TrainingOutcome outcome;
-  NS_ASSIGN_OR_RETURN(outcome.manifest.device, InCommon(records.conditions.device, before.device));
-  NS_ASSIGN_OR_RETURN(outcome.manifest.backend,
-                      InCommon(records.conditions.backend, before.backend));
+  ModelManifest& manifest = outcome.manifest;
+  NS_ASSIGN_OR_RETURN(manifest.device, InCommon(measured.device, before.device));
+  NS_ASSIGN_OR_RETURN(manifest.backend, InCommon(measured.backend, before.backend));
   NS_ASSIGN_OR_RETURN(const std::string collective_backend,
-                      InCommon(records.conditions.collective_backend, before.collective_backend));
+                      InCommon(measured.collective_backend, before.collective_backend));
   NS_ASSIGN_OR_RETURN(const std::string collective_cadence,
-                      InCommon(records.conditions.collective_cadence, CadenceOf(before)));
+                      InCommon(measured.collective_cadence, CadenceOf(before)));
   const SelectedRecords none;
   const SelectedRecords& replay = start == nullptr ? none : start->replay;
   const CombinedRecords<ComputeRecord> merged =
@@ -121,29 +121,35 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
   std::erase_if(comm, [](const CommRecord& record) { return record.sample.dim_sums.size() < 2; });
   // What nobody has measured anew stays as it was.
   const bool keeps_compute = start != nullptr && compute.empty();
-  const bool keeps_comm = start != nullptr && start->manifest.comm && comm.empty();
+  const bool keeps_comm = before.comm && comm.empty();
   if (!keeps_compute && std::ssize(compute) < config.min_samples) {
     return FailedPrecondition(
         "{} compute samples are too few to learn from, at least {} are needed", compute.size(),
         config.min_samples);
   }
   const RepeatNoise noise = NoiseOfRepeats(records.compute);
-  if (noise.samples > 0) {
+  if (universal && noise.samples > 0) {
     outcome.remarks.push_back(fmt::format(
         "Noise floor: {} compute samples were measured more than once; repeats differ so much that "
         "a model which knew every true cost would have a MAPE of about {:.1f} % on single "
         "measurements.",
         noise.samples, noise.mape_percent));
   }
-  if (keeps_compute) {
-    outcome.manifest.universal = start->manifest.universal;
-    outcome.files[outcome.manifest.universal->file] = start->compute;
+  if (!universal) {
+    manifest.global_batch_size = measured.batch_size;
+    manifest.weight_dtype = measured.weight_dtype;
+    manifest.optimizer = measured.optimizer;
+    NS_RETURN_IF_ERROR(TrainPaperCompute(compute, config, context, outcome));
+    NS_RETURN_IF_ERROR(TrainPaperComm(comm, config, context, outcome));
+  } else if (keeps_compute) {
+    manifest.compute = before.compute;
+    outcome.files[before.compute.file] = start->files.at(before.compute.file);
   } else {
     NS_RETURN_IF_ERROR(TrainUniversalCompute(merged, config, start, context, outcome));
   }
-  if (std::ssize(comm) >= config.min_samples) {
+  if (universal && std::ssize(comm) >= config.min_samples) {
     NS_RETURN_IF_ERROR(TrainUniversalComm(comm, config, start, context, outcome));
-  } else if (!keeps_comm) {
+  } else if (universal && !keeps_comm) {
     context.observer->OnWarning(
         comm.empty() ? "no communication samples, so no communication is learned: the model prices "
                        "plans for one device, and for devices that a request names by their "
@@ -152,25 +158,25 @@ StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
                                    comm.size(), config.min_samples));
     comm.clear();
   }
-  if (comm.empty() && start != nullptr && start->manifest.comm) {
-    outcome.manifest.comm = start->manifest.comm;
-    outcome.files[outcome.manifest.comm->file] = start->comm;
+  if (comm.empty() && before.comm) {
+    manifest.comm = before.comm;
+    outcome.files[before.comm->file] = start->files.at(before.comm->file);
   }
-  outcome.manifest.casts = before.casts;
+  manifest.casts = before.casts;
   TrainCasts(Merge(CastsAlone(records.comm), CastsAlone(replay.comm), config.cost_of_series).all,
              config, outcome);
-  if (keeps_compute && keeps_comm) outcome.manifest.steps = before.steps;
-  outcome.manifest.input_dist = before.input_dist;
+  if (keeps_compute && keeps_comm) manifest.steps = before.steps;
+  manifest.input_dist = before.input_dist;
   if (!records.input_dist.empty()) {
     const auto all = Merge(records.input_dist, replay.input_dist, config.cost_of_series).all;
     NS_RETURN_IF_ERROR(
         TrainInputDist(MergeRepeats(all, config.cost_of_series), config, context, outcome));
   }
-  if (outcome.manifest.comm) {
-    outcome.manifest.collective_backend = collective_backend;
-    outcome.manifest.collective_cadence = collective_cadence;
+  if (!CadenceOf(manifest).empty()) {
+    manifest.collective_backend = collective_backend;
+    manifest.collective_cadence = collective_cadence;
   }
-  outcome.manifest.trained_on = TrainedOn(compute, comm, start);
+  if (universal) manifest.trained_on = TrainedOn(compute, comm, start);
   return outcome;
 }
 

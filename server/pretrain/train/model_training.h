@@ -1,8 +1,12 @@
-// Training of a universal model on measurements under any conditions.
+// Training of a model: a universal one on measurements under any conditions, or the networks of the
+// NeuroShard paper (section 3), one for compute, and one for each direction and rank count of
+// all-to-alls.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/base/status.h"
@@ -17,10 +21,9 @@
 namespace neuroshard {
 
 // A universal model to go on from, as ReadModelManifest and ReadTensorFile read it.
-struct UniversalStart {
+struct ModelStart {
   ModelManifest manifest;
-  TensorFile compute;
-  TensorFile comm;  // without tensors: it has none
+  std::map<std::string, TensorFile> files;  // of its networks
   // Records that it was trained on, to be learned again beside the new ones so that they are not
   // forgotten; may be empty.
   SelectedRecords replay;
@@ -30,23 +33,24 @@ struct UniversalStart {
 // learning rates, half of the epochs, and no learning curve.
 TrainingConfig ConfigForGoingOn(TrainingConfig config, const ModelManifest& manifest);
 
-// Trains a model. The ensemble's members are trained concurrently; those with the least validation
-// loss come first and price (UniversalComputeManifest::pricing_members). Intervals are calibrated
-// on the validation samples, and their coverage is reported on the held-out ones. With `start`,
-// members begin at its weights and with its standardization, and the report also has its errors on
-// the same held-out samples, new and replayed ones apart; `config` is then ConfigForGoingOn.
+// Trains a model of the configuration's preset. The same records and config give the same bytes on
+// the same machine, whatever the number of threads. Networks ignore features that do not vary over
+// the training samples, with a warning; the paper divides them by 1e-6.
+//
+// The members of a universal ensemble are trained concurrently; those with the least validation loss
+// come first and price (NetworkManifest::pricing_members). Intervals are calibrated on the
+// validation samples, and their coverage is reported on the held-out ones. With `start`, members
+// begin at its weights and with its standardization, and the report also has its errors on the same
+// held-out samples, new and replayed ones apart; `config` is then ConfigForGoingOn.
 //
 // FAILED_PRECONDITION when there are fewer than config.min_samples compute samples, or when `start`
 // is of another shape or device; communication with fewer is left out with a warning. Otherwise the
 // errors of RunFit.
-StatusOr<TrainingOutcome> TrainUniversalModel(const SelectedRecords& records,
-                                              const TrainingConfig& config,
-                                              const UniversalStart* start,
-                                              const FitContext& context);
+StatusOr<TrainingOutcome> TrainModel(const SelectedRecords& records, const TrainingConfig& config,
+                                     const ModelStart* start, const FitContext& context);
 
-// The parts of a universal training: compute and communication fit an ensemble each, the
-// distribution of ids and casts their rates; each adds its section, file and reports to the
-// outcome.
+// The parts of a training: compute and communication fit ensembles, the distribution of ids and
+// casts their rates; each adds its sections, files and reports to the outcome.
 
 // Records of one kind, the new ones first.
 template <typename Record>
@@ -56,12 +60,19 @@ struct CombinedRecords {
 };
 
 Status TrainUniversalCompute(const CombinedRecords<ComputeRecord>& merged,
-                             const TrainingConfig& config, const UniversalStart* start,
+                             const TrainingConfig& config, const ModelStart* start,
                              const FitContext& context, TrainingOutcome& outcome);
 
 Status TrainUniversalComm(const std::vector<CommRecord>& records, const TrainingConfig& config,
-                          const UniversalStart* start, const FitContext& context,
+                          const ModelStart* start, const FitContext& context,
                           TrainingOutcome& outcome);
+
+// Communication networks with fewer than config.min_samples samples are left out with a warning.
+Status TrainPaperCompute(const std::vector<ComputeRecord>& records, const TrainingConfig& config,
+                         const FitContext& context, TrainingOutcome& outcome);
+
+Status TrainPaperComm(const std::vector<CommRecord>& records, const TrainingConfig& config,
+                      const FitContext& context, TrainingOutcome& outcome);
 
 // Returns the rates, none negative, with the least squares of predicted / measured - 1: the best of
 // all subsets of rates whose unconstrained fit has no negative one, so exact. Takes at least one

@@ -1,4 +1,4 @@
-#include "server/pretrain/data/training_set.h"
+#include "server/pretrain/data/measured_problem.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ TrainingProblem Compute(const std::vector<ComputeRecord>& records,
   return *MakeComputeProblem(records, names, *columns, outputs);
 }
 
-TEST(TrainingSetTest, ASharedShardIsOneRowAndSamplesListTheirShards) {
+TEST(MeasuredProblemTest, ASharedShardIsOneRowAndSamplesListTheirShards) {
   auto records = SyntheticComputeRecords(2);
   records[0].sample.shards.resize(1);
   records[1].sample.shards = {records[0].sample.shards[0], records[0].sample.shards[0]};
@@ -32,7 +32,7 @@ TEST(TrainingSetTest, ASharedShardIsOneRowAndSamplesListTheirShards) {
                   static_cast<float>(std::log1p(static_cast<double>(shard.rows))));
 }
 
-TEST(TrainingSetTest, OutputsAreSplitOnlyWhenEveryRecordIs) {
+TEST(MeasuredProblemTest, OutputsAreSplitOnlyWhenEveryRecordIs) {
   auto records = SyntheticComputeRecords(3);
   EXPECT_EQ(Compute(records).outputs, 2);
   EXPECT_TRUE(Compute(records).total_counts);
@@ -44,7 +44,7 @@ TEST(TrainingSetTest, OutputsAreSplitOnlyWhenEveryRecordIs) {
   EXPECT_FLOAT_EQ(total.targets[1], static_cast<float>(records[1].total_ms));
 }
 
-TEST(TrainingSetTest, CommSamplesAreTakenByDirectionAndRankCount) {
+TEST(MeasuredProblemTest, CommSamplesAreTakenByDirectionAndRankCount) {
   auto records = SyntheticCommRecords(10, 3);
   const auto other = SyntheticCommRecords(4, 2);
   records.insert(records.end(), other.begin(), other.end());
@@ -59,7 +59,7 @@ TEST(TrainingSetTest, CommSamplesAreTakenByDirectionAndRankCount) {
   EXPECT_FLOAT_EQ(forward.targets[2], static_cast<float>(records[1].cost_ms[2]));
 }
 
-TEST(TrainingSetTest, OtherCollectivesAreNotTakenForAllToAlls) {
+TEST(MeasuredProblemTest, OtherCollectivesAreNotTakenForAllToAlls) {
   CommRecord exchange;
   exchange.sample.dim_sums = {8, 8};
   exchange.cost_ms = {1, 1};
@@ -75,7 +75,7 @@ TEST(TrainingSetTest, OtherCollectivesAreNotTakenForAllToAlls) {
             (std::vector<float>{1, 1}));
 }
 
-TEST(TrainingSetTest, RanksAreInterchangeableOnlyOnOneKnownHost) {
+TEST(MeasuredProblemTest, RanksAreInterchangeableOnlyOnOneKnownHost) {
   auto records = SyntheticCommRecords(4, 3);
   EXPECT_EQ(MakeCommProblem(records, CommDirection::kBackward, 3).interchangeable_ranks, 3);
   auto hosts = records;

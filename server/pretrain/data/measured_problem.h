@@ -1,16 +1,38 @@
-// Training problems of the universal networks, from measurements under any conditions.
+// Training problems, from measurements: of the NeuroShard paper's networks, each for one set of
+// conditions, and of the universal networks, for any.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/domain/topology.h"
+#include "common/domain/vocabulary.h"
 #include "common/store/profile_store.h"
 #include "server/cost/comm_features.h"
+#include "server/cost/feature_columns.h"
+#include "server/pretrain/data/training_config.h"
 #include "server/pretrain/data/training_problem.h"
 
 namespace neuroshard {
+
+// Makes a problem with a row per distinct shard. It has two outputs, forward and backward, when
+// `outputs` is auto and every record has both; otherwise the total. INVALID_ARGUMENT when a sample
+// has no shard.
+StatusOr<TrainingProblem> MakeComputeProblem(std::span<const ComputeRecord> records,
+                                             const std::vector<std::string>& features,
+                                             const FeatureColumns& columns, ComputeOutputs outputs);
+
+// Makes the problem of one direction and rank count: inputs are dim sums and, forward, start
+// offsets (ms), with an output per rank. Ranks are interchangeable when all environments name one
+// host and one device.
+TrainingProblem MakeCommProblem(std::span<const CommRecord> records, CommDirection direction,
+                                int num_ranks);
+
+// Returns the rank counts that occur in either direction, ascending.
+std::vector<int> RankCounts(std::span<const CommRecord> records);
 
 // Makes a problem whose samples are shard sets and whose rows are shards at their sample's
 // conditions. It has two outputs, forward and backward, and their total where some records split
