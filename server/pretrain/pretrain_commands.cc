@@ -17,7 +17,6 @@
 #include "server/networks/model_drift.h"
 #include "server/networks/model_manifest.h"
 #include "server/networks/network_cost_model.h"
-#include "server/pretrain/data/cost_data_import.h"
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/fit/fit_run.h"
 #include "server/pretrain/report/model_comparison.h"
@@ -136,6 +135,21 @@ void PrintCount(const CommandContext& context, const char* what,
 std::filesystem::path ModelDirectory(const std::string& path) {
   const std::filesystem::path directory(path);
   return directory.has_filename() ? directory : directory.parent_path();
+}
+
+// A model to compare, or to serve.
+struct LoadedModel {
+  std::filesystem::path directory;
+  ModelManifest manifest;
+  std::shared_ptr<const CostModel> model;
+};
+
+StatusOr<LoadedModel> ReadModel(const std::string& path) {
+  LoadedModel loaded;
+  loaded.directory = ModelDirectory(path);
+  NS_ASSIGN_OR_RETURN(loaded.manifest, ReadModelManifest(loaded.directory));
+  NS_ASSIGN_OR_RETURN(loaded.model, LoadCostModel(loaded.manifest, loaded.directory));
+  return loaded;
 }
 
 StatusOr<TrainingOutcome> Train(const TrainCommand& command, const SelectedRecords& records,
@@ -297,28 +311,25 @@ Status RunTrain(const TrainCommand& command, const CommandContext& context) {
 
 Status RunImport(const ImportCommand& command, const CommandContext& context) {
   // Read first: a folder that is not there must not leave an empty store.
-  NS_ASSIGN_OR_RETURN(CostData data, ReadCostData({command.compute_directory,
-                                                   command.comm_directory, command.batch_size}));
+  NS_ASSIGN_OR_RETURN(CostData data, ReadCostData(command));
   NS_ASSIGN_OR_RETURN(const auto store, ProfileStore::Open(command.store, StoreMode::kReadWrite));
-  NS_ASSIGN_OR_RETURN(const ImportReport report, ImportCostData(std::move(data), store.get()));
+  NS_RETURN_IF_ERROR(ImportCostData(data, store.get()));
   if (command.format == OutputFormat::kJson) {
-    PrintJson(context,
-              {{"compute", CountToJson(report.compute)}, {"comm", CountToJson(report.comm)}});
+    PrintJson(context, {{"compute", CountToJson(data.compute_count)},
+                        {"comm", CountToJson(data.comm_count)}});
   } else {
-    PrintCount(context, "compute", report.compute);
-    PrintCount(context, "comm", report.comm);
+    PrintCount(context, "compute", data.compute_count);
+    PrintCount(context, "comm", data.comm_count);
   }
   return absl::OkStatus();
 }
 
 Status RunEvaluate(const CompareCommand& command, const CommandContext& context) {
-  const std::filesystem::path directory = ModelDirectory(command.model_directory);
-  NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
-  NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
+  NS_ASSIGN_OR_RETURN(const LoadedModel loaded, ReadModel(command.model_directory));
   NS_ASSIGN_OR_RETURN(const StoreRecords records, ReadRecords(command.store));
   PrintWarnings(context, records.warnings);
-  PrintWarnings(context, ConditionMismatches(model->info(), records.compute, records.comm));
-  const ModelComparison comparison = CompareModel(*model, records.compute, records.comm);
+  PrintWarnings(context, ConditionMismatches(loaded.model->info(), records.compute, records.comm));
+  const ModelComparison comparison = CompareModel(*loaded.model, records.compute, records.comm);
   if (comparison.skipped_comm_samples > 0) {
     fmt::print(context.err,
                "warning: {} communication samples skipped: the model does not know their number of "
@@ -352,9 +363,8 @@ Status RunEvaluate(const CompareCommand& command, const CommandContext& context)
 }
 
 Status RunDrift(const CompareCommand& command, const CommandContext& context) {
-  const std::filesystem::path directory = ModelDirectory(command.model_directory);
-  NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
-  NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
+  NS_ASSIGN_OR_RETURN(const LoadedModel loaded, ReadModel(command.model_directory));
+  const auto& [directory, manifest, model] = loaded;
   NS_ASSIGN_OR_RETURN(StoreRecords records, ReadRecords(command.store));
   PrintWarnings(context, records.warnings);
   const auto trained_at = manifest.provenance.find("trained_at");
@@ -411,9 +421,8 @@ Status RunDrift(const CompareCommand& command, const CommandContext& context) {
 }
 
 Status RunServe(const ServeCommand& command, const CommandContext& context) {
-  const std::filesystem::path directory = ModelDirectory(command.model_directory);
-  NS_ASSIGN_OR_RETURN(const ModelManifest manifest, ReadModelManifest(directory));
-  NS_ASSIGN_OR_RETURN(const auto model, LoadCostModel(manifest, directory));
+  NS_ASSIGN_OR_RETURN(const LoadedModel loaded, ReadModel(command.model_directory));
+  const auto& [directory, manifest, model] = loaded;
   const auto reasons = ReasonsAgainst(model->info());
   // A share of 0 takes the version back.
   if (!reasons.empty() && command.share != 0.0) {

@@ -12,6 +12,7 @@
 #include "common/base/stop_signal.h"
 #include "common/cli/progress_display.h"
 #include "server/networks/model_directory.h"
+#include "server/pretrain/data/cost_data_import.h"
 
 namespace neuroshard {
 
@@ -41,10 +42,7 @@ struct TrainCommand {
   OutputFormat format = OutputFormat::kTable;
 };
 
-struct ImportCommand {
-  std::optional<std::string> compute_directory;
-  std::optional<std::string> comm_directory;
-  std::int64_t batch_size = 65536;
+struct ImportCommand : CostDataSource {
   std::string store;
   OutputFormat format = OutputFormat::kTable;
 };

@@ -1,14 +1,13 @@
 #include "server/pretrain/data/cost_data_import.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "common/base/sha256.h"
 #include "common/base/text_lines.h"
+#include "server/networks/regular_file.h"
 #include "server/pretrain/data/cost_data_text.h"
 
 namespace neuroshard {
@@ -16,17 +15,7 @@ namespace {
 
 constexpr std::size_t kNamedLines = 5;
 constexpr std::size_t kSampleIdDigits = 24;
-
-StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  if (!file || !std::filesystem::is_regular_file(path, error)) {
-    return NotFound("{}: no such file, or it cannot be read", path.string());
-  }
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) return Unavailable("{}: reading failed", path.string());
-  return bytes;
-}
+constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 36;
 
 // Equal content gets different ids, by how often it has occurred so far.
 using Occurrences = std::map<std::string, int>;
@@ -65,7 +54,7 @@ Status ImportNew(const std::string& name, std::vector<Record>& costs, ImportCoun
 // Calls parse(line) for every line that is not blank; it returns whether the line is well-formed.
 template <typename Parse>
 Status ForEachLine(const std::filesystem::path& path, ImportCount& count, Parse parse) {
-  NS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  NS_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, kMaxFileBytes));
   std::int64_t number = 0;
   std::int64_t good = 0;
   for (const std::string_view line : SplitLines(text)) {
@@ -88,7 +77,7 @@ Status ForEachLine(const std::filesystem::path& path, ImportCount& count, Parse 
 StatusOr<std::vector<ComputeRecord>> ReadComputeCosts(const std::filesystem::path& directory,
                                                       std::int64_t batch_size, ImportCount& count) {
   const std::filesystem::path tables_path = directory / "table_configs.json";
-  NS_ASSIGN_OR_RETURN(const std::string tables_text, ReadFile(tables_path));
+  NS_ASSIGN_OR_RETURN(const std::string tables_text, ReadRegularFile(tables_path, kMaxFileBytes));
   const auto tables = ParseTableConfigs(tables_text);
   if (!tables.ok()) return Annotate(tables.status(), tables_path.string());
   const auto num_tables = static_cast<std::int64_t>(tables->size());
@@ -159,15 +148,14 @@ StatusOr<CostData> ReadCostData(const CostDataSource& source) {
   return data;
 }
 
-StatusOr<ImportReport> ImportCostData(CostData data, ProfileStore* store) {
-  ImportReport report{data.compute_count, data.comm_count};
-  if (report.compute) {
-    NS_RETURN_IF_ERROR(ImportNew("neuroshard-compute", data.compute, *report.compute, store));
+Status ImportCostData(CostData& data, ProfileStore* store) {
+  if (data.compute_count) {
+    NS_RETURN_IF_ERROR(ImportNew("neuroshard-compute", data.compute, *data.compute_count, store));
   }
-  if (report.comm) {
-    NS_RETURN_IF_ERROR(ImportNew("neuroshard-comm", data.comm, *report.comm, store));
+  if (data.comm_count) {
+    NS_RETURN_IF_ERROR(ImportNew("neuroshard-comm", data.comm, *data.comm_count, store));
   }
-  return report;
+  return absl::OkStatus();
 }
 
 }  // namespace neuroshard

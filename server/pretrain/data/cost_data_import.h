@@ -33,17 +33,13 @@ struct CostData {
   std::optional<ImportCount> comm_count;
 };
 
-struct ImportReport {
-  std::optional<ImportCount> compute;
-  std::optional<ImportCount> comm;
-};
-
-// Reads the files; malformed lines are skipped and counted. NOT_FOUND for a missing file;
-// INVALID_ARGUMENT for a bad table_configs.json, and for a data.txt without a good line.
+// Reads the files; malformed lines are skipped and counted. INVALID_ARGUMENT for a bad
+// table_configs.json, and for a data.txt without a good line; otherwise errors of ReadRegularFile.
 StatusOr<CostData> ReadCostData(const CostDataSource& source);
 
-// Imports compute and comm data in one transaction each. A sample is identified by its content and
-// how often that occurs, so importing the same or grown data again adds only what is new.
-StatusOr<ImportReport> ImportCostData(CostData data, ProfileStore* store);
+// Imports compute and comm data in one transaction each, and counts what is imported. A sample is
+// identified by its content and how often that occurs, so importing the same or grown data again
+// adds only what is new.
+Status ImportCostData(CostData& data, ProfileStore* store);
 
 }  // namespace neuroshard

@@ -48,9 +48,10 @@ class CostDataImportTest : public ::testing::Test {
   }
   ~CostDataImportTest() override { fs::remove_all(folder_); }
 
-  StatusOr<ImportReport> Import() {
+  StatusOr<CostData> Import() {
     NS_ASSIGN_OR_RETURN(CostData data, ReadCostData(source_));
-    return ImportCostData(std::move(data), store_.get());
+    NS_RETURN_IF_ERROR(ImportCostData(data, store_.get()));
+    return data;
   }
 
   void Write(const std::string& name, const std::string& text,
@@ -66,13 +67,13 @@ class CostDataImportTest : public ::testing::Test {
 TEST_F(CostDataImportTest, GoodLinesBecomeRecordsAndOthersAreCounted) {
   const auto report = Import();
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->compute->lines, 6);
-  EXPECT_EQ(report->compute->imported, 4);
-  EXPECT_EQ(report->compute->malformed, 2);
-  EXPECT_THAT(report->compute->first_malformed, ElementsAre(3, 5));
-  EXPECT_EQ(report->comm->lines, 2);
-  EXPECT_EQ(report->comm->imported, 2);
-  EXPECT_THAT(report->comm->first_malformed, ElementsAre(2));
+  EXPECT_EQ(report->compute_count->lines, 6);
+  EXPECT_EQ(report->compute_count->imported, 4);
+  EXPECT_EQ(report->compute_count->malformed, 2);
+  EXPECT_THAT(report->compute_count->first_malformed, ElementsAre(3, 5));
+  EXPECT_EQ(report->comm_count->lines, 2);
+  EXPECT_EQ(report->comm_count->imported, 2);
+  EXPECT_THAT(report->comm_count->first_malformed, ElementsAre(2));
 
   const auto compute = *store_->ReadRecords<ComputeRecord>();
   ASSERT_EQ(compute.size(), 4u);
@@ -99,9 +100,9 @@ TEST_F(CostDataImportTest, TheSameDataAgainAddsNothing) {
   ASSERT_TRUE(Import().ok());
   const auto again = Import();
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->compute->imported, 0);
-  EXPECT_EQ(again->compute->already_there, 4);
-  EXPECT_EQ(again->comm->imported, 0);
+  EXPECT_EQ(again->compute_count->imported, 0);
+  EXPECT_EQ(again->compute_count->already_there, 4);
+  EXPECT_EQ(again->comm_count->imported, 0);
   EXPECT_EQ(store_->ReadRecords<ComputeRecord>()->size(), 4u);
   EXPECT_EQ(store_->ReadRecords<CommRecord>()->size(), 2u);
 }
@@ -111,7 +112,7 @@ TEST_F(CostDataImportTest, GrownDataAddsWhatIsNew) {
   Write("compute/data.txt", "1 0.25\n0 9\n", std::ios::app);
   const auto grown = Import();
   ASSERT_TRUE(grown.ok()) << grown.status();
-  EXPECT_EQ(grown->compute->imported, 2);
+  EXPECT_EQ(grown->compute_count->imported, 2);
   EXPECT_EQ(store_->ReadRecords<ComputeRecord>()->size(), 6u);
 }
 
@@ -119,7 +120,7 @@ TEST_F(CostDataImportTest, EitherFolderMayBeMissing) {
   source_.compute_directory.reset();
   const auto report = Import();
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_FALSE(report->compute.has_value());
+  EXPECT_FALSE(report->compute_count.has_value());
   EXPECT_EQ(store_->ReadRecords<ComputeRecord>()->size(), 0u);
   EXPECT_EQ(store_->ReadRecords<CommRecord>()->size(), 2u);
 }

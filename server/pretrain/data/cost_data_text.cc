@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/number_text.h"
+#include "common/base/text_lines.h"
 #include "common/base/violations.h"
 
 namespace neuroshard {
@@ -36,14 +37,12 @@ std::optional<double> ParseNumber(std::string_view text) {
 
 std::optional<std::vector<double>> ParseNumbers(std::string_view list) {
   std::vector<double> numbers;
-  while (true) {
-    const std::size_t comma = list.find(',');
-    const auto number = ParseNumber(list.substr(0, comma));
+  for (const std::string_view text : SplitText(list, ',')) {
+    const auto number = ParseNumber(text);
     if (!number) return {};
     numbers.push_back(*number);
-    if (comma == std::string_view::npos) return numbers;
-    list.remove_prefix(comma + 1);
   }
+  return numbers;
 }
 
 // Whole numbers in [0, limit).
@@ -60,10 +59,8 @@ std::optional<std::vector<std::int64_t>> ParseWholeNumbers(std::string_view list
 
 std::string_view WithoutBrackets(std::string_view text) {
   text = Trim(text);
-  if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
-    text = text.substr(1, text.size() - 2);
-  }
-  return text;
+  const bool bracketed = text.starts_with('[') && text.ends_with(']');
+  return bracketed ? text.substr(1, text.size() - 2) : text;
 }
 
 // A number of a table; `minimum` where it is faulty.

@@ -29,53 +29,16 @@ std::string Joined(const std::set<std::string>& values) {
 
 using Conditions = std::map<std::string, std::string>;
 
-template <typename Property>
-std::string OverShards(const ComputeSample& sample, Property property) {
-  std::set<std::string> values;
-  for (const MeasuredShard& shard : sample.shards) values.insert(std::string(property(shard)));
-  return Joined(values);
-}
-
-std::string Stated(const std::string& value) { return value.empty() ? "not stated" : value; }
-
-Conditions ConditionsOf(const ComputeRecord& record) {
-  const ComputeSample& sample = record.sample;
-  return {
-      {"batch_size", std::to_string(sample.batch_size)},
-      {"optimizer", std::string(ToText(sample.optimizer))},
-      {"weight_dtype", OverShards(sample, [](const auto& s) { return ToText(s.weight_dtype); })},
-      {"pooling_mode", OverShards(sample, [](const auto& s) { return ToText(s.pooling_mode); })},
-      {"compute_kernel",
-       OverShards(sample, [](const auto& s) { return ToText(s.compute_kernel); })},
-      {"weighted", OverShards(sample, [](const auto& s) { return s.weighted ? "true" : "false"; })},
-      {"device", Stated(record.environment.device)},
-      {"compute backend", Stated(record.environment.backend)},
-  };
-}
-
-Conditions ConditionsOf(const CommRecord& record) {
-  std::set<std::string> devices;
-  std::set<std::string> backends;
-  std::set<std::string> networks;
-  for (const MeasurementEnvironment& environment : record.environments) {
-    devices.insert(environment.device);
-    backends.insert(CollectiveBackendOf(environment));
-    if (const RankNetwork of = NetworkOf(environment); of.stated()) networks.insert(of.ToText());
-  }
-  return {
-      {"batch_size", std::to_string(record.sample.batch_size)},
-      {"element_bytes", std::to_string(record.sample.element_bytes)},
-      {"cadence", std::string(ToText(record.sample.cadence))},
-      {"device", Joined(devices)},
-      {"collective backend", Joined(backends)},
-      {"network", Joined(networks)},
-  };
+Conditions JoinedConditionsOf(const auto& record) {
+  Conditions joined;
+  for (const auto& [condition, values] : ConditionsOf(record)) joined[condition] = Joined(values);
+  return joined;
 }
 
 Conditions Wanted(const RecordFilter& filter) {
   Conditions wanted = filter.Chosen();
   wanted.erase("network");  // PassesNetwork
-  if (filter.device) wanted["device"] = Stated(*filter.device);
+  if (filter.device) wanted["device"] = Joined({*filter.device});
   return wanted;
 }
 
@@ -248,7 +211,7 @@ std::vector<Record> Keep(std::vector<Record> records, const RecordFilter& filter
   const Conditions wanted = Wanted(filter);
   std::vector<Record> kept;
   for (Record& record : records) {
-    const Conditions conditions = ConditionsOf(record);
+    const Conditions conditions = JoinedConditionsOf(record);
     before.Add(conditions);
     if (!Passes(conditions, wanted) || !PassesNetwork(record, filter)) continue;
     after.Add(MustAgree(conditions, support));
@@ -259,6 +222,41 @@ std::vector<Record> Keep(std::vector<Record> records, const RecordFilter& filter
 }
 
 }  // namespace
+
+RecordConditions ConditionsOf(const ComputeRecord& record) {
+  const ComputeSample& sample = record.sample;
+  RecordConditions conditions = {{"batch_size", {std::to_string(sample.batch_size)}},
+                                 {"optimizer", {std::string(ToText(sample.optimizer))}},
+                                 {"weight_dtype", {}},
+                                 {"pooling_mode", {}},
+                                 {"compute_kernel", {}},
+                                 {"weighted", {}},
+                                 {"device", {record.environment.device}},
+                                 {"compute backend", {record.environment.backend}}};
+  for (const MeasuredShard& shard : sample.shards) {
+    conditions["weight_dtype"].emplace(ToText(shard.weight_dtype));
+    conditions["pooling_mode"].emplace(ToText(shard.pooling_mode));
+    conditions["compute_kernel"].emplace(ToText(shard.compute_kernel));
+    conditions["weighted"].emplace(shard.weighted ? "true" : "false");
+  }
+  return conditions;
+}
+
+RecordConditions ConditionsOf(const CommRecord& record) {
+  RecordConditions conditions = {{"batch_size", {std::to_string(record.sample.batch_size)}},
+                                 {"element_bytes", {std::to_string(record.sample.element_bytes)}},
+                                 {"cadence", {std::string(ToText(record.sample.cadence))}},
+                                 {"device", {}},
+                                 {"collective backend", {}},
+                                 {"network", {}}};
+  for (const MeasurementEnvironment& environment : record.environments) {
+    conditions["device"].insert(environment.device);
+    conditions["collective backend"].insert(CollectiveBackendOf(environment));
+    const RankNetwork network = NetworkOf(environment);
+    if (network.stated()) conditions["network"].insert(network.ToText());
+  }
+  return conditions;
+}
 
 StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                                         std::vector<CommRecord> comm, const RecordFilter& filter,

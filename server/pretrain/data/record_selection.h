@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,16 @@
 #include "server/pretrain/data/training_config.h"
 
 namespace neuroshard {
+
+// The values of each condition over what a record touches, its shards or its ranks. "" is a value
+// that is not stated.
+using RecordConditions = std::map<std::string, std::set<std::string>>;
+
+// Returns batch_size, optimizer, weight_dtype, pooling_mode, compute_kernel, weighted, device and
+// compute backend.
+RecordConditions ConditionsOf(const ComputeRecord& record);
+// Returns batch_size, element_bytes, cadence, device, collective backend and network.
+RecordConditions ConditionsOf(const CommRecord& record);
 
 // Conditions that every selected record has in common. Empty or 0: not stated (imported data).
 struct MeasuredConditions {

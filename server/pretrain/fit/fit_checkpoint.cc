@@ -52,6 +52,16 @@ std::filesystem::path FileOf(const std::filesystem::path& directory, const std::
 
 }  // namespace
 
+MemberState InitialState(std::vector<float> parameters, double learning_rate) {
+  MemberState state;
+  state.first_moment.resize(parameters.size());
+  state.second_moment.resize(parameters.size());
+  state.best_parameters = parameters;
+  state.parameters = std::move(parameters);
+  state.learning_rate = learning_rate;
+  return state;
+}
+
 StatusOr<std::string> EncodeCheckpoint(const std::string& fingerprint,
                                        const std::vector<MemberState>& members) {
   TensorFile file;

@@ -1,7 +1,9 @@
-// Checkpoints of unfinished and finished fits on disk, from which a killed training goes on.
+// The state of a fit, and checkpoints of unfinished and finished fits on disk, from which a killed training goes on.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,9 +11,28 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "server/pretrain/fit/member_fit.h"
 
 namespace neuroshard {
+
+// State on which the next epoch depends, besides problem, split, network and configuration.
+struct MemberState {
+  std::vector<float> parameters;
+  std::vector<float> best_parameters;  // of the best validation epoch
+  std::vector<float> first_moment;     // Adam's
+  std::vector<float> second_moment;
+  std::int64_t steps = 0;
+  std::int64_t epoch = 0;  // epochs done
+  std::int64_t best_epoch = 0;
+  std::int64_t decayed_epoch = 0;
+  double learning_rate = 0;
+  double train_loss = 0;
+  double validation_loss = 0;
+  double best_validation_loss = std::numeric_limits<double>::infinity();
+
+  bool operator==(const MemberState&) const = default;
+};
+
+MemberState InitialState(std::vector<float> parameters, double learning_rate);
 
 // Encodes a checkpoint, a safetensors file with "<member>.parameters", "<member>.best_parameters",
 // "<member>.first_moment" and "<member>.second_moment"; its metadata has the rest of the states and

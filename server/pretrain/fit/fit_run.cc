@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/base/sha256.h"
+#include "server/pretrain/fit/member_fit.h"
 
 namespace neuroshard {
 namespace {

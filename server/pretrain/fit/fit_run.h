@@ -8,8 +8,10 @@
 
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
+#include "server/pretrain/data/training_config.h"
+#include "server/pretrain/data/training_problem.h"
 #include "server/pretrain/fit/fit_checkpoint.h"
-#include "server/pretrain/fit/member_fit.h"
+#include "server/pretrain/fit/network_definition.h"
 
 namespace neuroshard {
 

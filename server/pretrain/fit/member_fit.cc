@@ -8,8 +8,6 @@
 #include <numbers>
 #include <utility>
 
-#include "server/pretrain/fit/torch_network.h"
-
 namespace neuroshard {
 namespace {
 
@@ -65,41 +63,19 @@ class AdamRun {
 
 }  // namespace
 
-class MemberFit::Tensors {
- public:
-  Tensors(const TrainingProblem& of, TrainingLoss loss, const NetworkDefinition& definition,
-          const SampleSplit& split)
-      : problem(of, loss), network(definition) {
-    for (std::size_t begin = 0; begin < split.validation.size(); begin += kValidationBatch) {
-      validation.push_back(problem.Batch(Part(split.validation, begin, kValidationBatch), nullptr));
-    }
-  }
-
-  TorchProblem problem;
-  TorchNetwork network;
-  std::vector<TorchBatch> validation;
-};
-
-MemberState InitialState(std::vector<float> parameters, double learning_rate) {
-  MemberState state;
-  state.first_moment.resize(parameters.size());
-  state.second_moment.resize(parameters.size());
-  state.best_parameters = parameters;
-  state.parameters = std::move(parameters);
-  state.learning_rate = learning_rate;
-  return state;
-}
-
 MemberFit::MemberFit(const TrainingProblem& problem, const SampleSplit& split,
                      const NetworkDefinition& network, const OptimizationConfig& config,
                      std::uint64_t seed)
-    : problem_(problem),
-      split_(split),
+    : split_(split),
       config_(config),
       seed_(seed),
-      tensors_(std::make_unique<Tensors>(problem, config.loss, network, split)) {}
-
-MemberFit::~MemberFit() = default;
+      weight_columns_(static_cast<double>(problem.weight_columns())),
+      problem_(problem, config.loss),
+      network_(network) {
+  for (std::size_t begin = 0; begin < split.validation.size(); begin += kValidationBatch) {
+    validation_.push_back(problem_.Batch(Part(split.validation, begin, kValidationBatch), nullptr));
+  }
+}
 
 double MemberFit::LearningRate(const MemberState& state) const {
   if (config_.schedule == LearningRateSchedule::kPlateau) return state.learning_rate;
@@ -124,29 +100,26 @@ StatusOr<double> MemberFit::TrainEpoch(const StopSignal& stop, MemberState& stat
     Random permutations(MixSeed(epoch_seed, begin));
     const auto samples = Part(order, begin, batch_size);
     const TorchBatch batch =
-        tensors_->problem.Batch(samples, config_.permute_ranks ? &permutations : nullptr);
-    const at::Tensor weights = tensors_->network.Weights(optimizer.parameters());
-    const at::Tensor loss =
-        tensors_->problem.LossOf(tensors_->network.Forward(weights, batch), batch);
-    const auto targets =
-        static_cast<double>(samples.size()) * static_cast<double>(problem_.weight_columns());
+        problem_.Batch(samples, config_.permute_ranks ? &permutations : nullptr);
+    const at::Tensor weights = network_.Weights(optimizer.parameters());
+    const at::Tensor loss = problem_.LossOf(network_.Forward(weights, batch), batch);
+    const auto targets = static_cast<double>(samples.size()) * weight_columns_;
     optimizer.Step(loss, 1 / targets, LearningRate(state));
     ++state.steps;
     sum += loss.item<float>();
   }
   optimizer.Save(state);
-  return sum / static_cast<double>(order.size()) / static_cast<double>(problem_.weight_columns());
+  return sum / static_cast<double>(order.size()) / weight_columns_;
 }
 
 double MemberFit::ValidationLoss(const std::vector<float>& parameters) const {
   const at::NoGradGuard no_gradients;
-  const at::Tensor weights = tensors_->network.Weights(ToTensor(parameters));
+  const at::Tensor weights = network_.Weights(ToTensor(parameters));
   double sum = 0;
-  for (const TorchBatch& batch : tensors_->validation) {
-    sum += tensors_->problem.LossOf(tensors_->network.Forward(weights, batch), batch).item<float>();
+  for (const TorchBatch& batch : validation_) {
+    sum += problem_.LossOf(network_.Forward(weights, batch), batch).item<float>();
   }
-  return sum / static_cast<double>(split_.validation.size()) /
-         static_cast<double>(problem_.weight_columns());
+  return sum / static_cast<double>(split_.validation.size()) / weight_columns_;
 }
 
 Status MemberFit::RunEpoch(const StopSignal& stop, MemberState& state) {

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <utility>
 
-#include "common/domain/backend_names.h"
 #include "server/cost/compute_features.h"
 #include "server/cost/shard_features.h"
 #include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/measured_problem.h"
+#include "server/pretrain/data/record_selection.h"
 
 namespace neuroshard {
 namespace {
@@ -176,35 +176,30 @@ ModelComparison CompareModel(const CostModel& model, std::span<const ComputeReco
 std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
                                              std::span<const ComputeRecord> compute,
                                              std::span<const CommRecord> comm) {
-  std::map<std::string_view, std::set<std::string>> measured;
-  for (const ComputeRecord& record : compute) {
-    measured["global batch size"].insert(fmt::format("{}", record.sample.batch_size));
-    measured["optimizer"].insert(std::string(ToText(record.sample.optimizer)));
-    measured["device"].insert(record.environment.device);
-    measured["backend"].insert(record.environment.backend);
-    for (const MeasuredShard& shard : record.sample.shards) {
-      measured["weight dtype"].insert(std::string(ToText(shard.weight_dtype)));
+  RecordConditions measured;
+  const auto add = [&](const auto& record) {
+    for (const auto& [condition, values] : ConditionsOf(record)) {
+      measured[condition].insert(values.begin(), values.end());
     }
-  }
-  for (const CommRecord& record : comm) {
-    measured["global batch size"].insert(fmt::format("{}", record.sample.batch_size));
-    measured["cadence"].insert(std::string(ToText(record.sample.cadence)));
-    for (const MeasurementEnvironment& environment : record.environments) {
-      measured["collectives"].insert(CollectiveBackendOf(environment));
-    }
-  }
+  };
+  std::ranges::for_each(compute, add);
+  std::ranges::for_each(comm, add);
   const std::int64_t batch_size = info.coverage.global_batch_size;
-  const std::pair<std::string_view, std::string> of_model[] = {
-      {"global batch size", batch_size == 0 ? "" : fmt::format("{}", batch_size)},
-      {"weight dtype", info.coverage.weight_dtype},
-      {"optimizer", info.coverage.optimizer},
-      {"device", info.measured_with.device},
-      {"backend", info.measured_with.backend},
-      {"collectives", info.measured_with.collective_backend},
-      {"cadence", info.measured_with.collective_cadence}};
+  const struct {
+    const char* what;
+    const char* condition;
+    std::string of_model;
+  } conditions[] = {
+      {"global batch size", "batch_size", batch_size == 0 ? "" : fmt::format("{}", batch_size)},
+      {"weight dtype", "weight_dtype", info.coverage.weight_dtype},
+      {"optimizer", "optimizer", info.coverage.optimizer},
+      {"device", "device", info.measured_with.device},
+      {"backend", "compute backend", info.measured_with.backend},
+      {"collectives", "collective backend", info.measured_with.collective_backend},
+      {"cadence", "cadence", info.measured_with.collective_cadence}};
   std::vector<std::string> mismatches;
-  for (const auto& [what, model] : of_model) {
-    std::set<std::string>& others = measured[what];
+  for (const auto& [what, condition, model] : conditions) {
+    std::set<std::string>& others = measured[condition];
     others.erase(model);
     others.erase("");  // not stated
     if (model.empty() || others.empty()) continue;

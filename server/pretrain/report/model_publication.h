@@ -10,7 +10,7 @@
 #include "server/networks/model_directory.h"
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/data/training_config.h"
-#include "server/pretrain/report/training_outcome.h"
+#include "server/pretrain/report/training_report.h"
 
 namespace neuroshard {
 

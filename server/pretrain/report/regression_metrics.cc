@@ -16,28 +16,20 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 double Pairs(double n) { return n * (n - 1) / 2; }
 
-// Sorts values and returns how many pairs were out of order (merge sort; equal values are in
-// order).
-double SortCountingInversions(std::vector<double>& values, std::vector<double>& scratch,
-                              std::size_t begin, std::size_t end) {
-  if (end - begin < 2) return 0;
-  const std::size_t middle = begin + (end - begin) / 2;
-  double inversions = SortCountingInversions(values, scratch, begin, middle) +
-                      SortCountingInversions(values, scratch, middle, end);
-  std::size_t left = begin;
-  std::size_t right = middle;
-  for (std::size_t out = begin; out < end; ++out) {
-    if (right == end || (left < middle && values[left] <= values[right])) {
-      scratch[out] = values[left++];
-    } else {
-      inversions += static_cast<double>(middle - left);
-      scratch[out] = values[right++];
-    }
+// Pairs of values of which the first is the greater: for each value, those before it that are not
+// greater are counted in a binary indexed tree (Fenwick, 1994) over the order of the values.
+double Inversions(const std::vector<double>& values) {
+  std::vector<double> distinct = values;
+  SortUnique(distinct);
+  std::vector<std::int64_t> counts(distinct.size() + 1, 0);
+  std::int64_t inversions = 0;
+  for (std::int64_t before = 0; before < std::ssize(values); ++before) {
+    const auto place = std::ranges::lower_bound(distinct, values[before]) - distinct.begin() + 1;
+    inversions += before;
+    for (std::int64_t at = place; at > 0; at -= at & -at) inversions -= counts[at];
+    for (std::int64_t at = place; at < std::ssize(counts); at += at & -at) ++counts[at];
   }
-  std::copy(scratch.begin() + static_cast<std::ptrdiff_t>(begin),
-            scratch.begin() + static_cast<std::ptrdiff_t>(end),
-            values.begin() + static_cast<std::ptrdiff_t>(begin));
-  return inversions;
+  return static_cast<double>(inversions);
 }
 
 // Pairs within runs of entries that `equal` (a predicate on neighbouring positions) joins.
@@ -71,8 +63,8 @@ double KendallTau(std::span<const double> x, std::span<const double> y) {
       n, [&](auto a, auto b) { return x[order[a]] == x[order[b]] && y[order[a]] == y[order[b]]; });
   std::vector<double> sorted(n);
   for (std::size_t i = 0; i < n; ++i) sorted[i] = y[order[i]];
-  std::vector<double> scratch(n);
-  const double discordant = SortCountingInversions(sorted, scratch, 0, n);
+  const double discordant = Inversions(sorted);
+  std::ranges::sort(sorted);
   const double y_ties = TiedPairs(n, [&](auto a, auto b) { return sorted[a] == sorted[b]; });
   const double pairs = Pairs(static_cast<double>(n));
   if (x_ties == pairs || y_ties == pairs) return kNan;

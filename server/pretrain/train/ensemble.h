@@ -13,7 +13,7 @@
 #include "server/pretrain/data/measured_problem.h"
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/fit/fit_run.h"
-#include "server/pretrain/report/training_outcome.h"
+#include "server/pretrain/report/training_report.h"
 #include "server/pretrain/train/interval_calibration.h"
 
 namespace neuroshard {

@@ -37,12 +37,12 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   };
   for (const ComputeRecord& record : compute) {
     add_batch(record.sample.batch_size);
-    AddWord(ToText(record.sample.optimizer), on.optimizers);
-    for (const MeasuredShard& shard : record.sample.shards) {
-      AddWord(ToText(shard.weight_dtype), on.weight_dtypes);
-      AddWord(shard.weighted ? "true" : "false", on.weighted);
-      AddWord(ToText(shard.pooling_mode), on.pooling_modes);
-      AddWord(ToText(shard.compute_kernel), on.compute_kernels);
+    const RecordConditions conditions = ConditionsOf(record);
+    for (const auto& [condition, words] :
+         {std::pair("optimizer", &on.optimizers), std::pair("weight_dtype", &on.weight_dtypes),
+          std::pair("weighted", &on.weighted), std::pair("pooling_mode", &on.pooling_modes),
+          std::pair("compute_kernel", &on.compute_kernels)}) {
+      for (const std::string& word : conditions.at(condition)) AddWord(word, *words);
     }
   }
   for (const CommRecord& record : comm) {

@@ -16,7 +16,7 @@
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/data/training_config.h"
 #include "server/pretrain/fit/fit_run.h"
-#include "server/pretrain/report/training_outcome.h"
+#include "server/pretrain/report/training_report.h"
 
 namespace neuroshard {
 

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -43,13 +44,8 @@ TensorFile WithAllColumns(const ModelStart& start) {
 }
 
 // What all of the shards have; `mixed` where they differ.
-template <typename E>
-std::string InCommon(const std::vector<MeasuredShard>& shards, E MeasuredShard::*condition,
-                     const char* mixed) {
-  const E first = shards.front().*condition;
-  const bool alike = std::ranges::all_of(
-      shards, [&](const MeasuredShard& shard) { return shard.*condition == first; });
-  return alike ? std::string(ToText(first)) : mixed;
+std::string InCommon(const std::set<std::string>& of_shards, const char* mixed) {
+  return of_shards.size() == 1 ? *of_shards.begin() : mixed;
 }
 
 // Held-out samples, those of unseen tables among them, by optimizer, without pooling, by kernel and
@@ -60,15 +56,12 @@ std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
       parts;
   for (const auto* part : {&split.samples.test, &split.unseen_tables}) {
     for (const std::int64_t at : *part) {
-      const ComputeSample& sample = records[at].sample;
-      const bool unpooled = std::ranges::any_of(sample.shards, [](const MeasuredShard& shard) {
-        return shard.pooling_mode == PoolingMode::kNone;
-      });
-      optimizers[std::string(ToText(sample.optimizer))].push_back(at);
+      const RecordConditions conditions = ConditionsOf(records[at]);
+      const bool unpooled = conditions.at("pooling_mode").contains("none");
+      optimizers[*conditions.at("optimizer").begin()].push_back(at);
       pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
-      kernels[InCommon(sample.shards, &MeasuredShard::compute_kernel, "mixed_kernels")].push_back(
-          at);
-      dtypes[InCommon(sample.shards, &MeasuredShard::weight_dtype, "mixed_dtypes")].push_back(at);
+      kernels[InCommon(conditions.at("compute_kernel"), "mixed_kernels")].push_back(at);
+      dtypes[InCommon(conditions.at("weight_dtype"), "mixed_dtypes")].push_back(at);
     }
   }
   for (auto* condition : {&optimizers, &pooling_modes, &kernels, &dtypes}) {
