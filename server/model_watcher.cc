@@ -10,29 +10,6 @@
 namespace neuroshard {
 namespace {
 
-void LogRefusal(const RefusedModel& refused, const Logger& logger) {
-  logger.Warn("model_refused", {{"directory", refused.directory},
-                                {"reason", refused.reason},
-                                {"previous_content_serving", refused.previous_content_serving}});
-}
-
-// What was there at the start.
-void RecordStart(const ModelSnapshot& snapshot, const Logger& logger, PlannerMetrics& metrics) {
-  for (const auto& model : snapshot.loaded()) {
-    logger.Audit("model_loaded",
-                 {{"model", fmt::format("{}/{}", model->info().name, model->info().version)}});
-  }
-  for (const auto& [name, channel] : snapshot.channels()) {
-    logger.Audit("model_channel", {{"model", name}, {"serves", channel.ToText()}});
-  }
-  for (const RefusedModel& refused : snapshot.refused()) LogRefusal(refused, logger);
-  if (snapshot.loaded().empty()) logger.Warn("no_models");
-  metrics.ModelsLoaded(snapshot.loaded().size());
-  metrics.ModelsRefused(snapshot.refused().size());
-  metrics.ModelsNow(snapshot);
-  metrics.ModelRootRead();
-}
-
 void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, const Logger& logger,
                   PlannerMetrics& metrics) {
   for (const std::string& model : report.loaded) logger.Audit("model_loaded", {{"model", model}});
@@ -45,7 +22,11 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
   for (const auto& [name, text] : report.channels) {
     logger.Audit("model_channel", {{"model", name}, {"serves", text}});
   }
-  for (const RefusedModel& refused : report.refused) LogRefusal(refused, logger);
+  for (const RefusedModel& refused : report.refused) {
+    logger.Warn("model_refused", {{"directory", refused.directory},
+                                  {"reason", refused.reason},
+                                  {"previous_content_serving", refused.previous_content_serving}});
+  }
   metrics.ModelsLoaded(report.loaded.size());
   metrics.ModelContentChanged(report.changed_content.size());
   metrics.ModelsRefused(report.refused.size());
@@ -58,7 +39,9 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
 ModelWatcher::ModelWatcher(ModelRepository& repository, std::chrono::milliseconds interval,
                            const Logger& logger, PlannerMetrics& metrics)
     : repository_(repository), interval_(interval), logger_(logger), metrics_(metrics) {
-  RecordStart(*repository_.Current(), logger_, metrics_);
+  const auto now = repository_.Current();
+  RecordReload(ChangesBetween(ModelSnapshot(), *now), *now, logger_, metrics_);
+  if (now->loaded().empty()) logger_.Warn("no_models");
   {
     const MutexLock lock(mutex_);
     NoteDefaultModel();

@@ -27,19 +27,16 @@ std::string ModelChannel::ToText() const {
 }
 
 StatusOr<ModelChannel> ParseModelChannel(std::string_view yaml) {
-  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
-  ModelChannel channel;
-  ManifestFields fields(root);
-  int format = 0;
-  fields.Format(kChannelFormat, &format);
-  RequireEnd(root, format, yaml);
-  fields.Number("version", &channel.version, kVersion);
-  fields.Section("rollout", &channel.rollout, Describe);
-  if (channel.rollout && channel.rollout->version == channel.version) {
-    root.AddViolation("rollout.version", "serves all requests already");
-  }
-  NS_RETURN_IF_ERROR(root.Finish());
-  return channel;
+  return ParseFields<ModelChannel>(yaml, [&](ManifestFields& fields, ModelChannel& channel) {
+    int format = 0;
+    fields.Format(kChannelFormat, &format);
+    RequireEnd(fields.reader(), format, yaml);
+    fields.Number("version", &channel.version, kVersion);
+    fields.Section("rollout", &channel.rollout, Describe);
+    if (channel.rollout && channel.rollout->version == channel.version) {
+      fields.reader().AddViolation("rollout.version", "serves all requests already");
+    }
+  });
 }
 
 StatusOr<ModelChannel> ReadModelChannel(const std::filesystem::path& folder) {

@@ -19,7 +19,6 @@
 #include "common/codec/fingerprint.h"
 #include "common/devices/device_table.h"
 #include "server/networks/model_directory.h"
-#include "server/networks/model_files.h"
 
 namespace neuroshard {
 namespace {
@@ -99,6 +98,10 @@ std::string DescribeAvailable(const std::vector<std::shared_ptr<const CostModel>
     names.push_back(info.name);
   }
   return std::ranges::find(names, name) == names.end() ? text + DidYouMean(name, names) : text;
+}
+
+std::string KeyOf(const CostModel& model) {
+  return fmt::format("{}/{}", model.info().name, model.info().version);
 }
 
 // Whether exchanges between ranks were measured too, not priced by published figures or not at all.
@@ -273,6 +276,35 @@ std::vector<std::shared_ptr<const CostModel>> ModelSnapshot::MeasuredOn(
   return found;
 }
 
+ReloadReport ChangesBetween(const ModelSnapshot& before, const ModelSnapshot& now) {
+  ReloadReport report;
+  std::map<std::string, std::shared_ptr<const CostModel>> gone;
+  for (const auto& model : before.loaded()) gone[KeyOf(*model)] = model;
+  for (const auto& model : now.loaded()) {
+    const auto earlier = gone.extract(KeyOf(*model));
+    if (earlier.empty() || earlier.mapped() != model) report.loaded.push_back(KeyOf(*model));
+  }
+  for (const auto& [key, model] : gone) report.removed.push_back(key);
+  for (const RefusedModel& refused : now.refused()) {
+    const bool is_known = std::ranges::any_of(before.refused(), [&](const RefusedModel& earlier) {
+      return earlier.directory == refused.directory && earlier.reason == refused.reason;
+    });
+    if (!is_known) report.refused.push_back(refused);
+  }
+  // Of version 0: a file that was never valid.
+  std::map<std::string, ModelChannel> channels = before.channels();
+  for (const auto& [name, channel] : now.channels()) {
+    const auto earlier = channels.extract(name);
+    if (channel.version == 0 || (!earlier.empty() && earlier.mapped() == channel)) continue;
+    report.channels[name] = channel.ToText();
+  }
+  for (const auto& [name, channel] : channels) {
+    if (channel.version == 0 || now.VersionsOf(name).empty()) continue;
+    report.channels[name] = "newest version";
+  }
+  return report;
+}
+
 StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelRepositoryOptions options,
                                                                    CostModelLoader loader) {
   NS_ASSIGN_OR_RETURN(CostModelRef default_model, ParseDefaultModel(options.default_model));
@@ -280,7 +312,7 @@ StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(ModelReposito
       new ModelRepository(std::move(options), std::move(default_model), std::move(loader)));
   const ReloadReport report = repository->Reload();
   if (!report.root_status.ok()) return Annotate(report.root_status, "model repository");
-  if (repository->IsSettling()) {
+  if (report.settling) {
     std::this_thread::sleep_for(kSettleTimeAtStart);
     (void)repository->Reload();
   }
@@ -303,6 +335,7 @@ ReloadReport ModelRepository::Reload() {
     report.root_status = names.status();
     return report;
   }
+  const auto before = Current();
   std::set<std::string> present;
   for (const std::string& name : *names) {
     const StatusOr<std::vector<std::string>> versions = Folders(options_.root / name);
@@ -316,23 +349,27 @@ ReloadReport ModelRepository::Reload() {
     for (const std::string& version : *versions) {
       const std::string key = name + "/" + version;
       present.insert(key);
-      ReloadEntry(key, entries_[key], report);
+      ReloadEntry(key, entries_[key]);
     }
   }
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    if (present.contains(it->first)) {
-      ++it;
-      continue;
-    }
-    if (it->second.model != nullptr) report.removed.push_back(it->first);
-    it = entries_.erase(it);
-  }
-  ReloadChannels(*names, report);
+  std::erase_if(entries_, [&](const auto& entry) { return !present.contains(entry.first); });
+  ReloadChannels(*names);
   Publish();
+  const auto now = Current();
+  report = ChangesBetween(*before, *now);
+  report.settling =
+      std::ranges::any_of(entries_, [](const auto& entry) { return entry.second.settling; });
+  for (const auto& model : now->loaded()) {
+    const std::string& digest = model->info().digest;
+    const std::string key = KeyOf(*model);
+    std::string& last = last_digests_[key];
+    if (!last.empty() && last != digest) report.changed_content.push_back({key, last, digest});
+    last = digest;
+  }
   return report;
 }
 
-void ModelRepository::ReloadEntry(const std::string& key, Entry& entry, ReloadReport& report) {
+void ModelRepository::ReloadEntry(const std::string& key, Entry& entry) {
   const fs::path directory = options_.root / key;
   // Taken before loading: what changes meanwhile is loaded again next time.
   std::string fingerprint = Fingerprint(directory);
@@ -350,18 +387,9 @@ void ModelRepository::ReloadEntry(const std::string& key, Entry& entry, ReloadRe
   if (model.ok()) {
     entry.model = *std::move(model);
     entry.refusal.clear();
-    report.loaded.push_back(key);
-    const std::string& digest = entry.model->info().digest;
-    std::string& before = last_digests_[key];
-    if (!before.empty() && before != digest)
-      report.changed_content.push_back({key, before, digest});
-    before = digest;
-    return;
+  } else {
+    entry.refusal = Printable(Message(model.status()), kMaxReasonBytes);
   }
-  const std::string reason = Printable(Message(model.status()), kMaxReasonBytes);
-  if (reason == entry.refusal) return;
-  entry.refusal = reason;
-  report.refused.push_back(Refused(key, entry));
 }
 
 std::string ModelRepository::FaultOf(const std::string& name, int version) const {
@@ -372,26 +400,22 @@ std::string ModelRepository::FaultOf(const std::string& name, int version) const
                      entry->second.settling ? "it may not be whole yet" : entry->second.refusal);
 }
 
-void ModelRepository::ReloadChannels(const std::vector<std::string>& names, ReloadReport& report) {
+void ModelRepository::ReloadChannels(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const fs::path folder = options_.root / name;
     std::string fingerprint;
     AppendStat(folder / kChannelFileName, fingerprint);
     const auto [known, is_new] = channels_.try_emplace(name);
     ChannelEntry& entry = known->second;
-    if (is_new) {
-      const auto now = Current();  // null at the start
-      entry.first = now != nullptr && now->ServingVersion(name) != 0;
-    }
+    if (is_new) entry.first = Current()->ServingVersion(name) != 0;
     if (fingerprint != entry.fingerprint) entry.wanted = ReadModelChannel(folder);
     entry.fingerprint = std::move(fingerprint);
     if (absl::IsNotFound(entry.wanted.status())) {
-      const bool was_there = entry.in_force.version != 0;
       channels_.erase(name);
-      if (was_there) report.channels[name] = "newest version";
       continue;
     }
-    std::string refusal;
+    std::string& refusal = entry.refusal;
+    refusal.clear();
     if (entry.wanted.ok()) {
       refusal = FaultOf(name, entry.wanted->version);
       if (refusal.empty() && entry.wanted->rollout) {
@@ -402,17 +426,9 @@ void ModelRepository::ReloadChannels(const std::vector<std::string>& names, Relo
       // Not of the content: tried again.
       if (!IsFaultOfFiles(entry.wanted.status())) entry.fingerprint.clear();
     }
-    const ModelChannel before = entry.in_force;
-    if (entry.wanted.ok() && (refusal.empty() || (before.version == 0 && !entry.first))) {
+    if (entry.wanted.ok() && (refusal.empty() || (entry.in_force.version == 0 && !entry.first))) {
       entry.in_force = *entry.wanted;
       entry.first = false;
-    }
-    if (entry.in_force != before) report.channels[name] = entry.in_force.ToText();
-    if (refusal == entry.refusal) continue;
-    entry.refusal = refusal;
-    if (!refusal.empty()) {
-      report.refused.push_back({Printable(name + "/" + kChannelFileName, kMaxDirectoryBytes),
-                                refusal, ServesEarlier(entry)});
     }
   }
   std::erase_if(channels_, [&names](const auto& entry) {
@@ -445,11 +461,6 @@ std::string ModelRepository::DefaultName(const ModelSnapshot& snapshot) {
   if (loaded || !chosen_name_.empty()) return chosen_name_;
   // A built-in model stands in only where there is nothing else.
   return options_.built_in.size() == 1 ? options_.built_in.front()->info().name : "";
-}
-
-bool ModelRepository::IsSettling() {
-  const MutexLock lock(reload_mutex_);
-  return std::ranges::any_of(entries_, [](const auto& entry) { return entry.second.settling; });
 }
 
 StatusOr<ModelChannel> ModelRepository::Serve(const std::string& name, int version,
@@ -495,20 +506,13 @@ StatusOr<std::shared_ptr<const CostModel>> ModelRepository::Load(const fs::path&
   return loader_(manifest, directory);
 }
 
-bool ModelRepository::ServesEarlier(const ChannelEntry& entry) {
-  if (entry.first) return true;
-  return entry.in_force.version != 0 && (!entry.wanted.ok() || entry.in_force != *entry.wanted);
-}
-
-RefusedModel ModelRepository::Refused(const std::string& key, const Entry& entry) {
-  return {Printable(key, kMaxDirectoryBytes), entry.refusal, entry.model != nullptr};
-}
-
 void ModelRepository::Publish() {
   auto snapshot = std::make_shared<ModelSnapshot>();
   for (const auto& [key, entry] : entries_) {
     if (entry.model != nullptr) snapshot->loaded_.push_back(entry.model);
-    if (!entry.refusal.empty()) snapshot->refused_.push_back(Refused(key, entry));
+    if (entry.refusal.empty()) continue;
+    snapshot->refused_.push_back(
+        {Printable(key, kMaxDirectoryBytes), entry.refusal, entry.model != nullptr});
   }
   snapshot->models_ = snapshot->loaded_;
   snapshot->models_.insert(snapshot->models_.end(), options_.built_in.begin(),
@@ -521,10 +525,11 @@ void ModelRepository::Publish() {
   }
   for (const auto& [name, entry] : channels_) {
     if (!entry.first) snapshot->channels_[name] = entry.in_force;
-    if (!entry.refusal.empty()) {
-      snapshot->refused_.push_back({Printable(name + "/" + kChannelFileName, kMaxDirectoryBytes),
-                                    entry.refusal, ServesEarlier(entry)});
-    }
+    if (entry.refusal.empty()) continue;
+    const bool is_other = !entry.wanted.ok() || entry.in_force != *entry.wanted;
+    const bool earlier_serves = entry.first || (entry.in_force.version != 0 && is_other);
+    snapshot->refused_.push_back({Printable(name + "/" + kChannelFileName, kMaxDirectoryBytes),
+                                  entry.refusal, earlier_serves});
   }
   // A built-in model has one version.
   for (const auto& model : options_.built_in) snapshot->channels_.erase(model->info().name);

@@ -122,21 +122,24 @@ struct ChangedContent {
   std::string now;
 };
 
-// Changes by one reload, for the log and the metrics. Unchanged directories are not listed.
+// Changes between two snapshots, for the log and the metrics. What is as it was is not listed.
 struct ReloadReport {
   std::vector<std::string> loaded;              // "NAME/VERSION", new or with new content
-  std::vector<ChangedContent> changed_content;  // of `loaded`
   std::vector<std::string> removed;             // "NAME/VERSION" that were served
   std::vector<RefusedModel> refused;            // refused newly, or for another reason than before
-  // Changed channels: "NAME" -> ModelChannel::ToText, or "newest version".
+  std::vector<ChangedContent> changed_content;  // of `loaded`, by Reload alone
+  // Changed channels in force: "NAME" -> ModelChannel::ToText, or "newest version".
   std::map<std::string, std::string> channels;
-  Status root_status;  // not OK: the root could not be read and everything stays as it was
+  Status root_status;     // not OK: the root could not be read and everything stays as it was
+  bool settling = false;  // there are directories that the next reload decides about
 
   bool changed() const {
     return !loaded.empty() || !removed.empty() || !refused.empty() || !channels.empty() ||
            !root_status.ok();
   }
 };
+
+ReloadReport ChangesBetween(const ModelSnapshot& before, const ModelSnapshot& now);
 
 // Loads models from disk and publishes snapshots. Current() is thread-safe; Reload() is serialized
 // and called by the owner's polling thread, since the repository has none. A reload costs a scan of
@@ -145,7 +148,7 @@ struct ReloadReport {
 // Plain files, and entries whose names start with '.' or end in ".tmp" or '~', are skipped; any
 // other folder below a NAME must be named by a positive integer without leading zeros. A directory
 // is loaded again when its set of files, or a file's size, times or inode, has changed. A directory
-// without a list of its files (model_files.h) may be a copy in progress: it is loaded when two
+// without a list of its files (model_directory.h) may be a copy in progress: it is loaded when two
 // readings find it the same.
 //
 // A channel comes into force when all its versions are served; until then, and while its file is
@@ -191,9 +194,6 @@ class ModelRepository {
     bool first = false;
   };
 
-  // Returns whether the state before a refused channel still serves.
-  static bool ServesEarlier(const ChannelEntry& entry);
-
   ModelRepository(ModelRepositoryOptions options, CostModelRef default_model,
                   CostModelLoader loader)
       : options_(std::move(options)),
@@ -203,17 +203,13 @@ class ModelRepository {
   // Returns null for a directory that must be `settled` first.
   StatusOr<std::shared_ptr<const CostModel>> Load(const std::filesystem::path& directory,
                                                   bool settled) const;
-  void ReloadEntry(const std::string& key, Entry& entry, ReloadReport& report)
-      NS_REQUIRES(reload_mutex_);
-  bool IsSettling() NS_EXCLUDES(reload_mutex_);
-  void ReloadChannels(const std::vector<std::string>& names, ReloadReport& report)
-      NS_REQUIRES(reload_mutex_);
+  void ReloadEntry(const std::string& key, Entry& entry) NS_REQUIRES(reload_mutex_);
+  void ReloadChannels(const std::vector<std::string>& names) NS_REQUIRES(reload_mutex_);
   // Returns why this version cannot serve; empty: it can.
   std::string FaultOf(const std::string& name, int version) const NS_REQUIRES(reload_mutex_);
   // Returns whether a built-in model has this name, so that no directory may.
   bool IsBuiltIn(const std::string& name) const;
   std::string DefaultName(const ModelSnapshot& snapshot) NS_REQUIRES(reload_mutex_);
-  static RefusedModel Refused(const std::string& key, const Entry& entry);
   void Publish() NS_REQUIRES(reload_mutex_);
 
   const ModelRepositoryOptions options_;
@@ -230,7 +226,8 @@ class ModelRepository {
   std::string chosen_name_ NS_GUARDED_BY(reload_mutex_);
 
   mutable Mutex snapshot_mutex_;
-  std::shared_ptr<const ModelSnapshot> snapshot_ NS_GUARDED_BY(snapshot_mutex_);
+  std::shared_ptr<const ModelSnapshot> snapshot_ NS_GUARDED_BY(snapshot_mutex_) =
+      std::make_shared<const ModelSnapshot>();
 };
 
 // Parses the NAME or NAME/VERSION of ModelRepositoryOptions::default_model. INVALID_ARGUMENT

@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "server/networks/model_directory.h"
 #include "server/networks/model_drift.h"
-#include "server/networks/model_files.h"
 #include "server/networks/testing/model_fixture.h"
 #include "tests/support/fake_cost_model.h"
 #include "tests/support/random_plan_request.h"

@@ -27,13 +27,10 @@ void DescribeLinks(ManifestFields& fields, Fabric& fabric) {
 }  // namespace
 
 StatusOr<Fabric> ParseFabric(std::string_view yaml) {
-  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
-  Fabric fabric;
-  ManifestFields fields(root);
-  fields.Constant("format", kFabricFormat);
-  DescribeLinks(fields, fabric);
-  NS_RETURN_IF_ERROR(root.Finish());
-  return fabric;
+  return ParseFields<Fabric>(yaml, [](ManifestFields& fields, Fabric& fabric) {
+    fields.Constant("format", kFabricFormat);
+    DescribeLinks(fields, fabric);
+  });
 }
 
 StatusOr<Fabric> ReadFabricFile(const std::filesystem::path& path) {

@@ -176,6 +176,18 @@ class ManifestFields {
 // contains, in /2.
 void RequireEnd(ConfigReader& root, int format, std::string_view yaml);
 
+// Parses a text whose keys `describe` names. INVALID_ARGUMENT with every fault, each with the path of
+// its key, as Violations.
+template <typename T, typename Describe>
+StatusOr<T> ParseFields(std::string_view yaml, const Describe& describe) {
+  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
+  T value;
+  ManifestFields fields(root);
+  describe(fields, value);
+  NS_RETURN_IF_ERROR(root.Finish());
+  return value;
+}
+
 // Parses a file of at most so many bytes; errors name it.
 template <typename T>
 StatusOr<T> ParseFile(const std::filesystem::path& path, std::int64_t max_bytes,

@@ -1,10 +1,13 @@
-// Publishing a model: ROOT/NAME/VERSION appears complete or not at all.
+// The directory ROOT/NAME/VERSION of a model: publishing, which makes it appear complete or not at
+// all, and files.sha256, size and SHA-256 of each of its files, which tell a complete copy from one in
+// progress, in whatever order files arrive. The README of this folder has the format.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/base/status.h"
 #include "server/networks/model_manifest.h"
@@ -12,13 +15,27 @@
 
 namespace neuroshard {
 
+inline constexpr std::string_view kFileListName = "files.sha256";
+
+// Lists the files of `directory`, except drift.yaml, which comes later, and files that a repository
+// skips; replaces an earlier list in one step.
+Status WriteFileList(const std::filesystem::path& directory);
+
+// Returns the digest of the version: SHA-256 of the lines of its list. Without a list, which is a
+// fault if it is `required`, the digest is of the files that are there. INVALID_ARGUMENT unless the
+// list is complete and names model.yaml, and every file in it has the listed bytes.
+StatusOr<std::string> CheckModelFiles(const std::filesystem::path& directory, bool required);
+
+// Returns whether repositories skip a file or folder of this name: ".x", "x.tmp", "x~".
+bool IsPassedOver(const std::string& name);
+
 enum class ExistingVersion { kRefuse, kReplace };
 
 // Returns the version of a name that std::to_string would spell, else nullopt.
 std::optional<int> VersionFromName(const std::string& name);
 
 // Writes model.yaml, `files` (exactly those of the manifest, by its names), `texts` (other files by
-// name) and the list of all (model_files.h) into a hidden folder beside `directory`, which then
+// name) and the list of all (files.sha256) into a hidden folder beside `directory`, which then
 // takes its place: a server that polls the repository never sees half a model, and a failure leaves
 // nothing behind. `directory` ends in the manifest's NAME/VERSION; its parents are created.
 //

@@ -1,5 +1,3 @@
-#include "server/networks/model_files.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <iterator>
 
 #include "common/base/sha256.h"
+#include "server/networks/model_directory.h"
 #include "server/networks/testing/model_fixture.h"
 #include "tests/support/status_matchers.h"
 

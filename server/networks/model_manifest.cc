@@ -14,8 +14,8 @@
 #include "server/cost/feature_columns.h"
 #include "server/networks/fabric_file.h"
 #include "server/networks/manifest_fields.h"
+#include "server/networks/model_directory.h"
 #include "server/networks/model_drift.h"
-#include "server/networks/model_files.h"
 
 namespace neuroshard {
 namespace {
@@ -514,6 +514,62 @@ void UseBackendNamesOfToday(ModelManifest& manifest) {
   manifest.backend = BackendNameToday(manifest.backend);
 }
 
+bool Lists(const std::vector<std::string>& words, std::string_view word) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+// Types whose collectives the samples had.
+std::vector<ShardingType> MeasuredTypes(const TrainedOnManifest& trained_on) {
+  std::vector<ShardingType> types = {ShardingType::kTableWise, ShardingType::kColumnWise,
+                                     ShardingType::kTableColumnWise};
+  if (Lists(trained_on.collectives, "reduce_scatter") &&
+      Lists(trained_on.collectives, "all_gather")) {
+    types.insert(types.end(), {ShardingType::kRowWise, ShardingType::kTableRowWise,
+                               ShardingType::kGridShard, ShardingType::kRowWiseSubset});
+  }
+  if (Lists(trained_on.collectives, "all_reduce")) types.push_back(ShardingType::kDataParallel);
+  return types;
+}
+
+// What a search tries unasked: what was measured and TorchRec can run.
+std::vector<ShardingType> DefaultTypes(std::vector<ShardingType> measured) {
+  std::erase(measured, ShardingType::kRowWiseSubset);
+  return measured;
+}
+
+// What the networks say of a model.
+void AddNetworks(const ModelManifest& manifest, CostModelInfo& info) {
+  ModelCoverage& coverage = info.coverage;
+  ModelProperties& properties = info.properties;
+  coverage.features = manifest.compute.features;
+  properties.splits_compute = manifest.compute.outputs.size() == 2;
+  if (!manifest.is_universal()) {
+    info.kind = "neural";
+    for (const NetworkManifest& forward : manifest.forward_comm) {
+      const bool both =
+          std::ranges::any_of(manifest.backward_comm, [&](const NetworkManifest& backward) {
+            return backward.num_devices == forward.num_devices;
+          });
+      if (both) coverage.num_devices.push_back(forward.num_devices);
+    }
+    return;
+  }
+  info.kind = kUniversalKind;
+  const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
+  coverage.ranges = trained_on;
+  coverage.max_ranks = manifest.comm ? static_cast<int>(kMaxRanks) : 1;
+  coverage.measured_types = MeasuredTypes(trained_on);
+  if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
+  properties.comm_run_a_rank = true;
+  if (manifest.input_dist) {
+    properties.measured_input_dist = manifest.input_dist->measured;
+    properties.input_dist_interval = manifest.input_dist->interval;
+  }
+  properties.measured_steps = manifest.steps;
+  properties.measured_casts = manifest.casts;
+  properties.convex_compute = true;  // no negative weight behind the head's relu
+}
+
 }  // namespace
 
 std::vector<const NetworkManifest*> ModelManifest::networks() const {
@@ -539,8 +595,8 @@ CostModelInfo InfoOfManifest(const ModelManifest& manifest) {
   info.name = manifest.name;
   info.version = manifest.version;
   info.digest = manifest.digest;
-  info.measured_with = {manifest.device, manifest.backend, manifest.collective_backend,
-                        CadenceOf(manifest)};
+  info.measured_with = manifest;
+  info.measured_with.collective_cadence = CadenceOf(manifest);
   info.coverage.global_batch_size = manifest.global_batch_size;
   info.coverage.weight_dtype = manifest.weight_dtype;
   info.coverage.optimizer = manifest.optimizer;
@@ -548,8 +604,8 @@ CostModelInfo InfoOfManifest(const ModelManifest& manifest) {
   info.drift = manifest.drift;
   for (const auto& [key, value] : manifest.metrics) info.details["metrics." + key] = value;
   for (const auto& [key, value] : manifest.provenance) info.details["provenance." + key] = value;
+  if (!manifest.torchrec) AddNetworks(manifest, info);
   if (!manifest.is_universal()) return info;
-  info.kind = kUniversalKind;
   const auto state = [&](const char* stage, const std::optional<IntervalManifest>& interval) {
     if (!interval) return;
     info.properties.interval_coverage = interval->coverage;
@@ -568,11 +624,10 @@ CostModelInfo InfoOfManifest(const ModelManifest& manifest) {
 }
 
 StatusOr<ModelManifest> ParseModelManifest(std::string_view yaml) {
-  NS_ASSIGN_OR_RETURN(ConfigReader root, ConfigReader::FromText(std::string(yaml), ""));
-  ModelManifest manifest;
-  ManifestFields fields(root);
-  Describe(fields, manifest);
-  NS_RETURN_IF_ERROR(root.Finish());
+  NS_ASSIGN_OR_RETURN(
+      ModelManifest manifest,
+      ParseFields<ModelManifest>(
+          yaml, [](ManifestFields& fields, ModelManifest& read) { Describe(fields, read); }));
   UseBackendNamesOfToday(manifest);
   return manifest;
 }

@@ -107,14 +107,11 @@ struct TrainedOnManifest : ConditionRanges {
   bool operator==(const TrainedOnManifest&) const = default;
 };
 
-// A valid model.yaml.
-struct ModelManifest {
-  std::string name;    // letters, digits, '.', '_', '-'; starts with a letter or digit; at most 128
-  int version = 0;     // >= 1
-  std::string device;  // hardware; empty: not stated
-  std::string backend;             // whose kernels were timed (backend_names.h); empty: not stated
-  std::string collective_backend;  // whose collectives; empty: not stated, or not measured
-  std::string collective_cadence;  // a word of Cadence; empty: kBarrier, where it was measured
+// A valid model.yaml. What it was measured with is its section hardware; an empty text was not
+// stated, but for collective_cadence, which is kBarrier then where collectives were measured.
+struct ModelManifest : MeasuredWith {
+  std::string name;  // letters, digits, '.', '_', '-'; starts with a letter or digit; at most 128
+  int version = 0;   // >= 1
   std::int64_t global_batch_size = 0;  // conditions; 0: not stated
   std::string weight_dtype;            // a word of DataType; empty: not stated
   std::string optimizer;               // a word of Optimizer; empty: not stated
@@ -135,9 +132,9 @@ struct ModelManifest {
   // Section comm of kind fabric, with any kind of compute: communication was not measured; then
   // `comm` and the lists above are empty.
   std::optional<Fabric> fabric;
-  bool files_listed = true;       // format /2: the version has a list of its files (model_files.h)
+  bool files_listed = true;  // format /2: the version has a list of its files (model_directory.h)
   std::vector<StageDrift> drift;  // of drift.yaml beside model.yaml, not of its text
-  std::string digest;             // of the version's files (model_files.h), not of its text
+  std::string digest;             // of the version's files (model_directory.h), not of its text
   std::map<std::string, std::string>
       metrics;  // nested keys joined by dots: "compute.kendall_tau" -> "0.97"
   std::map<std::string, std::string> provenance;  // the same
@@ -153,8 +150,8 @@ struct ModelManifest {
 // none were.
 std::string CadenceOf(const ModelManifest& manifest);
 
-// Returns the parts of the info that every kind of model has: name, version, hardware, conditions,
-// quality, drift, metrics and provenance. The caller fills in the rest.
+// Returns what the manifest says of its model. Of kind torchrec it is what every kind has: name,
+// version, hardware, conditions, quality, drift, metrics and provenance; the caller fills in the rest.
 CostModelInfo InfoOfManifest(const ModelManifest& manifest);
 
 // Returns INVALID_ARGUMENT with every fault of the text as Violations, each with the path of its

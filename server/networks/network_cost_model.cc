@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <functional>
@@ -23,58 +24,10 @@
 namespace neuroshard {
 namespace {
 
-bool Lists(const std::vector<std::string>& words, std::string_view word) {
-  return std::ranges::find(words, word) != words.end();
-}
-
-// Types whose collectives the samples had.
-std::vector<ShardingType> MeasuredTypes(const TrainedOnManifest& trained_on) {
-  std::vector<ShardingType> types = {ShardingType::kTableWise, ShardingType::kColumnWise,
-                                     ShardingType::kTableColumnWise};
-  if (Lists(trained_on.collectives, "reduce_scatter") &&
-      Lists(trained_on.collectives, "all_gather")) {
-    types.insert(types.end(), {ShardingType::kRowWise, ShardingType::kTableRowWise,
-                               ShardingType::kGridShard, ShardingType::kRowWiseSubset});
-  }
-  if (Lists(trained_on.collectives, "all_reduce")) types.push_back(ShardingType::kDataParallel);
-  return types;
-}
-
-// What a search tries unasked: what was measured and TorchRec can run.
-std::vector<ShardingType> DefaultTypes(std::vector<ShardingType> measured) {
-  std::erase(measured, ShardingType::kRowWiseSubset);
-  return measured;
-}
-
 // Whether the samples had collectives of so many ranks on so many hosts.
 bool Measured(const ConditionRanges& ranges, const PricingConditions& conditions) {
   return conditions.num_ranks >= ranges.min_ranks && conditions.num_ranks <= ranges.max_ranks &&
          std::ssize(conditions.hosts) <= std::max(1, ranges.max_hosts);
-}
-
-// Without the rank counts of NeuroShard's networks.
-CostModelInfo InfoOf(const ModelManifest& manifest) {
-  CostModelInfo info = InfoOfManifest(manifest);
-  ModelCoverage& coverage = info.coverage;
-  coverage.features = manifest.compute.features;
-  if (!manifest.is_universal()) {
-    info.kind = "neural";
-    return info;
-  }
-  const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
-  coverage.ranges = trained_on;
-  coverage.max_ranks = manifest.comm ? UniversalComm::kMaxRanks : 1;
-  coverage.measured_types = MeasuredTypes(trained_on);
-  if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
-  info.properties.comm_run_a_rank = true;
-  if (manifest.input_dist) {
-    info.properties.measured_input_dist = manifest.input_dist->measured;
-    info.properties.input_dist_interval = manifest.input_dist->interval;
-  }
-  info.properties.measured_steps = manifest.steps;
-  info.properties.measured_casts = manifest.casts;
-  info.properties.convex_compute = true;  // no negative weight behind the head's relu
-  return info;
 }
 
 // One of NeuroShard's communication networks: dim sums of the ranks, and forward their start
@@ -145,6 +98,18 @@ class BoundNeuralComm final : public CommModel {
   const NeuralDirections networks_;
 };
 
+// Checks a trial run, for which the first caller pays no page faults; what is not finite here never
+// will be.
+Status CheckTrial(const std::filesystem::path& directory, std::string_view network,
+                  std::span<const float> values) {
+  for (const float value : values) {
+    if (std::isfinite(value)) continue;
+    return InvalidArgument("{}: {}: a trial run gives {}, must be finite", directory.string(),
+                           network, value);
+  }
+  return absl::OkStatus();
+}
+
 // The communication half of NeuroShard's networks, by the rank counts that have both directions.
 using NeuralComm = std::map<int, NeuralDirections>;
 
@@ -159,18 +124,15 @@ StatusOr<NeuralComm> LoadNeuralComm(const ModelManifest& manifest,
       NS_ASSIGN_OR_RETURN(const TensorFile file, ReadNetworkFile(directory, of_count));
       const auto network = std::make_shared<const NeuralNetwork>(NeuralNetwork{
           Normalisation(file), MlpNetwork(file, "layer", of_count.layers, DenseActivation::kNone)});
-      // The first caller pays for no page faults, and what is not finite here never will be.
       const std::vector<float> dim_sums(static_cast<std::size_t>(ranks), 512.0F);
       const std::vector<float> start_offsets_ms(dim_sums.size(), 0.0F);
       std::vector<float> cost_ms(dim_sums.size());
       const std::span<const float> parts[] = {dim_sums, start_offsets_ms};
       network->Run(std::span(parts).first(forward ? 2 : 1), cost_ms);
-      for (const float value : cost_ms) {
-        if (std::isfinite(value)) continue;
-        return InvalidArgument(
-            "{}: {} communication network for {} devices: a trial run gives {}, must be finite",
-            directory.string(), forward ? "forward" : "backward", ranks, value);
-      }
+      NS_RETURN_IF_ERROR(CheckTrial(directory,
+                                    fmt::format("{} communication network for {} devices",
+                                                forward ? "forward" : "backward", ranks),
+                                    cost_ms));
       (forward ? comm[ranks].forward : comm[ranks].backward) = network;
     }
   }
@@ -218,31 +180,18 @@ class NetworkCostModel final : public CostModel {
   const BindComm bind_comm_;
 };
 
-// The first caller pays for no page faults, and what is not finite here never will be.
-Status TryComm(const UniversalComm& universal) {
-  PricingConditions conditions;
-  conditions.num_ranks = 2;
-  NS_ASSIGN_OR_RETURN(const auto comm, universal.Bind(conditions));
-  const float loads[] = {512, 512};
-  const float start_offsets_ms[] = {0, 1};
-  float cost_ms[2];
-  comm->ForwardCosts(loads, start_offsets_ms, cost_ms);
-  for (const float value : cost_ms) {
-    if (std::isfinite(value)) continue;
-    return InvalidArgument("communication network: a trial run gives {}, must be finite", value);
-  }
-  return absl::OkStatus();
-}
-
-// The communication of the manifest's networks; `info` is completed with the rank counts of
-// NeuroShard's.
-StatusOr<BindComm> LoadComm(const ModelManifest& manifest, const std::filesystem::path& directory,
-                            CostModelInfo& info) {
+// The communication of the manifest's networks.
+StatusOr<BindComm> LoadComm(const ModelManifest& manifest, const std::filesystem::path& directory) {
   if (manifest.comm) {
     NS_ASSIGN_OR_RETURN(const TensorFile file, ReadNetworkFile(directory, *manifest.comm));
     const UniversalComm comm(*manifest.comm, manifest.trained_on.value_or(TrainedOnManifest()),
                              file);
-    NS_RETURN_IF_ERROR(Annotate(TryComm(comm), directory.string()));
+    PricingConditions of_two;
+    of_two.num_ranks = 2;
+    NS_ASSIGN_OR_RETURN(const auto bound, comm.Bind(of_two));
+    float cost_ms[2];
+    bound->ForwardCosts(std::array{512.0F, 512.0F}, std::array{0.0F, 1.0F}, cost_ms);
+    NS_RETURN_IF_ERROR(CheckTrial(directory, "communication network", cost_ms));
     return [comm](const CostModelInfo& /*info*/, const PricingConditions& conditions) {
       return comm.Bind(conditions);
     };
@@ -255,7 +204,6 @@ StatusOr<BindComm> LoadComm(const ModelManifest& manifest, const std::filesystem
     };
   }
   NS_ASSIGN_OR_RETURN(const NeuralComm comm, LoadNeuralComm(manifest, directory));
-  for (const auto& [ranks, networks] : comm) info.coverage.num_devices.push_back(ranks);
   return [comm](const CostModelInfo& of,
                 const PricingConditions& conditions) -> StatusOr<std::shared_ptr<const CommModel>> {
     if (const auto found = comm.find(conditions.num_ranks); found != comm.end()) {
@@ -273,15 +221,11 @@ StatusOr<BindComm> LoadComm(const ModelManifest& manifest, const std::filesystem
 StatusOr<std::shared_ptr<const CostModel>> LoadNetworks(const ModelManifest& manifest,
                                                         const std::filesystem::path& directory) {
   NS_ASSIGN_OR_RETURN(const TensorFile file, ReadNetworkFile(directory, manifest.compute));
-  CostModelInfo info = InfoOf(manifest);
-  NS_ASSIGN_OR_RETURN(BindComm bind_comm, LoadComm(manifest, directory, info));
+  NS_ASSIGN_OR_RETURN(BindComm bind_comm, LoadComm(manifest, directory));
   auto compute = std::make_shared<const NetworkCompute>(manifest.compute, file);
-  const double compute_ms = compute->TrialRun();
-  if (!std::isfinite(compute_ms)) {
-    return InvalidArgument("{}: compute network: a trial run gives {}, must be finite",
-                           directory.string(), compute_ms);
-  }
-  info.properties.splits_compute = compute->splits();
+  const auto compute_ms = static_cast<float>(compute->TrialRun());
+  NS_RETURN_IF_ERROR(CheckTrial(directory, "compute network", {&compute_ms, 1}));
+  CostModelInfo info = InfoOfManifest(manifest);
   return std::make_shared<const NetworkCostModel>(std::move(info), std::move(compute),
                                                   std::move(bind_comm));
 }

@@ -1,7 +1,7 @@
 // The text formats of NeuroShard's released cost data.
 #include <sstream>
 
-#include "server/pretrain/data/cost_data_text.h"
+#include "server/pretrain/data/cost_data_import.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace neuroshard::fuzz {

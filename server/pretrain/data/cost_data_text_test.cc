@@ -1,9 +1,9 @@
-#include "server/pretrain/data/cost_data_text.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+
+#include "server/pretrain/data/cost_data_import.h"
 
 namespace neuroshard {
 namespace {

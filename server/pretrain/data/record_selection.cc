@@ -6,8 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
-#include <map>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -310,13 +308,12 @@ StatusOr<SelectedRecords> SelectRecords(std::vector<ComputeRecord> compute,
                              std::make_move_iterator(selected.comm.end()));
   selected.comm.erase(distributions, selected.comm.end());
   const std::string batch_size = after.Only("batch_size");
-  selected.conditions = {batch_size.empty() ? 0 : std::stoll(batch_size),
-                         after.Only("weight_dtype"),
-                         after.Only("optimizer"),
-                         after.Only("device"),
-                         after.Only("compute backend"),
-                         after.Only("collective backend"),
-                         selected.comm.empty() ? "" : std::string(ToText(filter.cadence))};
+  selected.conditions = {
+      {after.Only("device"), after.Only("compute backend"), after.Only("collective backend"),
+       selected.comm.empty() ? "" : std::string(ToText(filter.cadence))},
+      batch_size.empty() ? 0 : std::stoll(batch_size),
+      after.Only("weight_dtype"),
+      after.Only("optimizer")};
   return selected;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/domain/plan_cost.h"
 #include "common/store/profile_store.h"
 #include "server/pretrain/data/training_config.h"
 
@@ -25,14 +26,10 @@ RecordConditions ConditionsOf(const ComputeRecord& record);
 RecordConditions ConditionsOf(const CommRecord& record);
 
 // Conditions that every selected record has in common. Empty or 0: not stated (imported data).
-struct MeasuredConditions {
+struct MeasuredConditions : MeasuredWith {
   std::int64_t batch_size = 0;
   std::string weight_dtype;
   std::string optimizer;
-  std::string device;
-  std::string backend;
-  std::string collective_backend;
-  std::string collective_cadence;  // empty: no collectives
 
   bool operator==(const MeasuredConditions&) const = default;
 };

@@ -23,8 +23,8 @@ TEST(RecordSelectionTest, RecordsOfOneKindPassWithTheirConditions) {
   EXPECT_EQ(selected->compute.size(), 5u);
   EXPECT_EQ(selected->comm.size(), 4u);
   EXPECT_EQ(selected->conditions,
-            (MeasuredConditions{512, "fp32", "sgd", "Some CPU", "neuroshard-cpu", "neuroshard-tcp",
-                                "barrier"}));
+            (MeasuredConditions{
+                {"Some CPU", "neuroshard-cpu", "neuroshard-tcp", "barrier"}, 512, "fp32", "sgd"}));
   EXPECT_TRUE(selected->warnings.empty());
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -36,33 +35,6 @@ std::string StatisticsOf(const MeasuredShard& shard) {
 
 std::string TableOf(const ComputeRecord& record, const MeasuredShard& shard) {
   return record.imported || shard.table.empty() ? StatisticsOf(shard) : shard.table;
-}
-
-std::string ContentOf(const ComputeRecord& record) {
-  const ComputeSample& sample = record.sample;
-  std::string text =
-      fmt::format("{}|{}|{}", sample.batch_size, ToText(sample.optimizer), sample.seed);
-  for (const MeasuredShard& shard : sample.shards) {
-    text += fmt::format("|{}|{}|{}|{}|{}", StatisticsOf(shard), shard.cols,
-                        ToText(shard.weight_dtype), ToText(shard.pooling_mode), shard.weighted);
-  }
-  return text;
-}
-
-std::string ContentOf(const CommRecord& record) {
-  const CommSample& sample = record.sample;
-  std::string text = fmt::format("{}|{}|{}|{}", ToText(sample.collective), ToText(sample.direction),
-                                 sample.batch_size, sample.element_bytes);
-  for (const auto dim_sum : sample.dim_sums) text += fmt::format("|{}", dim_sum);
-  for (const double offset : sample.start_offsets_ms) text += fmt::format("|{}", offset);
-  if (sample.cadence != Cadence::kBarrier) text += fmt::format("|{}", ToText(sample.cadence));
-  if (sample.casts()) text += fmt::format("|{}", ToText(sample.wire_dtype));
-  if (const auto& input = sample.input_dist) {
-    text += fmt::format("|{}|{}|{}|{}|{}|{}", fmt::join(input->whole_features, ","),
-                        fmt::join(input->whole_ids, ","), input->cut_features, input->cut_ids,
-                        input->weighted, input->seed);
-  }
-  return text;
 }
 
 // Splits the records at these positions.
@@ -113,6 +85,33 @@ std::set<std::int64_t> HoldOutTables(const SamplesOfTables& samples_of, std::siz
 }
 
 }  // namespace
+
+std::string ContentOf(const ComputeRecord& record) {
+  const ComputeSample& sample = record.sample;
+  std::string text =
+      fmt::format("{}|{}|{}", sample.batch_size, ToText(sample.optimizer), sample.seed);
+  for (const MeasuredShard& shard : sample.shards) {
+    text += fmt::format("|{}|{}|{}|{}|{}", StatisticsOf(shard), shard.cols,
+                        ToText(shard.weight_dtype), ToText(shard.pooling_mode), shard.weighted);
+  }
+  return text;
+}
+
+std::string ContentOf(const CommRecord& record) {
+  const CommSample& sample = record.sample;
+  std::string text = fmt::format("{}|{}|{}|{}", ToText(sample.collective), ToText(sample.direction),
+                                 sample.batch_size, sample.element_bytes);
+  for (const auto dim_sum : sample.dim_sums) text += fmt::format("|{}", dim_sum);
+  for (const double offset : sample.start_offsets_ms) text += fmt::format("|{}", offset);
+  if (sample.cadence != Cadence::kBarrier) text += fmt::format("|{}", ToText(sample.cadence));
+  if (sample.casts()) text += fmt::format("|{}", ToText(sample.wire_dtype));
+  if (const auto& input = sample.input_dist) {
+    text += fmt::format("|{}|{}|{}|{}|{}|{}", fmt::join(input->whole_features, ","),
+                        fmt::join(input->whole_ids, ","), input->cut_features, input->cut_ids,
+                        input->weighted, input->seed);
+  }
+  return text;
+}
 
 ComputeSplit SplitCompute(std::span<const ComputeRecord> records, double table_share,
                           std::uint64_t seed) {

@@ -4,12 +4,18 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/store/profile_store.h"
 #include "server/pretrain/data/training_problem.h"
 
 namespace neuroshard {
+
+// Returns a text of what was measured and under which conditions, the same for repeats of a sample,
+// whatever their ids. It does not have everything that tells samples apart.
+std::string ContentOf(const ComputeRecord& record);
+std::string ContentOf(const CommRecord& record);
 
 // Split of compute records, by position.
 struct ComputeSplit {

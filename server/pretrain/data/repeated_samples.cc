@@ -3,34 +3,34 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "server/pretrain/data/record_split.h"
+
 namespace neuroshard {
 namespace {
 
-// Positions of equal samples, by first appearance. Only samples with the same hash are compared.
+// Positions of equal samples, by first appearance. Only samples of the same content are compared.
 template <typename Record>
-std::vector<std::vector<std::size_t>> GroupRepeats(
-    const std::vector<Record>& records, const std::function<std::size_t(const Record&)>& hash) {
+std::vector<std::vector<std::size_t>> GroupRepeats(const std::vector<Record>& records) {
   const auto same = [](Record a, const Record& b) {
     a.sample.sample_id = b.sample.sample_id;
     return a.sample == b.sample;
   };
   std::vector<std::vector<std::size_t>> groups;
-  std::unordered_multimap<std::size_t, std::size_t> group_of;
+  std::unordered_multimap<std::string, std::size_t> group_of;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    const std::size_t key = hash(records[i]);
-    const auto [begin, end] = group_of.equal_range(key);
+    std::string content = ContentOf(records[i]);
+    const auto [begin, end] = group_of.equal_range(content);
     const auto found = std::find_if(begin, end, [&](const auto& entry) {
       return same(records[groups[entry.second][0]], records[i]);
     });
     if (found != end) {
       groups[found->second].push_back(i);
     } else {
-      group_of.emplace(key, groups.size());
+      group_of.emplace(std::move(content), groups.size());
       groups.push_back({i});
     }
   }
@@ -60,23 +60,10 @@ double CostOf(const std::vector<Record>& records, const std::vector<std::size_t>
   return Median(std::move(values));
 }
 
-std::size_t Mix(std::size_t hash, std::size_t value) {
-  return hash ^ (value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2));
-}
-
-std::size_t ComputeHash(const ComputeRecord& record) {
-  std::size_t hash = record.sample.seed;
-  for (const MeasuredShard& shard : record.sample.shards) {
-    hash = Mix(hash, std::hash<std::string>()(shard.table));
-    hash = Mix(hash, static_cast<std::size_t>(shard.cols));
-  }
-  return hash;
-}
-
 }  // namespace
 
 std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records, SeriesCost cost) {
-  const auto groups = GroupRepeats<ComputeRecord>(records, ComputeHash);
+  const auto groups = GroupRepeats(records);
   std::vector<ComputeRecord> merged;
   merged.reserve(groups.size());
   for (const auto& group : groups) {
@@ -92,13 +79,7 @@ std::vector<ComputeRecord> MergeRepeats(std::vector<ComputeRecord> records, Seri
 }
 
 std::vector<CommRecord> MergeRepeats(std::vector<CommRecord> records, SeriesCost cost) {
-  const auto groups = GroupRepeats<CommRecord>(records, [](const CommRecord& record) {
-    std::size_t hash = static_cast<std::size_t>(record.sample.direction);
-    for (const std::int64_t dim_sum : record.sample.dim_sums) {
-      hash = Mix(hash, static_cast<std::size_t>(dim_sum));
-    }
-    return hash;
-  });
+  const auto groups = GroupRepeats(records);
   std::vector<CommRecord> merged;
   merged.reserve(groups.size());
   for (const auto& group : groups) {
@@ -116,7 +97,7 @@ RepeatNoise NoiseOfRepeats(const std::vector<ComputeRecord>& records) {
   RepeatNoise noise;
   double sum = 0;
   std::int64_t pairs = 0;
-  for (const auto& group : GroupRepeats<ComputeRecord>(records, ComputeHash)) {
+  for (const auto& group : GroupRepeats(records)) {
     noise.samples += group.size() > 1;
     for (std::size_t i = 0; i + 1 < group.size(); ++i) {
       const double a = records[group[i]].total_ms;

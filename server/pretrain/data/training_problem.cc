@@ -4,15 +4,19 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "common/base/positions.h"
 #include "common/base/random.h"
 
 namespace neuroshard {
 
-Standardisation MeasureColumns(std::span<const float> rows, std::int64_t columns,
-                               const std::vector<char>& used) {
-  const auto width = static_cast<std::size_t>(columns);
+Standardisation TrainingProblem::Measure(std::span<const std::int64_t> train) const {
+  std::vector<char> used(static_cast<std::size_t>(num_rows()), 0);
+  for (const std::int64_t sample : train) {
+    for (auto i = sample_begin[sample]; i < sample_begin[sample + 1]; ++i) used[sample_rows[i]] = 1;
+  }
+  const std::size_t width = columns.size();
   const double count = static_cast<double>(std::ranges::count(used, 1));
   Standardisation result;
   for (std::size_t c = 0; c < width; ++c) {
@@ -70,19 +74,8 @@ TensorFile Standardisation::File() const {
   return file;
 }
 
-void TrainingProblem::Standardise(std::span<const std::int64_t> train,
-                                  const Standardisation* given) {
-  if (given != nullptr) {
-    standardisation = *given;
-  } else {
-    std::vector<char> used(static_cast<std::size_t>(num_rows()), 0);
-    for (const std::int64_t sample : train) {
-      for (auto i = sample_begin[sample]; i < sample_begin[sample + 1]; ++i) {
-        used[sample_rows[i]] = 1;
-      }
-    }
-    standardisation = MeasureColumns(rows, num_columns(), used);
-  }
+void TrainingProblem::Standardise(Standardisation by) {
+  standardisation = std::move(by);
   rows = standardisation.Apply(rows);
 }
 

@@ -25,10 +25,6 @@ struct Standardisation {
   TensorFile File() const;
 };
 
-// Measures columns over the rows, [n, columns], that `used` marks.
-Standardisation MeasureColumns(std::span<const float> rows, std::int64_t columns,
-                               const std::vector<char>& used);
-
 // Samples that are learned from, that choose the epoch, and that are only reported on.
 struct SampleSplit {
   std::vector<std::int64_t> train;
@@ -68,8 +64,9 @@ struct TrainingProblem {
   }
   std::int64_t weight_columns() const { return outputs + (total_counts ? 1 : 0); }
 
-  // Standardizes the rows by `given`, or else by the rows of `train`.
-  void Standardise(std::span<const std::int64_t> train, const Standardisation* given = nullptr);
+  // Returns mean and deviation of each column over the rows of `train`.
+  Standardisation Measure(std::span<const std::int64_t> train) const;
+  void Standardise(Standardisation by);
 };
 
 // Splits 80/10/10 (NeuroShard section 3) after a shuffle by seed; every part has a sample for

@@ -1,4 +1,5 @@
-// The state of a fit, and checkpoints of unfinished and finished fits on disk, from which a killed training goes on.
+// The state of a fit, and checkpoints of unfinished and finished fits on disk, from which a killed
+// training goes on.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ TEST(ServingOracleTest, CommNetworkMemberIsWhatTrainingFitted) {
   problem.targets.resize(kRanks);
   problem.weights.resize(kRanks);
   const std::vector<std::int64_t> samples = {0, 1, 2, 3, 4};
-  problem.Standardise(samples);
+  problem.Standardise(problem.Measure(samples));
   const std::vector<float> weights = WeightsOf(network, Uniform(random, network.num_values()));
 
   TensorFile file = problem.standardisation.File();

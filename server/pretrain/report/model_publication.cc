@@ -11,7 +11,6 @@
 #include "server/networks/manifest_fields.h"
 #include "server/networks/model_manifest.h"
 #include "server/pretrain/report/model_drift_measurement.h"
-#include "server/pretrain/report/training_report.h"
 
 namespace neuroshard {
 namespace {

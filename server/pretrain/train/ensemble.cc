@@ -123,17 +123,6 @@ Standardisation Continued(const TensorFile& file, const std::string& first_weigh
   return result;
 }
 
-void StandardiseProblem(const NetworkTask& task, const NetworkDefinition& network,
-                        const SampleSplit& split, TrainingProblem& problem) {
-  if (task.start == nullptr) return problem.Standardise(split.train);
-  TrainingProblem fresh = problem;
-  fresh.Standardise(split.train);
-  const Standardisation continued =
-      Continued(*task.start, MemberPrefix(task.kind, 0) + network.tensors.front().name,
-                fresh.standardisation);
-  problem.Standardise(split.train, &continued);
-}
-
 StatusOr<std::vector<std::vector<float>>> ReadStarts(const NetworkTask& task,
                                                      const TrainingProblem& problem,
                                                      const NetworkDefinition& network) {
@@ -309,7 +298,12 @@ StatusOr<EnsembleFit> FitEnsemble(const NetworkTask& task, const FitContext& con
   fit.network = DefinitionOf(fit.manifest);
   const SampleSplit split = task.ranks ? task.ranks->RanksOf(fit.by_record) : fit.by_record;
   NS_ASSIGN_OR_RETURN(fit.starts, ReadStarts(task, fit.problem, fit.network));
-  StandardiseProblem(task, fit.network, split, fit.problem);
+  Standardisation measured = fit.problem.Measure(split.train);
+  if (task.start != nullptr) {
+    measured = Continued(*task.start, MemberPrefix(task.kind, 0) + fit.network.tensors.front().name,
+                         measured);
+  }
+  fit.problem.Standardise(std::move(measured));
   const std::string constant = fit.problem.standardisation.Constant(fit.problem.columns);
   if (divisor == 1 && !constant.empty()) {
     context.observer->OnWarning(
