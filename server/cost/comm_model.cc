@@ -9,13 +9,9 @@ class OneRank final : public CommModel {
  public:
   CommLoad Load(const ShardFeatures& /*shard*/) const override { return {}; }
 
-  void BackwardCosts(std::span<const float> /*loads*/, std::span<float> cost_ms) const override {
+  void Costs(CommStage /*stage*/, std::span<const float> /*loads*/,
+             std::span<const float> /*start_offsets_ms*/, std::span<float> cost_ms) const override {
     std::ranges::fill(cost_ms, 0.0F);
-  }
-
-  void ForwardCosts(std::span<const float> loads, std::span<const float> /*start_offsets_ms*/,
-                    std::span<float> cost_ms) const override {
-    BackwardCosts(loads, cost_ms);
   }
 
   std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {

@@ -47,6 +47,9 @@ struct CommLoad {
   bool operator==(const CommLoad&) const = default;
 };
 
+// Directions of a step's communication.
+enum class CommStage { kForward, kBackward };
+
 // Time of a stage on every rank besides the price of the loads.
 struct CommSetup {
   float forward_ms = 0;
@@ -75,15 +78,19 @@ class CommModel {
 
   virtual CommLoad Load(const ShardFeatures& shard) const = 0;
 
-  // Prices backward communication. `loads` is [n, ranks], CommLoad::backward summed by rank;
-  // `cost_ms` is [n, ranks], at least 0. Searches call it in their inner loop: it allocates only in
-  // a thread's first call.
-  virtual void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const = 0;
-
-  // Prices forward communication in the same way, of CommLoad::forward. `start_offsets_ms` is [n,
-  // ranks]: how much later than the first rank each rank enters.
-  virtual void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                            std::span<float> cost_ms) const = 0;
+  // Prices a stage. `loads` is [n, ranks], CommLoad::forward or backward summed by rank; `cost_ms` is
+  // [n, ranks], at least 0. `start_offsets_ms` is [n, ranks] in the forward stage, how much later
+  // than the first rank each rank enters, and empty in the backward one. Searches call it in their
+  // inner loop: it allocates only in a thread's first call.
+  virtual void Costs(CommStage stage, std::span<const float> loads,
+                     std::span<const float> start_offsets_ms, std::span<float> cost_ms) const = 0;
+  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const {
+    Costs(CommStage::kBackward, loads, {}, cost_ms);
+  }
+  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
+                    std::span<float> cost_ms) const {
+    Costs(CommStage::kForward, loads, start_offsets_ms, cost_ms);
+  }
 
   // Returns what a placement with shards of these kinds pays besides, since a stage of several
   // collectives takes longer than one all-to-all of all loads. It is 0 for whole rows alone and may

@@ -61,26 +61,64 @@ ShardSets OnlyOf(std::span<const ShardFeatures> shards, std::vector<std::vector<
   return only;
 }
 
-// The forward half of a model that splits compute; it has no intervals.
-class ForwardCompute final : public ComputeModel {
+// What a rank pays for compute: the model's cost, of which the forward half alone where requests are
+// served, which has no intervals, and the exposed distribution of ids, so that searches optimize it.
+// That is one more entry of phi, whose sum adds to total_ms alone: a term without a constant, so that
+// the compute stays additive or convex.
+class RankCompute final : public ComputeModel {
  public:
-  explicit ForwardCompute(std::shared_ptr<const ComputeModel> compute)
-      : compute_(std::move(compute)) {}
+  RankCompute(std::shared_ptr<const ComputeModel> compute, bool is_forward,
+              std::optional<InputDist> exposed)
+      : compute_(std::move(compute)),
+        is_forward_(is_forward),
+        exposed_(std::move(exposed)),
+        width_(static_cast<std::size_t>(compute_->representation_width())),
+        stride_(width_ + (exposed_ ? 1 : 0)) {}
 
-  int representation_width() const override { return compute_->representation_width(); }
+  int representation_width() const override { return static_cast<int>(stride_); }
 
   void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
                  std::span<float> phi) const override {
-    compute_->Represent(conditions, shards, phi);
+    if (!exposed_) return compute_->Represent(conditions, shards, phi);
+    assert(phi.size() == shards.size() * stride_);
+    std::vector<float> of_model(shards.size() * width_);
+    compute_->Represent(conditions, shards, of_model);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      float* const row = phi.data() + i * stride_;
+      std::copy_n(of_model.data() + i * width_, width_, row);
+      row[width_] = exposed_->Ms(shards[i]);
+    }
   }
 
   void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
-    compute_->Costs(sums, out);
-    for (ComputeCost& cost : out) cost = {cost.forward_ms, cost.forward_ms, 0};
+    assert(sums.size() == out.size() * stride_);
+    thread_local std::vector<float> of_model;  // searches ask thousands of times a millisecond
+    if (exposed_) {
+      of_model.resize(out.size() * width_);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        std::copy_n(sums.data() + i * stride_, width_, of_model.data() + i * width_);
+      }
+    }
+    compute_->Costs(exposed_ ? std::span<const float>(of_model) : sums, out);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (is_forward_) out[i] = {out[i].forward_ms, out[i].forward_ms, 0};
+      if (exposed_) out[i].total_ms += sums[i * stride_ + width_];
+    }
+  }
+
+  std::vector<ComputeInterval> Intervals(const PricingConditions& conditions,
+                                         const ShardSets& ranks,
+                                         std::span<const ComputeCost> costs) const override {
+    if (is_forward_) return {};
+    return compute_->Intervals(conditions, ranks, costs);
   }
 
  private:
   const std::shared_ptr<const ComputeModel> compute_;
+  const bool is_forward_;
+  const std::optional<InputDist> exposed_;
+  const std::size_t width_;   // of the model's phi
+  const std::size_t stride_;  // of phi
 };
 
 // The forward stage: no gradients are exchanged, nor replicas kept alike.
@@ -94,13 +132,13 @@ class ForwardComm final : public CommModel {
     return load;
   }
 
-  void BackwardCosts(std::span<const float> /*loads*/, std::span<float> cost_ms) const override {
-    std::ranges::fill(cost_ms, 0.0F);
-  }
-
-  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
-    comm_->ForwardCosts(loads, start_offsets_ms, cost_ms);
+  void Costs(CommStage stage, std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const override {
+    if (stage == CommStage::kBackward) {
+      std::ranges::fill(cost_ms, 0.0F);
+    } else {
+      comm_->Costs(stage, loads, start_offsets_ms, cost_ms);
+    }
   }
 
   CommSetup SetupOf(const ShardKinds& kinds) const override {
@@ -125,10 +163,7 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
   // under a request's own ones slow links would count twice.
   PricingConditions id_conditions = conditions_;
   if (properties_.measured_steps) id_conditions.bandwidths = {};
-  auto input_dist = InputDist::Of(
-      id_conditions,
-      properties_.torchrec_input_dist ? InputDistRule::kTorchRec : InputDistRule::kOurs,
-      properties_.measured_input_dist, properties_.input_dist_interval);
+  auto input_dist = InputDist::Of(id_conditions, properties_);
   if (properties_.measured_steps && conditions_.num_ranks > 1) {
     const StepRates& rates = properties_.measured_steps->At(conditions_.num_ranks);
     comm_ = WithSteps(std::move(comm_), rates, conditions_);
@@ -139,15 +174,17 @@ BoundCostModel::BoundCostModel(PricingConditions conditions, ModelProperties pro
     // The distribution of ids is scaled as the rank's compute is.
     if (input_dist) input_dist->Scale(rates.input_dist_scale / rates.compute_scale);
   }
-  if (conditions_.optimizer == Optimizer::kNone) {
-    compute = std::make_shared<const ForwardCompute>(std::move(compute));
+  const bool is_forward = conditions_.optimizer == Optimizer::kNone;
+  if (is_forward) {
     comm_ = std::make_shared<const ForwardComm>(std::move(comm_));
     // Said of both passes together, which hold of a part where all of it is a sum.
     properties_.convex_compute &= properties_.additive_compute;
     properties_.monotone_shard_costs = false;
   }
-  if (input_dist && input_dist->exposed()) {
-    compute = WithInputDist(std::move(compute), *input_dist);
+  const bool is_exposed = input_dist && input_dist->exposed();
+  if (is_forward || is_exposed) {
+    compute = std::make_shared<const RankCompute>(std::move(compute), is_forward,
+                                                  is_exposed ? input_dist : std::nullopt);
   }
   width_ = compute->representation_width();
   kinds_.push_back({input_dist, std::move(compute)});
@@ -269,21 +306,28 @@ std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(ShardSets ranks,
 
 std::vector<ShardSetCost> BoundCostModel::CostsOfSets(const ShardSets& sets,
                                                       std::span<const int> kinds) const {
-  const std::size_t width = static_cast<std::size_t>(representation_width());
-  std::vector<float> phi(sets.shards.size() * width);
+  std::vector<float> phi(sets.shards.size() * static_cast<std::size_t>(width_));
   std::vector<CommLoad> loads(sets.shards.size());
   Represent(sets.shards, phi, loads);
-  std::vector<ShardSetCost> costs(sets.sets.size());
+  return CostsOfSets(phi, loads, sets.sets, kinds);
+}
+
+std::vector<ShardSetCost> BoundCostModel::CostsOfSets(std::span<const float> phi,
+                                                      std::span<const CommLoad> loads,
+                                                      const std::vector<std::vector<int>>& sets,
+                                                      std::span<const int> kinds) const {
+  const std::size_t width = static_cast<std::size_t>(width_);
+  std::vector<ShardSetCost> costs(sets.size());
   std::vector<float> sums;  // of the sets that are not empty, as are the next ones
   std::vector<std::size_t> filled;
   std::vector<int> kinds_of_filled;
   for (std::size_t s = 0; s < costs.size(); ++s) {
-    if (sets.sets[s].empty()) continue;
+    if (sets[s].empty()) continue;
     filled.push_back(s);
     if (kinds_.size() > 1) kinds_of_filled.push_back(kinds[s]);
     sums.resize(filled.size() * width);
     float* const sum = sums.data() + sums.size() - width;
-    for (const int shard : sets.sets[s]) {
+    for (const int shard : sets[s]) {
       const float* const of_shard = phi.data() + static_cast<std::size_t>(shard) * width;
       for (std::size_t w = 0; w < width; ++w) sum[w] += of_shard[w];
       costs[s].load += At(loads, shard);

@@ -95,6 +95,10 @@ class BoundCostModel {
   // set, sum or rank and may be empty where there is one kind.
   std::vector<ShardSetCost> CostsOfSets(const ShardSets& sets,
                                         std::span<const int> kinds = {}) const;
+  // The same of sets of shards that Represent gave `phi` and `loads` of, as numbers in these.
+  std::vector<ShardSetCost> CostsOfSets(std::span<const float> phi, std::span<const CommLoad> loads,
+                                        const std::vector<std::vector<int>>& sets,
+                                        std::span<const int> kinds) const;
 
   // ComputeModel's Costs and Intervals by kind. Intervals are empty where one of the kinds has
   // none.

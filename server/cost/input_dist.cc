@@ -1,12 +1,8 @@
 #include "server/cost/input_dist.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <cstddef>
-#include <span>
-#include <utility>
-#include <vector>
 
 namespace neuroshard {
 namespace {
@@ -19,52 +15,6 @@ constexpr double kWeightBytes = 4;
 // written); after it, batches of ranks are put in the order of features (read, written).
 constexpr double kPassesOfWholeRows = 4;
 constexpr double kPassesOfCutRows = 5;
-
-class ComputeWithInputDist final : public ComputeModel {
- public:
-  ComputeWithInputDist(std::shared_ptr<const ComputeModel> compute, const InputDist& input_dist)
-      : compute_(std::move(compute)), input_dist_(input_dist) {}
-
-  int representation_width() const override { return compute_->representation_width() + 1; }
-
-  void Represent(const PricingConditions& conditions, std::span<const ShardFeatures> shards,
-                 std::span<float> phi) const override {
-    const std::size_t width = Width();
-    assert(phi.size() == shards.size() * (width + 1));
-    std::vector<float> base(shards.size() * width);
-    compute_->Represent(conditions, shards, base);
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-      float* const row = phi.data() + i * (width + 1);
-      std::copy_n(base.data() + i * width, width, row);
-      row[width] = input_dist_.Ms(shards[i]);
-    }
-  }
-
-  void Costs(std::span<const float> sums, std::span<ComputeCost> out) const override {
-    const std::size_t width = Width();
-    assert(sums.size() == out.size() * (width + 1));
-    std::vector<float> base(out.size() * width);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      std::copy_n(sums.data() + i * (width + 1), width, base.data() + i * width);
-    }
-    compute_->Costs(base, out);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i].total_ms += sums[i * (width + 1) + width];
-    }
-  }
-
-  std::vector<ComputeInterval> Intervals(const PricingConditions& conditions,
-                                         const ShardSets& ranks,
-                                         std::span<const ComputeCost> costs) const override {
-    return compute_->Intervals(conditions, ranks, costs);
-  }
-
- private:
-  std::size_t Width() const { return static_cast<std::size_t>(compute_->representation_width()); }
-
-  const std::shared_ptr<const ComputeModel> compute_;
-  const InputDist input_dist_;
-};
 
 }  // namespace
 
@@ -88,16 +38,16 @@ InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditi
   return {cut ? 0 : ids, cut ? ids : 0, from_each.lengths * conditions.num_ranks};
 }
 
-std::optional<InputDist> InputDist::Of(const PricingConditions& conditions, InputDistRule rule,
-                                       const std::optional<MeasuredInputDist>& measured,
-                                       const std::optional<IntervalManifest>& interval) {
+std::optional<InputDist> InputDist::Of(const PricingConditions& conditions,
+                                       const ModelProperties& model) {
   if (!conditions.pipeline_type) return std::nullopt;
-  InputDist input_dist(conditions, rule);
-  if (measured) {
+  InputDist input_dist(conditions, model.torchrec_input_dist);
+  if (model.measured_input_dist) {
     const auto num_hosts = std::max<std::size_t>(1, conditions.hosts.size());
-    input_dist.rates_ = measured->At(conditions.num_ranks, static_cast<int>(num_hosts));
-    if (input_dist.rates_ && interval) {
-      input_dist.interval_ = IntervalRule(*interval).AtRanks(conditions.num_ranks);
+    input_dist.rates_ =
+        model.measured_input_dist->At(conditions.num_ranks, static_cast<int>(num_hosts));
+    if (input_dist.rates_ && model.input_dist_interval) {
+      input_dist.interval_ = IntervalRule(*model.input_dist_interval).AtRanks(conditions.num_ranks);
     }
   }
   return input_dist;
@@ -119,7 +69,7 @@ float InputDist::Ms(const ShardFeatures& given) const {
   if (ranks == 1 || shard.layout.type == ShardingType::kDataParallel) return 0;
   if (rates_) return static_cast<float>(scale_ * rates_->Ms(InputDistBytesOf(shard, conditions_)));
   const double link = CommBandwidth(topology_, Collective::kAllToAll, ranks, per_host);
-  if (rule_ == InputDistRule::kTorchRec) {
+  if (is_torchrec_) {
     const double ids = shard.pooling_factor * static_cast<double>(conditions_.global_batch_size);
     return static_cast<float>(std::ceil(ids * kIdBytes) / link);
   }
@@ -131,11 +81,6 @@ float InputDist::Ms(const ShardFeatures& given) const {
   const double passes = CutsRows(shard.layout.type) ? kPassesOfCutRows : kPassesOfWholeRows;
   return static_cast<float>(scale_ *
                             (exchange_ms + passes * from_each * ranks / memory_bytes_per_ms_));
-}
-
-std::shared_ptr<const ComputeModel> WithInputDist(std::shared_ptr<const ComputeModel> compute,
-                                                  const InputDist& input_dist) {
-  return std::make_shared<const ComputeWithInputDist>(std::move(compute), input_dist);
 }
 
 }  // namespace neuroshard

@@ -3,14 +3,13 @@
 // it.
 #pragma once
 
-#include <memory>
 #include <optional>
 
 #include "common/domain/plan_cost.h"
 #include "server/cost/comm_bandwidth.h"
-#include "server/cost/compute_model.h"
 #include "server/cost/interval_rule.h"
-#include "server/cost/measured_input_dist.h"
+#include "server/cost/measured_rates.h"
+#include "server/cost/model_info.h"
 #include "server/cost/pricing_conditions.h"
 #include "server/cost/shard_features.h"
 
@@ -40,16 +39,6 @@ struct InputBytes {
 // - data_parallel: nothing, since each rank looks up its own.
 InputBytes InputBytesOf(const ShardFeatures& shard, const PricingConditions& conditions);
 
-// Formula of the price.
-enum class InputDistRule {
-  // An exchange over the slower of the two kinds of links, and passes over the bytes before and
-  // after it at the bandwidth of device memory.
-  kOurs,
-  // TorchRec 1.9.2's formula (_default_input_dist_comms of planner/estimator/estimator.py): ids
-  // alone, over one link, the same for cut rows as for whole ones.
-  kTorchRec,
-};
-
 // Returns the bytes of all ranks together, split as measurements split them.
 InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditions& conditions);
 
@@ -59,11 +48,14 @@ InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditi
 // Immutable, so thread-safe.
 class InputDist {
  public:
-  // Returns none where the request does not say how its trainer distributes ids. `measured` goes
-  // before `rule` where it has the ranks and hosts of the conditions; `interval` is of its rates.
-  static std::optional<InputDist> Of(const PricingConditions& conditions, InputDistRule rule,
-                                     const std::optional<MeasuredInputDist>& measured = {},
-                                     const std::optional<IntervalManifest>& interval = {});
+  // Returns none where the request does not say how its trainer distributes ids. A model's
+  // measurements go before formulas where they have the ranks and hosts of the conditions. Of these,
+  // TorchRec 1.9.2's (torchrec_input_dist; _default_input_dist_comms of
+  // planner/estimator/estimator.py) counts ids alone, over one link, the same for cut rows as for
+  // whole ones; ours an exchange over the slower of the two kinds of links, and passes over the bytes
+  // before and after it at the bandwidth of device memory.
+  static std::optional<InputDist> Of(const PricingConditions& conditions,
+                                     const ModelProperties& model);
 
   // From now on a shard takes `factor` times as long.
   void Scale(double factor) { scale_ *= factor; }
@@ -86,9 +78,9 @@ class InputDist {
   std::optional<CostInterval> Interval(double rank_ms) const;
 
  private:
-  InputDist(const PricingConditions& conditions, InputDistRule rule)
+  InputDist(const PricingConditions& conditions, bool is_torchrec)
       : conditions_(conditions),
-        rule_(rule),
+        is_torchrec_(is_torchrec),
         exposed_(conditions.pipeline_type == PipelineType::kNone),
         memory_bytes_per_ms_(conditions.bandwidths.device_memory_bytes_per_s / kMsPerSecond),
         topology_{static_cast<double>(conditions.num_ranks),
@@ -97,7 +89,7 @@ class InputDist {
                   conditions.bandwidths.inter_host_bytes_per_s / kMsPerSecond} {}
 
   PricingConditions conditions_;
-  InputDistRule rule_;
+  bool is_torchrec_;
   bool exposed_;
   std::optional<InputDistRates> rates_;   // measured
   std::optional<IntervalRule> interval_;  // of rates_, at the conditions' ranks
@@ -105,12 +97,5 @@ class InputDist {
   double scale_ = 1;
   CommTopology topology_;
 };
-
-// Returns the exposed distribution of ids as a term of a rank's compute, so that searches optimize
-// it: `compute` with one more entry of phi that adds to total_ms; forward and backward compute
-// and intervals are unchanged. The term is linear without a constant, so the compute stays additive
-// or convex. Immutable, so thread-safe.
-std::shared_ptr<const ComputeModel> WithInputDist(std::shared_ptr<const ComputeModel> compute,
-                                                  const InputDist& input_dist);
 
 }  // namespace neuroshard

@@ -187,19 +187,19 @@ ShardFeatures AsShard(ShardingType type, int row_shards, std::int64_t rows) {
 
 TEST(InputDistTest, IsNotPricedUnlessThePipelineIsStated) {
   PricingConditions conditions = TwoHosts();
-  EXPECT_TRUE(InputDist::Of(conditions, InputDistRule::kOurs)->exposed());
+  EXPECT_TRUE(InputDist::Of(conditions, {})->exposed());
   conditions.pipeline_type = PipelineType::kTrainSparseDist;
-  EXPECT_FALSE(InputDist::Of(conditions, InputDistRule::kOurs)->exposed());
+  EXPECT_FALSE(InputDist::Of(conditions, {})->exposed());
   conditions.pipeline_type = PipelineType::kTrainPrefetchSparseDist;
-  EXPECT_FALSE(InputDist::Of(conditions, InputDistRule::kOurs)->exposed());
+  EXPECT_FALSE(InputDist::Of(conditions, {})->exposed());
   conditions.pipeline_type = std::nullopt;
-  EXPECT_FALSE(InputDist::Of(conditions, InputDistRule::kOurs).has_value());
+  EXPECT_FALSE(InputDist::Of(conditions, {}).has_value());
 }
 
 // 6 samples of each of 4 ranks, 10 ids and a length each: 528 bytes from each rank. Over links
 // between hosts from two of them, at 1e6 bytes a ms; 4 passes over 2112 bytes at 8e6 a ms.
 TEST(InputDistTest, TakesTheSlowerLinkAndThePassesOverMemory) {
-  const InputDist ours = *InputDist::Of(TwoHosts(), InputDistRule::kOurs);
+  const InputDist ours = *InputDist::Of(TwoHosts(), {});
   EXPECT_FLOAT_EQ(ours.Ms(AsShard(ShardingType::kTableWise, 1, 10)),
                   2 * 528 / 1e6F + 4 * 2112 / 8e6F);
   // 5 of 10 rows: 240 bytes of ids and 48 of lengths; bucketized.
@@ -209,25 +209,23 @@ TEST(InputDistTest, TakesTheSlowerLinkAndThePassesOverMemory) {
 
   PricingConditions slow_within = TwoHosts();
   slow_within.bandwidths.intra_host_bytes_per_s = 1e8;
-  EXPECT_FLOAT_EQ(InputDist::Of(slow_within, InputDistRule::kOurs)
-                      ->Ms(AsShard(ShardingType::kTableWise, 1, 10)),
+  EXPECT_FLOAT_EQ(InputDist::Of(slow_within, {})->Ms(AsShard(ShardingType::kTableWise, 1, 10)),
                   528 / 1e5F + 4 * 2112 / 8e6F);
   PricingConditions one_host = TwoHosts();
   one_host.ranks_per_host = 4;
-  EXPECT_FLOAT_EQ(
-      InputDist::Of(one_host, InputDistRule::kOurs)->Ms(AsShard(ShardingType::kTableWise, 1, 10)),
-      3 * 528 / 4e6F + 4 * 2112 / 8e6F);
+  EXPECT_FLOAT_EQ(InputDist::Of(one_host, {})->Ms(AsShard(ShardingType::kTableWise, 1, 10)),
+                  3 * 528 / 4e6F + 4 * 2112 / 8e6F);
   PricingConditions alone = TwoHosts();
   alone.num_ranks = alone.ranks_per_host = 1;
-  EXPECT_EQ(
-      InputDist::Of(alone, InputDistRule::kOurs)->Ms(AsShard(ShardingType::kTableWise, 1, 10)), 0);
+  EXPECT_EQ(InputDist::Of(alone, {})->Ms(AsShard(ShardingType::kTableWise, 1, 10)), 0);
 }
 
 TEST(InputDistTest, MeasurementsGoBeforeTheFormulaWhereTheyWereMade) {
   const MeasuredInputDist measured = {{{2, 0.5, 1, 3, 2}, {8, 1.5, 5, 7, 4}}, 2};
   const IntervalManifest interval = {0.9, 1, {1}, {std::log(2)}, {2, 8}, {1, 3}};
   const auto bound = [&](const PricingConditions& conditions) {
-    return *InputDist::Of(conditions, InputDistRule::kOurs, measured, interval);
+    return *InputDist::Of(conditions,
+                          {.measured_input_dist = measured, .input_dist_interval = interval});
   };
   PricingConditions conditions = TwoHosts();  // 4 ranks: halfway from 2 to 8 in ln(ranks)
   const InputDist input_dist = bound(conditions);
@@ -235,7 +233,8 @@ TEST(InputDistTest, MeasurementsGoBeforeTheFormulaWhereTheyWereMade) {
   EXPECT_FLOAT_EQ(input_dist.fixed_ms(), 1);
   EXPECT_NEAR(input_dist.Interval(3)->low_ms, 0.75, 1e-9);
   EXPECT_NEAR(input_dist.Interval(3)->high_ms, 12, 1e-9);
-  EXPECT_FALSE(InputDist::Of(conditions, InputDistRule::kOurs, measured)->Interval(3).has_value());
+  EXPECT_FALSE(
+      InputDist::Of(conditions, {.measured_input_dist = measured})->Interval(3).has_value());
   // 4 x 480 bytes of ids and 4 x 48 of lengths; half of the ids of half of the rows.
   EXPECT_FLOAT_EQ(input_dist.Ms(AsShard(ShardingType::kTableWise, 1, 10)),
                   (3 * 1920 + 3 * 192) / 1e6F);
@@ -246,7 +245,7 @@ TEST(InputDistTest, MeasurementsGoBeforeTheFormulaWhereTheyWereMade) {
   conditions.num_ranks = 2;
   EXPECT_FLOAT_EQ(bound(conditions).fixed_ms(), 0.5);
   const auto is_formula = [&] {
-    const InputDist formula = *InputDist::Of(conditions, InputDistRule::kOurs);
+    const InputDist formula = *InputDist::Of(conditions, {});
     const ShardFeatures shard = AsShard(ShardingType::kTableWise, 1, 10);
     return !bound(conditions).measured() && bound(conditions).fixed_ms() == 0 &&
            bound(conditions).Ms(shard) == formula.Ms(shard) && !bound(conditions).Interval(3);
@@ -258,7 +257,7 @@ TEST(InputDistTest, MeasurementsGoBeforeTheFormulaWhereTheyWereMade) {
   EXPECT_TRUE(is_formula()) << "more hosts than were measured";
   conditions.hosts.clear();
   conditions.pipeline_type = std::nullopt;
-  EXPECT_FALSE(InputDist::Of(conditions, InputDistRule::kOurs, measured).has_value());
+  EXPECT_FALSE(InputDist::Of(conditions, {.measured_input_dist = measured}).has_value());
 }
 
 // phi of two entries, of which a rank costs the sum.

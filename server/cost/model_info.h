@@ -12,9 +12,7 @@
 #include "common/domain/plan_cost.h"
 #include "common/domain/vocabulary.h"
 #include "server/cost/interval_rule.h"
-#include "server/cost/measured_casts.h"
-#include "server/cost/measured_input_dist.h"
-#include "server/cost/measured_steps.h"
+#include "server/cost/measured_rates.h"
 
 namespace neuroshard {
 

@@ -60,15 +60,10 @@ class CommInSteps final : public CommModel {
     return load;
   }
 
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
-    comm_->BackwardCosts(loads, cost_ms);
-    Scale(cost_ms);
-  }
-
-  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
-    comm_->ForwardCosts(loads, start_offsets_ms, cost_ms);
-    Scale(cost_ms);
+  void Costs(CommStage stage, std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const override {
+    comm_->Costs(stage, loads, start_offsets_ms, cost_ms);
+    for (float& ms : cost_ms) ms *= static_cast<float>(rates_.comm_scale);
   }
 
   CommSetup SetupOf(const ShardKinds& kinds) const override {
@@ -88,10 +83,6 @@ class CommInSteps final : public CommModel {
   }
 
  private:
-  void Scale(std::span<float> cost_ms) const {
-    for (float& ms : cost_ms) ms *= static_cast<float>(rates_.comm_scale);
-  }
-
   const std::shared_ptr<const CommModel> comm_;
   const StepRates rates_;
   const std::vector<std::uint64_t> modules_;
@@ -99,15 +90,6 @@ class CommInSteps final : public CommModel {
 };
 
 }  // namespace
-
-const StepRates& MeasuredSteps::At(int num_ranks) const {
-  const auto distance = [&](const StepRates& of) {
-    const double ratio = static_cast<double>(of.num_ranks) / num_ranks;
-    return std::max(ratio, 1 / ratio);
-  };
-  return *std::ranges::min_element(
-      rates, [&](const StepRates& a, const StepRates& b) { return distance(a) < distance(b); });
-}
 
 std::shared_ptr<const CommModel> WithSteps(std::shared_ptr<const CommModel> comm,
                                            const StepRates& rates,

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "server/cost/comm_model.h"
-#include "server/cost/measured_steps.h"
+#include "server/cost/measured_rates.h"
 #include "server/cost/pricing_conditions.h"
 
 namespace neuroshard {

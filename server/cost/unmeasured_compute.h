@@ -50,7 +50,7 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 // - optimizer: state of the distinct rows, read and written; lamb and lars_sgd read the row once
 //   more for its norm; less the same of the stand-in
 // - exchanges in another type than the vectors': two casts, at either end, each of which reads one
-//   type and writes the other. Where casts of fp32 were measured (measured_casts.h) the phi has the
+//   type and writes the other. Where casts of fp32 were measured (measured_rates.h) the phi has the
 //   values, and the rank's sum of them its time
 // - rows in host memory or on SSD: HostTraffic over the link to the host and of the SSDs. Where
 //   rows are prefetched, what a cache fetches is in `link` alone, all such traffic of the rank: it

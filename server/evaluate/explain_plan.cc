@@ -7,7 +7,6 @@
 #include <map>
 #include <span>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "common/base/positions.h"
@@ -25,117 +24,43 @@ constexpr std::size_t kMaxTables = 64;
 constexpr std::size_t kMaxRankCosts = 8'000'000;
 constexpr std::size_t kLayoutsOfTable = 64;  // about as many as RelayoutFinder proposes
 
-// Representations of the shards of many tables, each distinct shape once: add all shapes with Note,
-// then call Represent once. Shapes are referred to by the number that Note returned.
+// Shards of tables, each distinct shape once, with their representations.
 class ShardShapes {
  public:
-  // `table` is the caller's number for the table; one table, one number.
-  std::size_t Note(int table, const Table& of, const ShardLayout& layout, const Shard& shard) {
+  // Returns the number of a shape. `table` is the caller's number for the table; one table, one
+  // number.
+  int Note(int table, const Table& of, const ShardLayout& layout, const Shard& shard) {
     const auto [at, is_new] =
         number_of_.emplace(Shape(table, layout.type, layout.kernel, layout.row_shards,
                                  layout.cache_load_factor, shard.rows, shard.cols),
-                           features_.size());
-    if (is_new) features_.push_back(FeaturesOf(of, layout, shard.rows, shard.cols));
+                           static_cast<int>(number_of_.size()));
+    if (is_new) noted_.push_back(FeaturesOf(of, layout, shard.rows, shard.cols));
     return at->second;
   }
 
+  // Represents what was noted since the last call.
   void Represent(const BoundCostModel& model) {
-    width_ = static_cast<std::size_t>(model.representation_width());
-    phi_.resize(features_.size() * width_);
-    loads_.resize(features_.size());
-    if (!features_.empty()) model.Represent(features_, phi_, loads_);
+    if (noted_.empty()) return;
+    const std::size_t width = static_cast<std::size_t>(model.representation_width());
+    const std::size_t known = loads_.size();
+    loads_.resize(known + noted_.size());
+    phi_.resize(loads_.size() * width);
+    model.Represent(noted_, std::span(phi_).subspan(known * width),
+                    std::span(loads_).subspan(known));
+    noted_.clear();
   }
 
-  std::span<const float> Phi(std::size_t shape) const {
-    return std::span(phi_).subspan(shape * width_, width_);
-  }
-  const CommLoad& Load(std::size_t shape) const { return loads_[shape]; }
+  const std::vector<float>& phi() const { return phi_; }
+  const std::vector<CommLoad>& loads() const { return loads_; }
 
  private:
   using Shape =
       std::tuple<int, ShardingType, ComputeKernel, int, double, std::int64_t, std::int64_t>;
 
-  std::map<Shape, std::size_t> number_of_;
-  std::vector<ShardFeatures> features_;
-  std::size_t width_ = 0;
+  std::map<Shape, int> number_of_;
+  std::vector<ShardFeatures> noted_;
   std::vector<float> phi_;
   std::vector<CommLoad> loads_;
-};
-
-// Runs the head on sums of phi, one for each of the ranks.
-std::vector<float> ComputeMs(const BoundCostModel& model, std::span<const float> sums,
-                             const std::vector<std::size_t>& ranks) {
-  if (ranks.empty()) return {};
-  std::vector<int> kinds;
-  for (const std::size_t rank : ranks) kinds.push_back(model.kind(rank));
-  std::vector<ComputeCost> costs(ranks.size());
-  model.ComputeCosts(sums, costs, kinds);
-  std::vector<float> ms;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    ms.push_back(costs[i].total_ms * model.compute_scale(ranks[i]));
-  }
-  return ms;
-}
-
-// Placements that differ from each other in a few shards, priced together: the head runs only on
-// ranks that change, for all of them at once.
-class PlacementBatch {
- public:
-  explicit PlacementBatch(const BoundCostModel& model) : model_(model) {}
-
-  // Begins a placement with what the ranks cost to compute and their loads, one of each a rank.
-  void Begin(std::span<const float> compute_ms, std::span<const CommLoad> loads) {
-    begin_ = compute_ms_.size();
-    row_of_rank_.clear();
-    compute_ms_.insert(compute_ms_.end(), compute_ms.begin(), compute_ms.end());
-    ShardKinds& kinds = kinds_.emplace_back();
-    for (const CommLoad& load : loads) {
-      forward_.push_back(load.forward);
-      backward_.push_back(load.backward);
-      kinds |= load.kinds;
-    }
-  }
-
-  // Adds a shard to the placement begun last. `held` is the rank's sum of phi in Begin's
-  // placement, all zero for an empty rank.
-  void Add(std::size_t rank, std::span<const float> held, std::span<const float> phi,
-           const CommLoad& load) {
-    const auto [at, is_new] = row_of_rank_.emplace(rank, cells_.size());
-    const std::size_t cell = begin_ + rank;
-    if (is_new) {
-      cells_.push_back(cell);
-      ranks_.push_back(rank);
-      sums_.insert(sums_.end(), held.begin(), held.end());
-    }
-    float* sum = sums_.data() + at->second * phi.size();
-    for (std::size_t w = 0; w < phi.size(); ++w) sum[w] += phi[w];
-    forward_[cell] += load.forward;
-    backward_[cell] += load.backward;
-    kinds_.back() |= load.kinds;
-  }
-
-  // In the order of Begin.
-  void Price(PlacementPrices& prices) {
-    const std::vector<float> changed_ms = ComputeMs(model_, sums_, ranks_);
-    for (std::size_t i = 0; i < cells_.size(); ++i) compute_ms_[cells_[i]] = changed_ms[i];
-    PricePlacements(model_, compute_ms_, forward_, backward_, prices, kinds_);
-  }
-
-  // Of all placements, in the order of Begin.
-  const std::vector<ShardKinds>& kinds() const { return kinds_; }
-
- private:
-  const BoundCostModel& model_;
-  std::vector<float> compute_ms_;  // [placement, rank], like the loads
-  std::vector<float> forward_;
-  std::vector<float> backward_;
-  std::vector<ShardKinds> kinds_;   // by placement
-  std::size_t begin_ = 0;           // of the placement begun last
-  std::vector<float> sums_;         // [changed cells, width of phi]
-  std::vector<std::size_t> cells_;  // positions in compute_ms_
-  std::vector<std::size_t> ranks_;  // and their ranks
-  // By rank, of the placement begun last: its row in sums_.
-  std::unordered_map<std::size_t, std::size_t> row_of_rank_;
 };
 
 class Explainer {
@@ -147,17 +72,23 @@ class Explainer {
         num_ranks_(request.topology.devices.size()),
         names_(request.tables),
         table_of_(TablesOf(plan, request.tables)),
-        width_(static_cast<std::size_t>(model.representation_width())),
         default_types_(model.sharding_types()),
         rules_(request, default_types_),
         finder_(request, default_types_, rules_, plan),
         held_(num_ranks_),
-        phi_(num_ranks_ * width_),
-        loads_(num_ranks_),
-        compute_ms_(num_ranks_) {
-    AddUp();
+        ranks_(num_ranks_) {
+    for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
+      const ShardLayout layout = LayoutOf(plan_.tables[e], rules_.row_cut(TableIndex(e)));
+      for (const Shard& shard : plan_.tables[e].shards) {
+        At(held_, shard.rank)
+            .push_back({e, shapes_.Note(TableIndex(e), TableOf(e), layout, shard)});
+      }
+    }
+    std::vector<std::vector<int>> sets;
+    for (std::size_t rank = 0; rank < num_ranks_; ++rank) sets.push_back(HeldBy(rank, kNoEntry));
+    Replace(Positions(num_ranks_), sets, ranks_);
     ShardKinds kinds;
-    for (const CommLoad& load : loads_) kinds |= load.kinds;
+    for (const ShardSetCost& rank : ranks_) kinds |= rank.load.kinds;
     plan_exchanges_ms_ = model.comm().ExchangesMs(kinds.exchanges);
   }
 
@@ -170,7 +101,7 @@ class Explainer {
 
   struct HeldShard {
     std::size_t entry;
-    std::size_t shape;
+    int shape;
   };
 
   const Table& TableOf(std::size_t entry) const { return At(request_.tables, TableIndex(entry)); }
@@ -211,101 +142,90 @@ class Explainer {
     return costliest;
   }
 
-  void AddUp() {
-    for (std::size_t e = 0; e < plan_.tables.size(); ++e) {
-      const ShardLayout layout = LayoutOf(plan_.tables[e], rules_.row_cut(TableIndex(e)));
-      for (const Shard& shard : plan_.tables[e].shards) {
-        At(held_, shard.rank)
-            .push_back({e, shapes_.Note(TableIndex(e), TableOf(e), layout, shard)});
-      }
+  // The shapes that a rank holds, in plan order, without those of an entry.
+  std::vector<int> HeldBy(std::size_t rank, std::size_t without) const {
+    std::vector<int> shapes;
+    for (const HeldShard& held : held_[rank]) {
+      if (held.entry != without) shapes.push_back(held.shape);
     }
+    return shapes;
+  }
+
+  // Prices sets of shapes and puts them in place of `cells` of placements, [placement, rank].
+  void Replace(const std::vector<std::size_t>& cells, const std::vector<std::vector<int>>& sets,
+               std::vector<ShardSetCost>& placements) {
     shapes_.Represent(model_);
-    AddUpRanks(Positions(num_ranks_), kNoEntry);
-  }
-
-  // Sums what the ranks hold anew, since floats do not subtract exactly; without one entry. And
-  // what they cost to compute, an empty rank nothing.
-  void AddUpRanks(const std::vector<std::size_t>& ranks, std::size_t without) {
-    std::vector<float> sums;
-    std::vector<std::size_t> holders;
-    for (const std::size_t rank : ranks) {
-      const std::span<float> sum = HeldPhi(rank);
-      std::ranges::fill(sum, 0.0F);
-      loads_[rank] = {};
-      compute_ms_[rank] = 0;
-      bool is_empty = true;
-      for (const HeldShard& held : held_[rank]) {
-        if (held.entry == without) continue;
-        const std::span<const float> phi = shapes_.Phi(held.shape);
-        for (std::size_t w = 0; w < width_; ++w) sum[w] += phi[w];
-        loads_[rank] += shapes_.Load(held.shape);
-        is_empty = false;
-      }
-      if (is_empty) continue;
-      holders.push_back(rank);
-      sums.insert(sums.end(), sum.begin(), sum.end());
+    const auto kinds =
+        Mapped<int>(cells, [&](std::size_t cell) { return model_.kind(cell % num_ranks_); });
+    const std::vector<ShardSetCost> costs =
+        model_.CostsOfSets(shapes_.phi(), shapes_.loads(), sets, kinds);
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      placements[cells[i]] = {costs[i].compute * model_.compute_scale(cells[i] % num_ranks_),
+                              costs[i].load};
     }
-    const std::vector<float> ms = ComputeMs(model_, sums, holders);
-    for (std::size_t i = 0; i < holders.size(); ++i) compute_ms_[holders[i]] = ms[i];
   }
 
-  std::span<float> HeldPhi(std::size_t rank) {
-    return std::span(phi_).subspan(rank * width_, width_);
+  // Sets prices_ and kinds_ to those of placements, [placement, rank].
+  void Price(const std::vector<ShardSetCost>& placements) {
+    std::vector<float> forward_loads, backward_loads;
+    compute_ms_.clear();
+    kinds_.assign(placements.size() / num_ranks_, {});
+    for (std::size_t i = 0; i < placements.size(); ++i) {
+      const CommLoad& load = placements[i].load;
+      compute_ms_.push_back(placements[i].compute.total_ms);
+      forward_loads.push_back(load.forward);
+      backward_loads.push_back(load.backward);
+      kinds_[i / num_ranks_] |= load.kinds;
+    }
+    PricePlacements(model_, compute_ms_, forward_loads, backward_loads, prices_, kinds_);
   }
 
   TableExplanation Explain(std::size_t entry) {
     const TablePlan& of = plan_.tables[entry];
-    std::vector<std::size_t> ranks;
-    for (const Shard& shard : of.shards) ranks.push_back(static_cast<std::size_t>(shard.rank));
-    SortUnique(ranks);
-    AddUpRanks(ranks, entry);
-
-    PlacementBatch without(model_);
-    without.Begin(compute_ms_, loads_);
-    without.Price(prices_);
+    std::vector<std::size_t> own_ranks;
+    for (const Shard& shard : of.shards) own_ranks.push_back(static_cast<std::size_t>(shard.rank));
+    SortUnique(own_ranks);
+    std::vector<ShardSetCost> without = ranks_;
+    Replace(own_ranks, Mapped(own_ranks, [&](std::size_t rank) { return HeldBy(rank, entry); }),
+            without);
+    Price(without);
     std::vector<double> rank_cost_ms;
     for (std::size_t r = 0; r < num_ranks_; ++r) {
       rank_cost_ms.push_back(static_cast<double>(compute_ms_[r]) + prices_.backward_comm_ms[r] +
                              prices_.forward_comm_ms[r]);
     }
     const std::vector<Relayouts> relayouts = finder_.Find(TableIndex(entry), of, rank_cost_ms);
-    PriceRelayouts(entry, relayouts);
-
-    AddUpRanks(ranks, kNoEntry);
+    PriceRelayouts(entry, relayouts, without);
     return ExplanationOf(entry, relayouts);
   }
 
-  void PriceRelayouts(std::size_t entry, const std::vector<Relayouts>& relayouts) {
-    ShardShapes shapes;
-    std::vector<std::size_t> shape_of;  // of all shards, one after the other
+  // Prices each layout beside what the ranks hold without the entry.
+  void PriceRelayouts(std::size_t entry, const std::vector<Relayouts>& relayouts,
+                      const std::vector<ShardSetCost>& without) {
+    std::vector<ShardSetCost> placements;
+    std::vector<std::size_t> cells;  // that change, and what they hold
+    std::vector<std::vector<int>> sets;
     for (const Relayouts& type : relayouts) {
       for (const auto& [layout, shards] : type.layouts) {
+        std::map<int, std::size_t> set_of_rank;
         for (const Shard& shard : shards) {
-          shape_of.push_back(shapes.Note(TableIndex(entry), TableOf(entry), layout, shard));
+          const auto [at, is_new] = set_of_rank.emplace(shard.rank, sets.size());
+          if (is_new) {
+            const std::size_t rank = static_cast<std::size_t>(shard.rank);
+            cells.push_back(placements.size() + rank);
+            sets.push_back(HeldBy(rank, entry));
+          }
+          sets[at->second].push_back(
+              shapes_.Note(TableIndex(entry), TableOf(entry), layout, shard));
         }
+        placements.insert(placements.end(), without.begin(), without.end());
       }
     }
-    shapes.Represent(model_);
-    PlacementBatch batch(model_);
-    std::size_t next = 0;
-    for (const Relayouts& type : relayouts) {
-      for (const PlacedTable& layout : type.layouts) {
-        batch.Begin(compute_ms_, loads_);
-        for (const Shard& shard : layout.shards) {
-          const std::size_t shape = shape_of[next++];
-          const std::size_t rank = static_cast<std::size_t>(shard.rank);
-          batch.Add(rank, HeldPhi(rank), shapes.Phi(shape), shapes.Load(shape));
-        }
-      }
-    }
-    batch.Price(prices_);
-    more_exchanges_ms_.clear();
-    for (const ShardKinds& kinds : batch.kinds()) {
-      more_exchanges_ms_.push_back(model_.comm().ExchangesMs(kinds.exchanges) - plan_exchanges_ms_);
-    }
+    Replace(cells, sets, placements);
+    Price(placements);
   }
 
-  // prices_ and more_exchanges_ms_ have a placement for each layout, in their order.
+  // prices_ and kinds_ have a placement for each layout, in their order.
   TableExplanation ExplanationOf(std::size_t entry, const std::vector<Relayouts>& relayouts) const {
     TableExplanation explanation;
     explanation.table = names_.ReferenceTo(TableIndex(entry));
@@ -318,13 +238,16 @@ class Explainer {
       alternative.reason = type.reason;
       for (const PlacedTable& layout : type.layouts) {
         const double cost_ms = prices_.cost_ms[row] + model_.exposed_input_dist_fixed_ms();
-        const double more_exchanges_ms = more_exchanges_ms_[row++];
+        const ShardKinds& kinds = kinds_[row++];
         if (alternative.embedding_cost_ms.has_value() &&
             cost_ms >= *alternative.embedding_cost_ms) {
           continue;
         }
         alternative.embedding_cost_ms = cost_ms;
-        if (model_.prices_exchanges()) alternative.more_exchanges_ms = more_exchanges_ms;
+        if (model_.prices_exchanges()) {
+          alternative.more_exchanges_ms =
+              model_.comm().ExchangesMs(kinds.exchanges) - plan_exchanges_ms_;
+        }
         alternative.num_shards = static_cast<int>(layout.shards.size());
       }
       explanation.alternatives.push_back(std::move(alternative));
@@ -341,19 +264,17 @@ class Explainer {
   const std::size_t num_ranks_;
   const TableNames names_;
   const std::vector<int> table_of_;
-  const std::size_t width_;
   const TypeSet default_types_;
   const CompiledRules rules_;
   RelayoutFinder finder_;
-  ShardShapes shapes_;                        // of the plan
+  ShardShapes shapes_;
   std::vector<std::vector<HeldShard>> held_;  // by rank, in plan order
-  // What ranks hold now, without the table that is being explained: [rank, width] and [rank].
-  std::vector<float> phi_;
-  std::vector<CommLoad> loads_;
+  std::vector<ShardSetCost> ranks_;           // of the plan
+  double plan_exchanges_ms_ = 0;
+  // Of the placements that were priced last.
   std::vector<float> compute_ms_;
   PlacementPrices prices_;
-  std::vector<double> more_exchanges_ms_;  // by placement of prices_
-  double plan_exchanges_ms_ = 0;
+  std::vector<ShardKinds> kinds_;
 };
 
 }  // namespace

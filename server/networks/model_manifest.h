@@ -16,9 +16,7 @@
 #include "server/cost/analytic/shard_perf.h"
 #include "server/cost/cost_model.h"
 #include "server/cost/interval_rule.h"
-#include "server/cost/measured_casts.h"
-#include "server/cost/measured_input_dist.h"
-#include "server/cost/measured_steps.h"
+#include "server/cost/measured_rates.h"
 
 namespace neuroshard {
 

@@ -76,24 +76,16 @@ class BoundNeuralComm final : public CommModel {
     return VolumeEquivalent(conditions_, shard);
   }
 
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
-    const std::span<const float> parts[] = {loads};
-    Costs(*networks_.backward, parts, cost_ms);
-  }
-
-  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
+  void Costs(CommStage stage, std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const override {
+    const bool forward = stage == CommStage::kForward;
     const std::span<const float> parts[] = {loads, start_offsets_ms};
-    Costs(*networks_.forward, parts, cost_ms);
-  }
-
- private:
-  static void Costs(const NeuralNetwork& network, std::span<const std::span<const float>> parts,
-                    std::span<float> cost_ms) {
-    network.Run(parts, cost_ms);
+    const NeuralNetwork& network = forward ? *networks_.forward : *networks_.backward;
+    network.Run(std::span(parts).first(forward ? 2 : 1), cost_ms);
     for (float& value : cost_ms) value = FiniteCost(value);
   }
 
+ private:
   const PricingConditions conditions_;
   const NeuralDirections networks_;
 };

@@ -101,13 +101,11 @@ class BoundUniversalComm final : public CommModel {
             static_cast<float>(backward_ms - idle_ms(true, CollectiveKind::kAllToAllBackward))};
   }
 
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
-    Costs(CollectiveKind::kAllToAllBackward, loads, {}, cost_ms);
-  }
-
-  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
-    Costs(CollectiveKind::kAllToAllForward, loads, start_offsets_ms, cost_ms);
+  void Costs(CommStage stage, std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const override {
+    Costs(stage == CommStage::kForward ? CollectiveKind::kAllToAllForward
+                                       : CollectiveKind::kAllToAllBackward,
+          loads, start_offsets_ms, cost_ms);
   }
 
   std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {

@@ -84,12 +84,9 @@ class SureComm final : public CommModel {
  public:
   explicit SureComm(const PricingConditions& conditions) : comm_(conditions) {}
   CommLoad Load(const ShardFeatures& shard) const override { return comm_.Load(shard); }
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
-    comm_.BackwardCosts(loads, cost_ms);
-  }
-  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
-    comm_.ForwardCosts(loads, start_offsets_ms, cost_ms);
+  void Costs(CommStage stage, std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const override {
+    comm_.Costs(stage, loads, start_offsets_ms, cost_ms);
   }
   std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {
     std::vector<CommInterval> intervals;

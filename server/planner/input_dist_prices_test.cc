@@ -54,12 +54,10 @@ class ExactComm final : public CommModel {
   CommLoad Load(const ShardFeatures& shard) const override {
     return {static_cast<float>(shard.cols), static_cast<float>(shard.cols), {}};
   }
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
+  void Costs(CommStage stage, std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const override {
     for (std::size_t i = 0; i < loads.size(); ++i) cost_ms[i] = loads[i] / 256;
-  }
-  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
-    BackwardCosts(loads, cost_ms);
+    if (stage == CommStage::kBackward) return;
     for (std::size_t begin = 0; begin < loads.size(); begin += num_ranks_) {
       const auto offsets = start_offsets_ms.subspan(begin, num_ranks_);
       const float last = *std::max_element(offsets.begin(), offsets.end());

@@ -335,8 +335,9 @@ class HostCostModel final : public FakeCostModel {
     explicit Comm(const PricingConditions& conditions)
         : FakeComm(conditions), host_ms_(static_cast<float>(conditions.hosts.size())) {}
 
-    void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
-      FakeComm::BackwardCosts(loads, cost_ms);
+    void Costs(CommStage stage, std::span<const float> loads,
+               std::span<const float> start_offsets_ms, std::span<float> cost_ms) const override {
+      FakeComm::Costs(stage, loads, start_offsets_ms, cost_ms);
       for (float& cost : cost_ms) cost += host_ms_;
     }
 

@@ -87,25 +87,22 @@ class ConcaveComm final : public CommModel {
             ms(kinds.cut_rows, 0.07F) + ms(kinds.replicas, 0.09F) - ms(!kinds.whole_rows, 0.05F)};
   }
 
-  void BackwardCosts(std::span<const float> dim_sums, std::span<float> cost_ms) const override {
+  void Costs(CommStage stage, std::span<const float> dim_sums,
+             std::span<const float> start_offsets_ms, std::span<float> cost_ms) const override {
     const std::size_t ranks = static_cast<std::size_t>(conditions_.num_ranks);
     for (std::size_t begin = 0; begin < dim_sums.size(); begin += ranks) {
       const auto row = dim_sums.subspan(begin, ranks);
+      if (stage == CommStage::kForward) {
+        const auto offsets = start_offsets_ms.subspan(begin, ranks);
+        const float last = *std::max_element(offsets.begin(), offsets.end());
+        for (std::size_t r = 0; r < ranks; ++r) {
+          cost_ms[begin + r] = 0.04F + 0.003F * row[r] + 0.8F * (last - offsets[r]);
+        }
+        continue;
+      }
       const float largest = *std::max_element(row.begin(), row.end());
       for (std::size_t r = 0; r < ranks; ++r) {
         cost_ms[begin + r] = 0.05F + 0.002F * row[r] + 0.001F * largest;
-      }
-    }
-  }
-
-  void ForwardCosts(std::span<const float> dim_sums, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
-    const std::size_t ranks = static_cast<std::size_t>(conditions_.num_ranks);
-    for (std::size_t begin = 0; begin < dim_sums.size(); begin += ranks) {
-      const auto offsets = start_offsets_ms.subspan(begin, ranks);
-      const float last = *std::max_element(offsets.begin(), offsets.end());
-      for (std::size_t r = 0; r < ranks; ++r) {
-        cost_ms[begin + r] = 0.04F + 0.003F * dim_sums[begin + r] + 0.8F * (last - offsets[r]);
       }
     }
   }

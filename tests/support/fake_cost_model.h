@@ -42,20 +42,14 @@ class FakeComm : public CommModel {
     return VolumeEquivalent(conditions_, shard);
   }
 
-  void BackwardCosts(std::span<const float> dim_sums, std::span<float> cost_ms) const override {
+  void Costs(CommStage stage, std::span<const float> dim_sums,
+             std::span<const float> start_offsets_ms, std::span<float> cost_ms) const override {
     const auto ranks = static_cast<std::size_t>(conditions_.num_ranks);
     for (std::size_t row = 0; row < dim_sums.size(); row += ranks) {
       const auto sums = dim_sums.subspan(row, ranks);
       const float largest = *std::max_element(sums.begin(), sums.end());
       std::fill_n(cost_ms.begin() + static_cast<std::ptrdiff_t>(row), ranks, largest / 1000.0F);
-    }
-  }
-
-  void ForwardCosts(std::span<const float> dim_sums, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override {
-    BackwardCosts(dim_sums, cost_ms);
-    const auto ranks = static_cast<std::size_t>(conditions_.num_ranks);
-    for (std::size_t row = 0; row < dim_sums.size(); row += ranks) {
+      if (stage == CommStage::kBackward) continue;
       const auto offsets = start_offsets_ms.subspan(row, ranks);
       const float last = *std::max_element(offsets.begin(), offsets.end());
       for (std::size_t r = 0; r < ranks; ++r) cost_ms[row + r] += (last - offsets[r]) / 2;

@@ -203,14 +203,10 @@ class AnalyticComm final : public CommModel {
     return {static_cast<float>(perf.forward_comm_ms), static_cast<float>(perf.backward_comm_ms)};
   }
 
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override {
+  void Costs(CommStage /*stage*/, std::span<const float> loads,
+             std::span<const float> /*start_offsets_ms*/, std::span<float> cost_ms) const override {
     assert(loads.size() == cost_ms.size());
     std::copy(loads.begin(), loads.end(), cost_ms.begin());
-  }
-
-  void ForwardCosts(std::span<const float> loads, std::span<const float> /*start_offsets_ms*/,
-                    std::span<float> cost_ms) const override {
-    BackwardCosts(loads, cost_ms);
   }
 
  private:

@@ -61,17 +61,8 @@ CommLoad FabricComm::Load(const ShardFeatures& shard) const {
   return both(1);
 }
 
-void FabricComm::BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const {
-  Costs(loads, {}, cost_ms);
-}
-
-void FabricComm::ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                              std::span<float> cost_ms) const {
-  Costs(loads, start_offsets_ms, cost_ms);
-}
-
-void FabricComm::Costs(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                       std::span<float> cost_ms) const {
+void FabricComm::Costs(CommStage /*stage*/, std::span<const float> loads,
+                       std::span<const float> start_offsets_ms, std::span<float> cost_ms) const {
   assert(loads.size() == cost_ms.size());
   const std::size_t n = static_cast<std::size_t>(collectives_.num_ranks());
   assert(loads.size() % n == 0);

@@ -34,15 +34,10 @@ class FabricComm final : public CommModel {
   // - data_parallel: all-reduce of the rows, backward alone.
   CommLoad Load(const ShardFeatures& shard) const override;
 
-  void BackwardCosts(std::span<const float> loads, std::span<float> cost_ms) const override;
-  void ForwardCosts(std::span<const float> loads, std::span<const float> start_offsets_ms,
-                    std::span<float> cost_ms) const override;
+  void Costs(CommStage stage, std::span<const float> loads, std::span<const float> start_offsets_ms,
+             std::span<float> cost_ms) const override;
 
  private:
-  // `start_offsets_ms` empty: all 0.
-  void Costs(std::span<const float> loads, std::span<const float> start_offsets_ms,
-             std::span<float> cost_ms) const;
-
   FabricCollectives collectives_;
   double bytes_per_column_;  // of one rank for the whole batch
   // Columns of an all-to-all that take as long as one column of the other collective.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/store/profile_store.h"
-#include "server/cost/measured_input_dist.h"
+#include "server/cost/measured_rates.h"
 
 namespace neuroshard {
 

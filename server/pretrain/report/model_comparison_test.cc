@@ -32,12 +32,11 @@ class DimComm final : public CommModel {
   CommLoad Load(const ShardFeatures& shard) const override {
     return {static_cast<float>(shard.cols), static_cast<float>(shard.cols)};
   }
-  void BackwardCosts(std::span<const float> dim_sums, std::span<float> cost_ms) const override {
-    std::copy(dim_sums.begin(), dim_sums.end(), cost_ms.begin());
-  }
-  void ForwardCosts(std::span<const float> dim_sums, std::span<const float> offsets,
-                    std::span<float> cost_ms) const override {
-    for (std::size_t i = 0; i < dim_sums.size(); ++i) cost_ms[i] = dim_sums[i] + offsets[i];
+  void Costs(CommStage stage, std::span<const float> dim_sums, std::span<const float> offsets,
+             std::span<float> cost_ms) const override {
+    for (std::size_t i = 0; i < dim_sums.size(); ++i) {
+      cost_ms[i] = dim_sums[i] + (stage == CommStage::kForward ? offsets[i] : 0);
+    }
   }
 };
 

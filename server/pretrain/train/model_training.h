@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/cost/measured_casts.h"
-#include "server/cost/measured_input_dist.h"
+#include "server/cost/measured_rates.h"
 #include "server/pretrain/data/comm_records.h"
 #include "server/pretrain/data/record_selection.h"
 #include "server/pretrain/data/training_config.h"
