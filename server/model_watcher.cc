@@ -27,11 +27,7 @@ void RecordReload(const ReloadReport& report, const ModelSnapshot& snapshot, con
                                   {"reason", refused.reason},
                                   {"previous_content_serving", refused.previous_content_serving}});
   }
-  metrics.ModelsLoaded(report.loaded.size());
-  metrics.ModelContentChanged(report.changed_content.size());
-  metrics.ModelsRefused(report.refused.size());
-  metrics.ModelsNow(snapshot);
-  if (report.root_status.ok()) metrics.ModelRootRead();
+  metrics.ModelsReloaded(report, snapshot);
 }
 
 }  // namespace

@@ -211,7 +211,7 @@ BoundCostModel::BoundCostModel(const BoundCostModel& comm, std::span<const Bound
                });
 }
 
-float BoundCostModel::exposed_input_dist_fixed_ms() const {
+float BoundCostModel::fixed_rank_ms() const {
   float fixed_ms = 0;
   for (const Kind& kind : kinds_) {
     if (!kind.input_dist || !kind.input_dist->exposed()) continue;

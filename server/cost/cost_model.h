@@ -66,10 +66,10 @@ class BoundCostModel {
     return properties_.measured_steps.has_value() && num_ranks() > 1;
   }
 
-  // Fixed time of the exposed distribution of ids on every rank, whatever the plan, in ms: the
-  // largest of all kinds, since ranks wait for each other in the exchange. It is 0 where the
-  // distribution is not exposed.
-  float exposed_input_dist_fixed_ms() const;
+  // Time that every rank takes beside its stages, whatever the plan, in ms: what is fixed of the
+  // exposed distribution of ids, the largest of all kinds, since ranks wait for each other in the
+  // exchange. It is 0 where the distribution is not exposed.
+  float fixed_rank_ms() const;
 
   int num_kinds() const { return static_cast<int>(kinds_.size()); }
   int kind(std::size_t rank) const { return kinds_.size() == 1 ? 0 : kind_of_rank_[rank]; }

@@ -79,12 +79,17 @@ class ConstraintChecker {
 
   const TablePlan& PlanOf(const PlacedShard& shard) const { return plan_.tables[shard.entry]; }
   const Shard& At(const PlacedShard& shard) const { return PlanOf(shard).shards[shard.index]; }
-  void Add(const PlacedShard& shard, const char* field, std::string description) {
+  template <typename... Args>
+  void Add(const PlacedShard& shard, const char* field, fmt::format_string<Args...> text,
+           Args&&... args) {
     violations_.Add(fmt::format("plan.tables[{}].shards[{}].{}", shard.entry, shard.index, field),
-                    std::move(description));
+                    text, std::forward<Args>(args)...);
   }
-  void AddToTable(const PlacedShard& shard, const char* field, std::string description) {
-    violations_.Add(fmt::format("plan.tables[{}].{}", shard.entry, field), std::move(description));
+  template <typename... Args>
+  void AddToTable(const PlacedShard& shard, const char* field, fmt::format_string<Args...> text,
+                  Args&&... args) {
+    violations_.Add(fmt::format("plan.tables[{}].{}", shard.entry, field), text,
+                    std::forward<Args>(args)...);
   }
   int Unit(GroupLevel level, const PlacedShard& shard) const {
     const int rank = At(shard).rank;
@@ -101,23 +106,20 @@ class ConstraintChecker {
       types_named = types_named || !rule.sharding_types.empty();
       CheckType(first, rule.sharding_types, DemandName{"sharding_types", r});
       if (!rule.compute_kernels.empty() && !rule.lists(plan.compute_kernel)) {
-        AddToTable(
-            first, "compute_kernel",
-            fmt::format("must be one of {} ({}), got {}", ListText(rule.compute_kernels),
-                        DemandName{"compute_kernels", r}.Path(), ToText(plan.compute_kernel)));
+        AddToTable(first, "compute_kernel", "must be one of {} ({}), got {}",
+                   ListText(rule.compute_kernels), DemandName{"compute_kernels", r}.Path(),
+                   ToText(plan.compute_kernel));
       }
       if (rule.cache_load_factor != 0 && HasCache(plan.compute_kernel) &&
           plan.cache_load_factor != rule.cache_load_factor) {
-        AddToTable(first, "cache_load_factor",
-                   fmt::format("must be {} ({}), got {}", rule.cache_load_factor,
-                               DemandName{"cache_load_factor", r}.Path(), plan.cache_load_factor));
+        AddToTable(first, "cache_load_factor", "must be {} ({}), got {}", rule.cache_load_factor,
+                   DemandName{"cache_load_factor", r}.Path(), plan.cache_load_factor);
       }
       if (rule.row_multiple > 0 && CutsRows(plan.sharding_type) &&
           plan.sharding_type != ShardingType::kRowWise) {
-        AddToTable(
-            first, "sharding_type",
-            fmt::format("cuts rows as no table in buckets can be ({}): row_wise does, got {}",
-                        DemandName{"row_multiple", r}.Path(), ToText(plan.sharding_type)));
+        AddToTable(first, "sharding_type",
+                   "cuts rows as no table in buckets can be ({}): row_wise does, got {}",
+                   DemandName{"row_multiple", r}.Path(), ToText(plan.sharding_type));
       }
       CheckProportion(first, rules, r);
       CheckCount(first, rule.max_shards, DemandName{"max_shards", r});
@@ -143,10 +145,9 @@ class ConstraintChecker {
     if (!proportion || !CutsRows(type)) return;
     const std::string path = DemandName{"row_proportion", r}.Path();
     if (type != ShardingType::kRowWise) {
-      AddToTable(
-          first, "sharding_type",
-          fmt::format("cuts rows evenly, not in proportion to {} ({}): row_wise does, got {}",
-                      ToText(*proportion), path, ToText(type)));
+      AddToTable(first, "sharding_type",
+                 "cuts rows evenly, not in proportion to {} ({}): row_wise does, got {}",
+                 ToText(*proportion), path, ToText(type));
       return;
     }
     for (const std::size_t other : rules) {
@@ -154,9 +155,9 @@ class ConstraintChecker {
       if (other == r) return;
       if (!before || before == proportion) continue;
       AddToTable(first, "sharding_type",
-                 fmt::format("cannot be row_wise with rows in proportion to {} ({}) and to {} ({})",
-                             ToText(*before), DemandName{"row_proportion", other}.Path(),
-                             ToText(*proportion), path));
+                 "cannot be row_wise with rows in proportion to {} ({}) and to {} ({})",
+                 ToText(*before), DemandName{"row_proportion", other}.Path(), ToText(*proportion),
+                 path);
       return;
     }
   }
@@ -170,8 +171,8 @@ class ConstraintChecker {
     const auto must_be = [&](const char* field, bool same, const auto& expected, const auto& got) {
       if (same) return;
       AddToTable(first, field,
-                 fmt::format("must stay {} as in migration.previous (migration.only_types), got {}",
-                             expected, got));
+                 "must stay {} as in migration.previous (migration.only_types), got {}", expected,
+                 got);
     };
     must_be("sharding_type", plan.sharding_type == before->sharding_type,
             ToText(before->sharding_type), ToText(plan.sharding_type));
@@ -181,25 +182,23 @@ class ConstraintChecker {
             before->cache_load_factor, plan.cache_load_factor);
     if (Lists(only_types, before->sharding_type) || plan.shards == before->shards) return;
     AddToTable(first, "shards",
-               fmt::format("must stay as in migration.previous: only tables that are {} there may "
-                           "change place (migration.only_types)",
-                           ListText(only_types)));
+               "must stay as in migration.previous: only tables that are {} there may "
+               "change place (migration.only_types)",
+               ListText(only_types));
   }
 
   void CheckType(const PlacedShard& first, const std::vector<ShardingType>& types,
                  DemandName demand) {
     const ShardingType type = PlanOf(first).sharding_type;
     if (types.empty() || Lists(types, type)) return;
-    AddToTable(first, "sharding_type",
-               fmt::format("must be one of {} ({}), got {}", ListText(types), demand.Path(),
-                           ToText(type)));
+    AddToTable(first, "sharding_type", "must be one of {} ({}), got {}", ListText(types),
+               demand.Path(), ToText(type));
   }
 
   void CheckCount(const PlacedShard& first, int most, DemandName demand) {
     const std::size_t count = PlanOf(first).shards.size();
     if (most == 0 || count <= static_cast<std::size_t>(most)) return;
-    AddToTable(first, "shards",
-               fmt::format("must be at most {} ({}), got {}", most, demand.Path(), count));
+    AddToTable(first, "shards", "must be at most {} ({}), got {}", most, demand.Path(), count);
   }
 
   void CheckWidths(Entry entry, std::int64_t least, DemandName demand) {
@@ -207,8 +206,7 @@ class ConstraintChecker {
     for (const PlacedShard& shard : entry) {
       const std::int64_t cols = At(shard).cols;
       if (cols >= least || cols == dim) continue;
-      Add(shard, "cols",
-          fmt::format("must be at least {} ({}), got {}", least, demand.Path(), cols));
+      Add(shard, "cols", "must be at least {} ({}), got {}", least, demand.Path(), cols);
     }
   }
 
@@ -217,9 +215,8 @@ class ConstraintChecker {
     for (const PlacedShard& shard : entry) {
       if (At(shard).cols <= limits.max_columns) continue;
       Add(shard, "cols",
-          fmt::format(
-              "must be at most {}, which is what {} takes (topology.compute_device), got {}",
-              limits.max_columns, limits.kernels, At(shard).cols));
+          "must be at most {}, which is what {} takes (topology.compute_device), got {}",
+          limits.max_columns, limits.kernels, At(shard).cols);
     }
   }
 
@@ -228,9 +225,8 @@ class ConstraintChecker {
     if (constraints_.column_rule != ColumnRule::kTorchRec) return;
     for (const PlacedShard& shard : entry) {
       if (!CutsColumns(PlanOf(shard).sharding_type) || At(shard).cols == width) continue;
-      Add(shard, "cols",
-          fmt::format("must be {}, TorchRec's one block width (constraints.column_rule), got {}",
-                      width, At(shard).cols));
+      Add(shard, "cols", "must be {}, TorchRec's one block width (constraints.column_rule), got {}",
+          width, At(shard).cols);
     }
   }
 
@@ -240,23 +236,19 @@ class ConstraintChecker {
       const int rank = At(shard).rank;
       const int host = rules_.host_of(rank);
       if (!rule.ranks.empty() && !Names(rule.ranks, rank)) {
-        Add(shard, "rank",
-            fmt::format("must be one of {} ({}), got {}", ListText(rule.ranks),
-                        DemandName{"ranks", r}.Path(), rank));
+        Add(shard, "rank", "must be one of {} ({}), got {}", ListText(rule.ranks),
+            DemandName{"ranks", r}.Path(), rank);
       }
       if (Names(rule.forbidden_ranks, rank)) {
-        Add(shard, "rank",
-            fmt::format("must not be {} ({})", rank, DemandName{"forbidden_ranks", r}.Path()));
+        Add(shard, "rank", "must not be {} ({})", rank, DemandName{"forbidden_ranks", r}.Path());
       }
       if (!rule.hosts.empty() && !Names(rule.hosts, host)) {
-        Add(shard, "rank",
-            fmt::format("must be on one of hosts {} ({}), got {} of host {}", ListText(rule.hosts),
-                        DemandName{"hosts", r}.Path(), rank, host));
+        Add(shard, "rank", "must be on one of hosts {} ({}), got {} of host {}",
+            ListText(rule.hosts), DemandName{"hosts", r}.Path(), rank, host);
       }
       if (Names(rule.forbidden_hosts, host)) {
-        Add(shard, "rank",
-            fmt::format("must not be on host {} ({}), got {}", host,
-                        DemandName{"forbidden_hosts", r}.Path(), rank));
+        Add(shard, "rank", "must not be on host {} ({}), got {}", host,
+            DemandName{"forbidden_hosts", r}.Path(), rank);
       }
     }
   }
@@ -266,9 +258,8 @@ class ConstraintChecker {
     for (const PlacedShard& shard : entry) {
       const auto [first, is_first] = first_on.emplace(At(shard).rank, shard.index);
       if (is_first) continue;
-      Add(shard, "rank",
-          fmt::format("must be another than that of shards[{}] ({}), got {}", first->second,
-                      demand.Path(), At(shard).rank));
+      Add(shard, "rank", "must be another than that of shards[{}] ({}), got {}", first->second,
+          demand.Path(), At(shard).rank);
     }
   }
 
@@ -281,10 +272,9 @@ class ConstraintChecker {
         const int expected = Unit(group.level, *first);
         const int unit = Unit(group.level, *shard);
         if (unit == expected) continue;
-        Add(*shard, "rank",
-            fmt::format("must be on {} {}, where '{}' is (constraints.colocate[{}]), got {}",
-                        ToText(group.level), expected,
-                        names_.ReferenceTo(static_cast<int>(first->table)), g, At(*shard).rank));
+        Add(*shard, "rank", "must be on {} {}, where '{}' is (constraints.colocate[{}]), got {}",
+            ToText(group.level), expected, names_.ReferenceTo(static_cast<int>(first->table)), g,
+            At(*shard).rank);
       }
     }
   }
@@ -298,10 +288,9 @@ class ConstraintChecker {
         const auto [first, is_first] = first_on.emplace(unit, shard);
         if (is_first || first->second->table == shard->table) continue;
         Add(*shard, "rank",
-            fmt::format("must not be on {} {}, where '{}' is (constraints.separate[{}]), got {}",
-                        ToText(group.level), unit,
-                        names_.ReferenceTo(static_cast<int>(first->second->table)), g,
-                        At(*shard).rank));
+            "must not be on {} {}, where '{}' is (constraints.separate[{}]), got {}",
+            ToText(group.level), unit, names_.ReferenceTo(static_cast<int>(first->second->table)),
+            g, At(*shard).rank);
       }
     }
   }

@@ -135,18 +135,16 @@ class LayoutChecker {
     const Shard& shard = At(s);
     if (!CutsColumns(type_) && type_ != ShardingType::kTableWise &&
         shard.cols != table_.embedding_dim) {
-      Add(s, "cols",
-          fmt::format("must be all {} columns of the table in {}, got {}", table_.embedding_dim,
-                      ToText(type_), shard.cols));
+      Add(s, "cols", "must be all {} columns of the table in {}, got {}", table_.embedding_dim,
+          ToText(type_), shard.cols);
     }
     if (shard.col_offset % kColumnAlignment != 0) {
-      Add(s, "col_offset",
-          fmt::format("must be a multiple of {}, got {}", kColumnAlignment, shard.col_offset));
+      Add(s, "col_offset", "must be a multiple of {}, got {}", kColumnAlignment, shard.col_offset);
     }
     const bool ends_ragged = table_.embedding_dim % kColumnAlignment != 0 &&
                              shard.col_offset + shard.cols == table_.embedding_dim;
     if (shard.cols % kColumnAlignment != 0 && !ends_ragged) {
-      Add(s, "cols", fmt::format("must be a multiple of {}, got {}", kColumnAlignment, shard.cols));
+      Add(s, "cols", "must be a multiple of {}, got {}", kColumnAlignment, shard.cols);
     }
   }
 
@@ -155,9 +153,8 @@ class LayoutChecker {
     for (const std::size_t s : shards) {
       const std::int64_t cols = At(shards.front()).cols;
       if (At(s).cols != cols) {
-        Add(s, "cols",
-            fmt::format("must be {} as in the first shard at these columns, got {}", cols,
-                        At(s).cols));
+        Add(s, "cols", "must be {} as in the first shard at these columns, got {}", cols,
+            At(s).cols);
       }
     }
     const Spread spread = SpreadOf(type_);
@@ -186,8 +183,8 @@ class LayoutChecker {
     const int first_count = HostOf(At(order_.front()).rank).count;
     if (on_host && ranks.count != first_count) {
       Add(shards.front(), "rank",
-          fmt::format("must be on a host of {} ranks, as the first block is, got one of {}",
-                      first_count, ranks.count));
+          "must be on a host of {} ranks, as the first block is, got one of {}", first_count,
+          ranks.count);
     }
   }
 
@@ -199,9 +196,8 @@ class LayoutChecker {
     for (std::size_t i = 1; i < shards.size(); ++i) {
       const int previous = At(shards[i - 1]).rank;
       if (At(shards[i]).rank <= previous) {
-        Add(shards[i], "rank",
-            fmt::format("must be above {}, the rank of the rows before, got {}", previous,
-                        At(shards[i]).rank));
+        Add(shards[i], "rank", "must be above {}, the rank of the rows before, got {}", previous,
+            At(shards[i]).rank);
       }
     }
     CheckRows(shards,
@@ -219,9 +215,8 @@ class LayoutChecker {
   void CheckAllRows(Indices shards) {
     for (const std::size_t s : shards) {
       if (At(s).rows != table_.num_embeddings) {
-        Add(s, "rows",
-            fmt::format("must be all {} rows of the table, got {}", table_.num_embeddings,
-                        At(s).rows));
+        Add(s, "rows", "must be all {} rows of the table, got {}", table_.num_embeddings,
+            At(s).rows);
       }
     }
   }
@@ -230,14 +225,12 @@ class LayoutChecker {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const Shard& shard = At(shards[i]);
       if (shard.row_offset != blocks[i].offset) {
-        Add(shards[i], "row_offset",
-            fmt::format("must be {}, where {} begins block {} of {}, got {}", blocks[i].offset,
-                        ToText(type_), i, blocks.size(), shard.row_offset));
+        Add(shards[i], "row_offset", "must be {}, where {} begins block {} of {}, got {}",
+            blocks[i].offset, ToText(type_), i, blocks.size(), shard.row_offset);
       }
       if (shard.rows != blocks[i].size) {
-        Add(shards[i], "rows",
-            fmt::format("must be {}, the rows that {} gives block {} of {}{}, got {}",
-                        blocks[i].size, ToText(type_), i, blocks.size(), Proportion(), shard.rows));
+        Add(shards[i], "rows", "must be {}, the rows that {} gives block {} of {}{}, got {}",
+            blocks[i].size, ToText(type_), i, blocks.size(), Proportion(), shard.rows);
       }
     }
   }
@@ -252,9 +245,8 @@ class LayoutChecker {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const int expected = first + static_cast<int>(i);
       if (At(shards[i]).rank != expected) {
-        Add(shards[i], "rank",
-            fmt::format("must be {}, where {} puts block {}, got {}", expected, ToText(type_), i,
-                        At(shards[i]).rank));
+        Add(shards[i], "rank", "must be {}, where {} puts block {}, got {}", expected,
+            ToText(type_), i, At(shards[i]).rank);
       }
     }
   }
@@ -263,9 +255,8 @@ class LayoutChecker {
     const HostRanks& host = HostOf(At(order_.front()).rank);
     for (const std::size_t s : order_) {
       if (At(s).rank < host.first || At(s).rank >= host.first + host.count) {
-        Add(s, "rank",
-            fmt::format("must be in [{}, {}), the host of the first shard, got {}", host.first,
-                        host.first + host.count, At(s).rank));
+        Add(s, "rank", "must be in [{}, {}), the host of the first shard, got {}", host.first,
+            host.first + host.count, At(s).rank);
       }
     }
   }
@@ -274,8 +265,10 @@ class LayoutChecker {
     return *(std::ranges::upper_bound(hosts_, rank, {}, &HostRanks::first) - 1);
   }
 
-  void Add(std::size_t s, const char* field, std::string description) {
-    violations_.Add(fmt::format("{}.shards[{}].{}", path_, s, field), std::move(description));
+  template <typename... Args>
+  void Add(std::size_t s, const char* field, fmt::format_string<Args...> text, Args&&... args) {
+    violations_.Add(fmt::format("{}.shards[{}].{}", path_, s, field), text,
+                    std::forward<Args>(args)...);
   }
 
   const Table& table_;

@@ -237,7 +237,7 @@ class Explainer {
       alternative.num_shards = 0;
       alternative.reason = type.reason;
       for (const PlacedTable& layout : type.layouts) {
-        const double cost_ms = prices_.cost_ms[row] + model_.exposed_input_dist_fixed_ms();
+        const double cost_ms = prices_.cost_ms[row] + model_.fixed_rank_ms();
         const ShardKinds& kinds = kinds_[row++];
         if (alternative.embedding_cost_ms.has_value() &&
             cost_ms >= *alternative.embedding_cost_ms) {

@@ -407,30 +407,25 @@ LowerBound EvenSpread(const PlanRequest& request, const CompiledRules& rules,
   const std::vector<float> backward(ranks, static_cast<float>(spread.backward_load / num_ranks));
   PlacementPrices prices;
   PricePlacements(model, compute_ms, forward, backward, prices, {&spread.kinds, 1});
-  return {prices.cost_ms.front() + model.exposed_input_dist_fixed_ms(), BoundKind::kReference,
+  return {prices.cost_ms.front() + model.fixed_rank_ms(), BoundKind::kReference,
           "no bound: what tables, whole where they may be, would cost if all ranks shared them "
           "evenly; plans may cost less"};
 }
 
-// Whether no table, whole and alone on a rank, costs less with rows in host memory: with no cache,
+// Whether no table, whole and alone on a rank, costs less with rows off the device: with no cache, or
 // with the smallest and the largest one. The price of a shard grows or falls with its cache, and a
 // kernel that is dearer for one shard is for every other (README of this folder).
 bool FusedIsCheapest(const PlanRequest& request, const CompiledRules& rules,
                      const BoundCostModel& model) {
   if (!rules.has_off_device()) return true;
-  std::vector<Residency> residencies = {Residency{}, Residency{ComputeKernel::kFusedUvm, 0},
-                                        Residency{ComputeKernel::kFusedUvmCaching, 1e-6},
-                                        Residency{ComputeKernel::kFusedUvmCaching, 1}};
-  for (const Residency& of : rules.residencies()) {
-    if (of.off_device() && !HasCache(of.kernel)) residencies.push_back(of);
-  }
-  if (rules.slowest_tier() == MemoryTier::kSsd) {
-    residencies.push_back({ComputeKernel::kKeyValue, 1e-6});
-    residencies.push_back({ComputeKernel::kKeyValue, 1});
-  }
-  for (const ComputeKernel kernel :
-       {ComputeKernel::kDynamicHybrid, ComputeKernel::kDynamicCaching}) {
-    if (rules.PositionOf({kernel, 1}) != 0) residencies.push_back({kernel, 1});
+  std::vector<Residency> residencies = {Residency{}};
+  for (const KernelTraits& of : kKernelTraits) {
+    const bool is_asked = !of.only_where_listed ||
+                          std::ranges::find(rules.residencies(), of.kernel, &Residency::kernel) !=
+                              rules.residencies().end();
+    if (of.tier == MemoryTier::kDevice || !is_asked) continue;
+    residencies.push_back({of.kernel, of.has_cache ? 1e-6 : 0});
+    if (of.has_cache) residencies.push_back({of.kernel, 1});
   }
   ShardPricer pricer(model);
   for (const Table& table : request.tables) {

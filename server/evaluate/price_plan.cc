@@ -128,8 +128,8 @@ void AddInputDist(const ShardSets& shards, const BoundCostModel& model, PlanCost
       for (const int shard : shards.sets[r]) ms += At(ms_of_shards, shard);
       ms *= model.compute_scale(r);
       RankCost& rank = cost.ranks[r];
-      rank.input_dist_ms = ms + (input_dist->exposed() ? model.exposed_input_dist_fixed_ms()
-                                                       : input_dist->fixed_ms());
+      rank.input_dist_ms =
+          ms + (input_dist->exposed() ? model.fixed_rank_ms() : input_dist->fixed_ms());
       rank.input_dist_hidden = !input_dist->exposed();
       if (input_dist->exposed()) rank.compute_ms -= ms;
     }
@@ -272,7 +272,7 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   }
   std::vector<float> compute_ms, forward_loads, backward_loads;
   ShardKinds kinds;
-  const float fixed_ms = model.exposed_input_dist_fixed_ms();
+  const float fixed_ms = model.fixed_rank_ms();
   for (const ShardSetCost& rank : ranks) {
     compute_ms.push_back(rank.compute.total_ms + fixed_ms);
     forward_loads.push_back(rank.load.forward);

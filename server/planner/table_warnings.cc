@@ -152,44 +152,39 @@ std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostMo
   const bool is_cuda = device == ComputeDevice::kCuda;
   const std::span<const DataType> floats(kFloats);
   const std::span<const Optimizer> batch_optimizers(kBatchOptimizers);
-  std::vector<int> ragged, other_dtype, other_output, own_batches;
-  for (std::size_t t = 0; t < request.tables.size(); ++t) {
-    const Table& table = request.tables[t];
-    const int at = static_cast<int>(t);
-    if (table.embedding_dim % limits.column_multiple != 0) ragged.push_back(at);
-    if (!Has(limits.weight_dtypes, table.weight_dtype)) other_dtype.push_back(at);
-    if (!device) continue;
-    const bool any_output = is_cuda && table.kind != TableKind::kEmbedding;
-    if (!any_output && table.output_dtype && !Has(floats, *table.output_dtype)) {
-      other_output.push_back(at);
+  const TableNames names(request.tables);
+  // A line, of the kernels, a number of tables and their names, for those that `lack` some.
+  const auto warn = [&](const auto& lack, std::string_view line, const auto&... more) {
+    std::vector<int> tables;
+    for (std::size_t t = 0; t < request.tables.size(); ++t) {
+      if (lack(request.tables[t])) tables.push_back(static_cast<int>(t));
     }
-    if (!table.feature_batch_sizes.empty() && !Has(batch_optimizers, request.optimizer)) {
-      own_batches.push_back(at);
-    }
-  }
-  const auto names_of = [&](const std::vector<int>& tables) {
-    return NamesOf(TableNames(request.tables), tables);
-  };
-  const auto warn = [&](const std::vector<int>& tables, const std::string& rule,
-                        std::string_view others) {
     if (tables.empty()) return;
-    warnings.push_back(fmt::format("{} {} alone, and {} table(s) have {}: {}", limits.kernels, rule,
-                                   tables.size(), others, names_of(tables)));
+    warnings.push_back(fmt::format(fmt::runtime(line), limits.kernels, tables.size(),
+                                   NamesOf(names, tables), more...));
   };
-  if (!ragged.empty()) {
-    warnings.push_back(fmt::format(
-        "{} takes shards whose columns are a multiple of {} alone: TorchRec will not train {} "
-        "table(s) as they are, pad their embedding_dim: {}",
-        limits.kernels, limits.column_multiple, ragged.size(), names_of(ragged)));
-  }
-  warn(other_dtype, "trains weights of " + TextOfAll(limits.weight_dtypes), "others");
+  warn([&](const Table& table) { return table.embedding_dim % limits.column_multiple != 0; },
+       "{0} takes shards whose columns are a multiple of {3} alone: TorchRec will not train {1} "
+       "table(s) as they are, pad their embedding_dim: {2}",
+       limits.column_multiple);
+  warn([&](const Table& table) { return !Has(limits.weight_dtypes, table.weight_dtype); },
+       "{0} trains weights of {3} alone, and {1} table(s) have others: {2}",
+       TextOfAll(limits.weight_dtypes));
   warn(
-      other_output,
-      fmt::format("gives vectors of {}{}", TextOfAll(floats), is_cuda ? " of unpooled tables" : ""),
-      "another output_dtype");
+      [&](const Table& table) {
+        const bool any_output = !device || (is_cuda && table.kind != TableKind::kEmbedding);
+        return !any_output && table.output_dtype && !Has(floats, *table.output_dtype);
+      },
+      "{0} gives vectors of {3}{4} alone, and {1} table(s) have another output_dtype: {2}",
+      TextOfAll(floats), is_cuda ? " of unpooled tables" : "");
   warn(
-      own_batches, "trains features with batches of their own with " + TextOfAll(batch_optimizers),
-      fmt::format("them (feature_batch_sizes) and are trained with {}", ToText(request.optimizer)));
+      [&](const Table& table) {
+        return device && !table.feature_batch_sizes.empty() &&
+               !Has(batch_optimizers, request.optimizer);
+      },
+      "{0} trains features with batches of their own with {3} alone, and {1} table(s) have them "
+      "(feature_batch_sizes) and are trained with {4}: {2}",
+      TextOfAll(batch_optimizers), ToText(request.optimizer));
   if (!Has(limits.optimizers, request.optimizer)) {
     warnings.push_back(fmt::format("{} trains with {} alone, not with {}", limits.kernels,
                                    TextOfAll(limits.optimizers), ToText(request.optimizer)));

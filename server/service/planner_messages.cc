@@ -35,6 +35,7 @@ NS_FIELDS(ConditionRanges, min_batch_size, max_batch_size, weight_dtypes, optimi
           max_ranks, max_hosts, pooling_modes, compute_kernels);
 NS_FIELDS(ModelCoverage, global_batch_size, weight_dtype, optimizer, features, sharding_types,
           comm_fabric);
+NS_FIELDS(CostModelInfo, name, version, kind, digest);
 NS_FIELDS(StageDrift, stage, samples, median_ratio, p10_ratio, p90_ratio, since, until);
 NS_FIELDS(PublishedDevice, name, product, reported_as, memory_bytes, memory_bytes_per_s, source);
 
@@ -173,18 +174,15 @@ v1::PredictComputeResponse EncodePrediction(const PredictionAnswer& answer) {
 
 v1::CostModelSummary EncodeModelSummary(const CostModelInfo& info, bool is_default, double share) {
   v1::CostModelSummary summary;
-  summary.set_name(info.name);
-  summary.set_version(info.version);
-  summary.set_is_default(is_default);
-  summary.set_kind(info.kind);
+  PutFields(info, summary);
   summary.set_device(info.measured_with.device);
   summary.set_backend(info.measured_with.backend);
   summary.set_collective_backend(info.measured_with.collective_backend);
   summary.set_collective_cadence(info.measured_with.collective_cadence);
+  summary.set_is_default(is_default);
   for (const int count : info.coverage.num_devices) summary.add_num_devices(count);
   summary.set_max_num_devices(info.coverage.max_ranks);
   summary.set_share(share);
-  summary.set_digest(info.digest);
   for (const std::string& reason : ReasonsAgainst(info)) summary.add_poor_reasons(reason);
   for (const StageDrift& drift : info.drift) {
     if (!HasDrifted(info, drift)) continue;

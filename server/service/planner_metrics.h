@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "common/base/mutex.h"
@@ -18,6 +19,7 @@ class PlannerMetrics {
  public:
   // `registry` must outlive the metrics.
   explicit PlannerMetrics(prometheus::Registry& registry);
+  ~PlannerMetrics();
 
   void PlanMade(const PlanAnswer& answer);
   // `model` is the one that would have priced the plan, without a name where that is not known.
@@ -25,43 +27,21 @@ class PlannerMetrics {
   void PlanRejected();
   void SetSearchThreads(std::int64_t taken, std::int64_t limit);
   void SetRequestMemory(std::int64_t taken_bytes, std::int64_t limit_bytes);
-  void ModelsLoaded(std::size_t count);
-  void ModelContentChanged(std::size_t count);
-  void ModelsRefused(std::size_t count);
   // Sets the numbers, shares, verdicts and default of the served models; gauges of others are
   // removed.
   void ModelsNow(const ModelSnapshot& models);
-  void ModelRootRead();
+  // Counts what a reload found, and sets what it left (ModelsNow).
+  void ModelsReloaded(const ReloadReport& report, const ModelSnapshot& models);
 
  private:
+  struct Families;
   using Labels = std::map<std::string, std::string>;
   using Gauges = std::map<Labels, prometheus::Gauge*>;
   // Sets the gauges of a family to these values; all others of it are removed.
   void Replace(prometheus::Family<prometheus::Gauge>& family,
                const std::map<Labels, double>& values) NS_REQUIRES(mutex_);
 
-  prometheus::Family<prometheus::Histogram>& search_seconds_;
-  prometheus::Family<prometheus::Counter>& plans_evaluated_;
-  prometheus::Family<prometheus::Counter>& plans_;
-  prometheus::Family<prometheus::Histogram>& plan_cost_;
-  prometheus::Family<prometheus::Histogram>& bound_ratio_;
-  prometheus::Family<prometheus::Counter>& plan_failures_;
-  prometheus::Family<prometheus::Gauge>& drift_;
-  prometheus::Family<prometheus::Gauge>& drifted_;
-  prometheus::Family<prometheus::Gauge>& poor_;
-  prometheus::Family<prometheus::Gauge>& default_model_;
-  prometheus::Family<prometheus::Gauge>& share_;
-  prometheus::Counter& rejected_plans_;
-  prometheus::Gauge& models_serving_;
-  prometheus::Gauge& models_refused_;
-  prometheus::Counter& model_loads_;
-  prometheus::Counter& model_refusals_;
-  prometheus::Counter& content_changes_;
-  prometheus::Gauge& last_poll_;
-  prometheus::Gauge& search_threads_;
-  prometheus::Gauge& search_threads_limit_;
-  prometheus::Gauge& request_memory_;
-  prometheus::Gauge& request_memory_limit_;
+  const std::unique_ptr<Families> families_;
   Mutex mutex_;
   // Existing gauges of each family that has other labels now and then.
   std::map<prometheus::Family<prometheus::Gauge>*, Gauges> gauges_ NS_GUARDED_BY(mutex_);
