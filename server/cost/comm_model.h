@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -108,9 +107,5 @@ class CommModel {
     return {};
   }
 };
-
-// Returns the model of a single rank, which communicates with nobody: no loads, costs of 0,
-// intervals of [0, 0].
-std::shared_ptr<const CommModel> CommOfOneRank();
 
 }  // namespace neuroshard

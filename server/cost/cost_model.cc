@@ -43,24 +43,6 @@ std::span<const ShardFeatures> Priced(std::span<const ShardFeatures> given,
   return made;
 }
 
-// The sets with no shards but their own.
-ShardSets OnlyOf(std::span<const ShardFeatures> shards, std::vector<std::vector<int>> sets) {
-  ShardSets only;
-  std::vector<int> number_of(shards.size(), -1);
-  for (std::vector<int>& set : sets) {
-    for (int& shard : set) {
-      int& number = At(number_of, shard);
-      if (number < 0) {
-        number = static_cast<int>(only.shards.size());
-        only.shards.push_back(At(shards, shard));
-      }
-      shard = number;
-    }
-  }
-  only.sets = std::move(sets);
-  return only;
-}
-
 // What a rank pays for compute: the model's cost, of which the forward half alone where requests are
 // served, which has no intervals, and the exposed distribution of ids, so that searches optimize it.
 // That is one more entry of phi, whose sum adds to total_ms alone: a term without a constant, so that
@@ -119,6 +101,21 @@ class RankCompute final : public ComputeModel {
   const std::optional<InputDist> exposed_;
   const std::size_t width_;   // of the model's phi
   const std::size_t stride_;  // of phi
+};
+
+// A single rank communicates with nobody.
+class OneRank final : public CommModel {
+ public:
+  CommLoad Load(const ShardFeatures& /*shard*/) const override { return {}; }
+
+  void Costs(CommStage /*stage*/, std::span<const float> /*loads*/,
+             std::span<const float> /*start_offsets_ms*/, std::span<float> cost_ms) const override {
+    std::ranges::fill(cost_ms, 0.0F);
+  }
+
+  std::vector<CommInterval> Intervals(std::span<const RankComm> ranks) const override {
+    return std::vector<CommInterval>(ranks.size());
+  }
 };
 
 // The forward stage: no gradients are exchanged, nor replicas kept alike.
@@ -271,34 +268,42 @@ void BoundCostModel::ComputeCostsByKind(std::span<const float> sums, std::span<C
   }
 }
 
-std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(ShardSets ranks,
+std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(const ShardSets& sets,
                                                               std::span<const ComputeCost> costs,
                                                               std::span<const int> kinds) const {
   std::vector<ShardFeatures> made;
-  Priced(ranks.shards, conditions_.global_batch_size, made);
-  if (!made.empty()) ranks.shards = std::move(made);
-  if (kinds_.size() == 1) return kinds_.front().compute->Intervals(conditions_, ranks, costs);
-  assert(kinds.size() == costs.size());
+  const std::span<const ShardFeatures> shards =
+      Priced(sets.shards, conditions_.global_batch_size, made);
   std::vector<ComputeInterval> intervals(costs.size());
   for (int k = 0; k < num_kinds(); ++k) {
-    std::vector<std::size_t> ranks_of_kind;
-    std::vector<std::vector<int>> sets;
+    std::vector<std::size_t> of_kind;  // positions of sets that are not empty
+    ShardSets theirs;
     std::vector<ComputeCost> costs_of_kind;
+    std::vector<int> number_of(shards.size(), -1);
     for (std::size_t i = 0; i < costs.size(); ++i) {
-      if (kinds[i] != k) continue;
-      ranks_of_kind.push_back(i);
-      sets.push_back(std::move(ranks.sets[i]));
+      if (sets.sets[i].empty() || (kinds_.size() > 1 && kinds[i] != k)) continue;
+      of_kind.push_back(i);
       costs_of_kind.push_back(costs[i]);
+      for (int& shard : theirs.sets.emplace_back(sets.sets[i])) {
+        int& number = At(number_of, shard);
+        if (number < 0) {
+          number = static_cast<int>(theirs.shards.size());
+          theirs.shards.push_back(At(shards, shard));
+        }
+        shard = number;
+      }
     }
-    if (ranks_of_kind.empty()) continue;
-    const std::vector<ComputeInterval> found = At(kinds_, k).compute->Intervals(
-        conditions_, OnlyOf(ranks.shards, std::move(sets)), costs_of_kind);
+    if (of_kind.empty()) continue;
+    const std::vector<ComputeInterval> found =
+        At(kinds_, k).compute->Intervals(conditions_, theirs, costs_of_kind);
     if (found.empty()) return {};
-    for (std::size_t i = 0; i < ranks_of_kind.size(); ++i) {
-      intervals[ranks_of_kind[i]] = found[i];
-      if (properties_.splits_compute) continue;
-      intervals[ranks_of_kind[i]].forward.reset();
-      intervals[ranks_of_kind[i]].backward.reset();
+    for (std::size_t i = 0; i < of_kind.size(); ++i) intervals[of_kind[i]] = found[i];
+  }
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const bool is_empty = sets.sets[i].empty();
+    for (auto* const half : {&intervals[i].forward, &intervals[i].backward}) {
+      if (!properties_.splits_compute) half->reset();
+      if (properties_.splits_compute && is_empty) half->emplace();
     }
   }
   return intervals;
@@ -337,6 +342,11 @@ std::vector<ShardSetCost> BoundCostModel::CostsOfSets(std::span<const float> phi
   ComputeCosts(sums, compute, kinds_of_filled);
   for (std::size_t i = 0; i < filled.size(); ++i) costs[filled[i]].compute = compute[i];
   return costs;
+}
+
+std::shared_ptr<const CommModel> CommOfOneRank() {
+  static const auto instance = std::make_shared<const OneRank>();
+  return instance;
 }
 
 StatusOr<BoundCostModel> BindCompute(const CostModel& model, const PricingConditions& conditions) {

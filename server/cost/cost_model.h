@@ -95,19 +95,20 @@ class BoundCostModel {
   // set, sum or rank and may be empty where there is one kind.
   std::vector<ShardSetCost> CostsOfSets(const ShardSets& sets,
                                         std::span<const int> kinds = {}) const;
-  // The same of sets of shards that Represent gave `phi` and `loads` of, as numbers in these.
+  // Returns what sets of numbers of shards cost, whose `phi` and `loads` are from Represent.
   std::vector<ShardSetCost> CostsOfSets(std::span<const float> phi, std::span<const CommLoad> loads,
                                         const std::vector<std::vector<int>>& sets,
                                         std::span<const int> kinds) const;
 
-  // ComputeModel's Costs and Intervals by kind. Intervals are empty where one of the kinds has
-  // none.
+  // ComputeModel's Costs and Intervals by kind. Intervals are empty where one of the kinds has none;
+  // that of an empty set is [0, 0].
   void ComputeCosts(std::span<const float> sums, std::span<ComputeCost> out,
                     std::span<const int> kinds = {}) const {
     if (kinds_.size() > 1) return ComputeCostsByKind(sums, out, kinds);
     kinds_.front().compute->Costs(sums, out);
   }
-  std::vector<ComputeInterval> ComputeIntervals(ShardSets ranks, std::span<const ComputeCost> costs,
+  std::vector<ComputeInterval> ComputeIntervals(const ShardSets& sets,
+                                                std::span<const ComputeCost> costs,
                                                 std::span<const int> kinds = {}) const;
 
  private:
@@ -127,6 +128,10 @@ class BoundCostModel {
   int width_ = 0;
   std::shared_ptr<const CommModel> comm_;
 };
+
+// Returns the model of a single rank, which communicates with nobody: no loads, costs of 0,
+// intervals of [0, 0].
+std::shared_ptr<const CommModel> CommOfOneRank();
 
 // A cost model, as a repository serves it. Immutable, so thread-safe.
 class CostModel {

@@ -87,9 +87,7 @@ class Explainer {
     std::vector<std::vector<int>> sets;
     for (std::size_t rank = 0; rank < num_ranks_; ++rank) sets.push_back(HeldBy(rank, kNoEntry));
     Replace(Positions(num_ranks_), sets, ranks_);
-    ShardKinds kinds;
-    for (const ShardSetCost& rank : ranks_) kinds |= rank.load.kinds;
-    plan_exchanges_ms_ = model.comm().ExchangesMs(kinds.exchanges);
+    plan_exchanges_ms_ = ExchangesMs(ranks_);
   }
 
   std::vector<TableExplanation> Run(const PlanCost& cost) {
@@ -165,19 +163,11 @@ class Explainer {
     }
   }
 
-  // Sets prices_ and kinds_ to those of placements, [placement, rank].
-  void Price(const std::vector<ShardSetCost>& placements) {
-    std::vector<float> forward_loads, backward_loads;
-    compute_ms_.clear();
-    kinds_.assign(placements.size() / num_ranks_, {});
-    for (std::size_t i = 0; i < placements.size(); ++i) {
-      const CommLoad& load = placements[i].load;
-      compute_ms_.push_back(placements[i].compute.total_ms);
-      forward_loads.push_back(load.forward);
-      backward_loads.push_back(load.backward);
-      kinds_[i / num_ranks_] |= load.kinds;
-    }
-    PricePlacements(model_, compute_ms_, forward_loads, backward_loads, prices_, kinds_);
+  // Returns what one placement, [rank], pays for its exchanges.
+  double ExchangesMs(std::span<const ShardSetCost> ranks) const {
+    ShardKinds kinds;
+    for (const ShardSetCost& rank : ranks) kinds |= rank.load.kinds;
+    return model_.comm().ExchangesMs(kinds.exchanges);
   }
 
   TableExplanation Explain(std::size_t entry) {
@@ -188,20 +178,19 @@ class Explainer {
     std::vector<ShardSetCost> without = ranks_;
     Replace(own_ranks, Mapped(own_ranks, [&](std::size_t rank) { return HeldBy(rank, entry); }),
             without);
-    Price(without);
+    PricePlacements(model_, without, 0, prices_);
     std::vector<double> rank_cost_ms;
     for (std::size_t r = 0; r < num_ranks_; ++r) {
-      rank_cost_ms.push_back(static_cast<double>(compute_ms_[r]) + prices_.backward_comm_ms[r] +
-                             prices_.forward_comm_ms[r]);
+      rank_cost_ms.push_back(static_cast<double>(without[r].compute.total_ms) +
+                             prices_.backward_comm_ms[r] + prices_.forward_comm_ms[r]);
     }
     const std::vector<Relayouts> relayouts = finder_.Find(TableIndex(entry), of, rank_cost_ms);
-    PriceRelayouts(entry, relayouts, without);
-    return ExplanationOf(entry, relayouts);
+    return ExplanationOf(entry, relayouts, PlacementsOf(entry, relayouts, without));
   }
 
-  // Prices each layout beside what the ranks hold without the entry.
-  void PriceRelayouts(std::size_t entry, const std::vector<Relayouts>& relayouts,
-                      const std::vector<ShardSetCost>& without) {
+  // What ranks cost, [layout, rank], with each layout beside what they hold without the entry.
+  std::vector<ShardSetCost> PlacementsOf(std::size_t entry, const std::vector<Relayouts>& relayouts,
+                                         const std::vector<ShardSetCost>& without) {
     std::vector<ShardSetCost> placements;
     std::vector<std::size_t> cells;  // that change, and what they hold
     std::vector<std::vector<int>> sets;
@@ -222,11 +211,13 @@ class Explainer {
       }
     }
     Replace(cells, sets, placements);
-    Price(placements);
+    return placements;
   }
 
-  // prices_ and kinds_ have a placement for each layout, in their order.
-  TableExplanation ExplanationOf(std::size_t entry, const std::vector<Relayouts>& relayouts) const {
+  // `placements` are PlacementsOf.
+  TableExplanation ExplanationOf(std::size_t entry, const std::vector<Relayouts>& relayouts,
+                                 std::span<const ShardSetCost> placements) {
+    PricePlacements(model_, placements, 0, prices_);
     TableExplanation explanation;
     explanation.table = names_.ReferenceTo(TableIndex(entry));
     explanation.sharding_type = plan_.tables[entry].sharding_type;
@@ -238,15 +229,14 @@ class Explainer {
       alternative.reason = type.reason;
       for (const PlacedTable& layout : type.layouts) {
         const double cost_ms = prices_.cost_ms[row] + model_.fixed_rank_ms();
-        const ShardKinds& kinds = kinds_[row++];
+        const auto ranks = placements.subspan(row++ * num_ranks_, num_ranks_);
         if (alternative.embedding_cost_ms.has_value() &&
             cost_ms >= *alternative.embedding_cost_ms) {
           continue;
         }
         alternative.embedding_cost_ms = cost_ms;
         if (model_.prices_exchanges()) {
-          alternative.more_exchanges_ms =
-              model_.comm().ExchangesMs(kinds.exchanges) - plan_exchanges_ms_;
+          alternative.more_exchanges_ms = ExchangesMs(ranks) - plan_exchanges_ms_;
         }
         alternative.num_shards = static_cast<int>(layout.shards.size());
       }
@@ -271,10 +261,7 @@ class Explainer {
   std::vector<std::vector<HeldShard>> held_;  // by rank, in plan order
   std::vector<ShardSetCost> ranks_;           // of the plan
   double plan_exchanges_ms_ = 0;
-  // Of the placements that were priced last.
-  std::vector<float> compute_ms_;
-  PlacementPrices prices_;
-  std::vector<ShardKinds> kinds_;
+  PlacementPrices prices_;  // of the placements that were priced last
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ struct BoundedTable {
   double least_peak_ms() const { return floors.front().peak_ms; }
 };
 
-// Its cheapest floor with such a peak, which is no less than its smallest.
+// Returns the total of the cheapest floor with such a peak, which is no less than the smallest one.
 double TotalWithin(const std::vector<CostFloor>& floors, double peak_ms) {
   const auto above = std::ranges::upper_bound(floors, peak_ms, {}, &CostFloor::peak_ms);
   return above == floors.begin() ? above->total_ms : (above - 1)->total_ms;
@@ -334,7 +334,7 @@ struct SpreadTables {
   ShardKinds kinds;
 
  private:
-  // And how many shards it has.
+  // Returns the layout and its number of shards.
   static std::pair<ShardLayout, double> LayoutOf(const CompiledRules& rules, int index) {
     const TableRules& of = rules.of(index);
     // The last one takes least time.

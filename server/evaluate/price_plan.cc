@@ -136,44 +136,26 @@ void AddInputDist(const ShardSets& shards, const BoundCostModel& model, PlanCost
   }
 }
 
-CostInterval Scaled(const CostInterval& interval, double scale) {
-  return {interval.low_ms * scale, interval.high_ms * scale};
-}
-
-void AddComputeIntervals(ShardSets shards, const BoundCostModel& model, PlanCost& cost) {
-  std::vector<std::size_t> busy;  // ranks that hold something
-  std::vector<std::vector<int>> shards_of_busy;
+void AddComputeIntervals(const ShardSets& shards, const BoundCostModel& model, PlanCost& cost) {
   std::vector<ComputeCost> costs;
-  std::vector<int> kinds;
-  for (std::size_t r = 0; r < shards.sets.size(); ++r) {
-    if (shards.sets[r].empty()) continue;
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     const RankCost& rank = cost.ranks[r];
-    busy.push_back(r);
-    kinds.push_back(model.kind(r));
-    shards_of_busy.push_back(std::move(shards.sets[r]));
     const ComputeCost of_rank = {static_cast<float>(rank.compute_ms),
                                  static_cast<float>(rank.forward_compute_ms.value_or(0)),
                                  static_cast<float>(rank.backward_compute_ms.value_or(0))};
     costs.push_back(of_rank * (1 / model.compute_scale(r)));  // the model's intervals know no ranks
   }
-  shards.sets = std::move(shards_of_busy);
   const std::vector<ComputeInterval> intervals =
-      model.ComputeIntervals(std::move(shards), costs, kinds);
-  if (!busy.empty() && intervals.empty()) return;  // the model does not say
-  assert(intervals.size() == busy.size());
-  const bool splits = model.properties().splits_compute;
-  for (RankCost& rank : cost.ranks) {
-    rank.intervals.compute = CostInterval{};
-    if (!splits) continue;
-    rank.intervals.forward_compute = CostInterval{};
-    rank.intervals.backward_compute = CostInterval{};
-  }
-  for (std::size_t i = 0; i < busy.size(); ++i) {
-    RankIntervals& of_rank = cost.ranks[busy[i]].intervals;
-    const double scale = model.compute_scale(busy[i]);
-    of_rank.compute = Scaled(intervals[i].total, scale);
-    if (intervals[i].forward) of_rank.forward_compute = Scaled(*intervals[i].forward, scale);
-    if (intervals[i].backward) of_rank.backward_compute = Scaled(*intervals[i].backward, scale);
+      model.ComputeIntervals(shards, costs, model.kind_of_rank());
+  for (std::size_t r = 0; r < intervals.size(); ++r) {  // none where the model does not say
+    RankIntervals& of_rank = cost.ranks[r].intervals;
+    const double scale = model.compute_scale(r);
+    const auto scaled = [scale](const CostInterval& interval) {
+      return CostInterval{interval.low_ms * scale, interval.high_ms * scale};
+    };
+    of_rank.compute = scaled(intervals[r].total);
+    if (intervals[r].forward) of_rank.forward_compute = scaled(*intervals[r].forward);
+    if (intervals[r].backward) of_rank.backward_compute = scaled(*intervals[r].backward);
   }
 }
 
@@ -249,6 +231,21 @@ void PricePlacements(const BoundCostModel& model, std::span<const float> compute
   }
 }
 
+void PricePlacements(const BoundCostModel& model, std::span<const ShardSetCost> rank_costs,
+                     float fixed_ms, PlacementPrices& prices) {
+  const std::size_t ranks = static_cast<std::size_t>(model.num_ranks());
+  std::vector<float> compute_ms, forward_loads, backward_loads;
+  std::vector<ShardKinds> kinds(rank_costs.size() / ranks);
+  for (std::size_t i = 0; i < rank_costs.size(); ++i) {
+    const auto& [compute, load] = rank_costs[i];
+    compute_ms.push_back(compute.total_ms + fixed_ms);
+    forward_loads.push_back(load.forward);
+    backward_loads.push_back(load.backward);
+    kinds[i / ranks] |= load.kinds;
+  }
+  PricePlacements(model, compute_ms, forward_loads, backward_loads, prices, kinds);
+}
+
 StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
                              const BoundCostModel& model) {
   NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> shards, ResolveShards(request, plan));
@@ -270,17 +267,8 @@ StatusOr<PlanCost> PricePlan(const PlanRequest& request, const Plan& plan,
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     ranks[r].compute = ranks[r].compute * model.compute_scale(r);
   }
-  std::vector<float> compute_ms, forward_loads, backward_loads;
-  ShardKinds kinds;
-  const float fixed_ms = model.fixed_rank_ms();
-  for (const ShardSetCost& rank : ranks) {
-    compute_ms.push_back(rank.compute.total_ms + fixed_ms);
-    forward_loads.push_back(rank.load.forward);
-    backward_loads.push_back(rank.load.backward);
-    kinds |= rank.load.kinds;
-  }
   PlacementPrices prices;
-  PricePlacements(model, compute_ms, forward_loads, backward_loads, prices, {&kinds, 1});
+  PricePlacements(model, ranks, model.fixed_rank_ms(), prices);
 
   cost.embedding_cost_ms = prices.cost_ms.empty() ? 0 : prices.cost_ms.front();
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
@@ -306,9 +294,9 @@ Status AddIntervals(const PlanRequest& request, const Plan& plan, const BoundCos
   const double coverage = model.properties().interval_coverage;
   if (coverage == 0) return absl::OkStatus();
   NS_ASSIGN_OR_RETURN(const std::vector<ResolvedShard> resolved, ResolveShards(request, plan));
-  ShardSets shards = ShardsByRank(resolved, model.num_ranks());
+  const ShardSets shards = ShardsByRank(resolved, model.num_ranks());
   AddCommIntervals(shards, model, cost);
-  AddComputeIntervals(std::move(shards), model, cost);
+  AddComputeIntervals(shards, model, cost);
   AddInputDistIntervals(model, cost);
   for (RankCost& rank : cost.ranks) rank.intervals.total = TotalInterval(rank);
   cost.interval_coverage = coverage;

@@ -32,6 +32,11 @@ void PricePlacements(const BoundCostModel& model, std::span<const float> compute
                      std::span<const float> forward_loads, std::span<const float> backward_loads,
                      PlacementPrices& prices, std::span<const ShardKinds> kinds = {});
 
+// Communication and total cost of placements of ranks with these costs, [placements,
+// model.num_ranks()], each of which computes for `fixed_ms` more.
+void PricePlacements(const BoundCostModel& model, std::span<const ShardSetCost> rank_costs,
+                     float fixed_ms, PlacementPrices& prices);
+
 // compute = head(sum of phi over the rank's shards, in plan order), 0 for a rank without shards;
 // backward communication from the ranks' loads (CommLoad); start offset = compute + backward
 // communication minus the minimum over ranks; forward communication from loads and start offsets

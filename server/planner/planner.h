@@ -13,12 +13,12 @@
 #include "common/base/status.h"
 #include "common/base/stop_signal.h"
 #include "common/base/violations.h"
+#include "common/domain/measurement.h"
 #include "common/domain/plan.h"
 #include "common/domain/plan_cost.h"
 #include "common/domain/plan_report.h"
 #include "common/domain/plan_request.h"
 #include "server/cost/cost_model.h"
-#include "server/planner/compute_prediction.h"
 #include "server/planner/version_hint.h"
 #include "server/search/core/search_observer.h"
 #include "server/search/core/search_result.h"
@@ -43,6 +43,12 @@ struct PlanAnswer : SearchResult {
 
   // False if the plan is too broken to be priced.
   bool has_cost() const { return !cost.ranks.empty(); }
+};
+
+// The compute cost of one set of shards on one device.
+struct ComputePrediction {
+  ComputeCost cost;
+  std::optional<ComputeInterval> interval;  // where the model has intervals
 };
 
 // Predictions of one model, which all sets share.
@@ -101,8 +107,9 @@ class Planner {
   // about the model are those of MakePlan. Of the search options only `explain` counts.
   StatusOr<PlanAnswer> EvaluatePlan(const PlanRequest& request, const Plan& plan) const;
 
-  // Predicts the compute of sets of shards (compute_prediction.h). FAILED_PRECONDITION: no such
-  // model.
+  // Predicts what one device computes on each set of shards (at least one), each a table of its own,
+  // at the batch size and optimizer of the set. FAILED_PRECONDITION: no such model.
+  // DEADLINE_EXCEEDED when `stop` ends it, which is polled every few thousand shards.
   StatusOr<PredictionAnswer> Predict(const CostModelRef& model, std::span<const ComputeSample> sets,
                                      const StopSignal& stop) const;
 

@@ -11,25 +11,28 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/codec/request_codec.h"
 #include "common/codec/wire_check.h"
 #include "common/observe/logger.h"
 #include "common/rpc/call_budget.h"
 #include "common/rpc/call_threads.h"
+#include "common/rpc/callers.h"
 #include "common/rpc/rpc_gate.h"
 #include "neuroshard/v1/planner.grpc.pb.h"
 #include "neuroshard/v1/status.pb.h"
 #include "server/models/model_repository.h"
 #include "server/planner/planner.h"
 #include "server/service/planner_metrics.h"
-#include "server/service/recent_plans.h"
 #include "server/service/update_stream.h"
 
 namespace neuroshard {
@@ -70,6 +73,23 @@ struct PlannerServiceParts {
   std::function<StatusOr<ModelChannel>(const std::string& name, int version,
                                        std::optional<double> share)>
       serve_model = {};
+};
+
+// List of the latest calls for plans, for the status page. Each takes some hundred bytes, whatever
+// callers send. Thread-safe.
+class RecentPlans {
+ public:
+  static constexpr std::size_t kMaxPlans = 20;
+
+  // Adds a call that ended now with `answer`.
+  void Add(const CallIdentity& identity, const v1::ShardPlanRequest& request,
+           const StatusOr<v1::ShardPlanResponse>& answer);
+  // Appends the calls, the last one first.
+  void AppendTo(v1::PlannerStatus& status) const;
+
+ private:
+  mutable Mutex mutex_;
+  std::deque<v1::RecentPlan> plans_ NS_GUARDED_BY(mutex_);
 };
 
 // The RPCs of PlannerService: each is admitted, decoded, answered by the planner and encoded on

@@ -1,9 +1,9 @@
-#include "server/cost/fabric/fabric_comm.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
+
+#include "server/cost/fabric/fabric_cost_model.h"
 
 namespace neuroshard {
 namespace {

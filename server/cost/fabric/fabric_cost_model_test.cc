@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/cost/fabric/fabric_comm.h"
 #include "tests/support/fake_cost_model.h"
 
 namespace neuroshard {

@@ -53,7 +53,7 @@ _BANDWIDTHS = v1.Bandwidths(
 
 @dataclasses.dataclass
 class StepRates:
-    """Rates at one number of ranks, as server/cost/measured_steps.h has them."""
+    """Rates at one number of ranks, as server/cost/measured_rates.h has them."""
 
     num_ranks: int
     compute_scale: float
