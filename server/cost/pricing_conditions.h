@@ -27,7 +27,7 @@ struct PricingConditions {
   int pod_size = 1;                                // hosts of an NVLink domain
   std::optional<PipelineType> pipeline_type = {};  // none: not stated
   QuantizedComms quantized_comms = {};
-  bool has_rows_off_device = false;  // rows may be in host memory or on SSD
+  bool has_rows_off_device = false;  // rows may be in slower memories
   // Every table is as workers measure it, but for its dtype: a sample has one bag with an fp32
   // vector, of rows in fp32, fp16 or bf16.
   bool has_plain_tables = true;

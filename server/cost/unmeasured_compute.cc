@@ -190,7 +190,7 @@ class UnmeasuredCompute final : public ComputeModel {
   }
 
   bool KnowsHost(const PricingConditions& conditions, const ShardFeatures& shard) const {
-    return KnowsHostMemory(coverage_, conditions.pipeline_type, shard.layout.kernel);
+    return KnowsKernel(coverage_, conditions.pipeline_type, shard.layout.kernel);
   }
 
   PricingConditions AtStandIn(const PricingConditions& conditions, std::int64_t batch_size) const {
@@ -334,9 +334,9 @@ bool KnowsUnpooled(const ModelCoverage& coverage) {
   return Has(coverage.ranges.pooling_modes, ToText(PoolingMode::kNone));
 }
 
-bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
-                     ComputeKernel kernel) {
-  return IsInHostMemory(kernel) && pipeline != PipelineType::kTrainPrefetchSparseDist &&
+bool KnowsKernel(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
+                 ComputeKernel kernel) {
+  return pipeline != PipelineType::kTrainPrefetchSparseDist &&
          Has(coverage.ranges.compute_kernels, ToText(kernel));
 }
 

@@ -24,13 +24,13 @@ std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer opt
 // Returns whether lookups without pooling were measured.
 bool KnowsUnpooled(const ModelCoverage& coverage);
 
-// Returns whether lookups of rows in host memory by this kernel were measured. Prefetching was
+// Returns whether lookups of rows off the device by this kernel were measured. Prefetching was
 // never measured: with train_prefetch_sparse_dist the formula stays.
-bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
-                     ComputeKernel kernel);
+bool KnowsKernel(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
+                 ComputeKernel kernel);
 
 // Returns `measured` itself where it was measured at everything that the conditions have: no rows
-// in host memory or on SSD, plain tables, no other types on the wire, no stand-in for the
+// off the device, plain tables, no other types on the wire, no stand-in for the
 // optimizer. Otherwise it returns a model whose phi has kAddedColumns more, whose sums enter the
 // cost:
 //
@@ -52,7 +52,7 @@ bool KnowsHostMemory(const ModelCoverage& coverage, std::optional<PipelineType> 
 // - exchanges in another type than the vectors': two casts, at either end, each of which reads one
 //   type and writes the other. Where casts of fp32 were measured (measured_rates.h) the phi has the
 //   values, and the rank's sum of them its time
-// - rows in host memory or on SSD: HostTraffic over the link to the host and of the SSDs. Where
+// - rows off the device: HostTraffic over the link to the host and of slower memories. Where
 //   rows are prefetched, what a cache fetches is in `link` alone, all such traffic of the rank: it
 //   runs beside the lookups of the batch before, so the rank takes the longer of the two. Under
 //   kOffload the device looks nothing up: HostTraffic is the shard's whole price, and its part of

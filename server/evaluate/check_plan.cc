@@ -165,8 +165,7 @@ class PlanChecker {
       }
       const std::int64_t bytes = of_host.by_tier()[of.tier];
       const std::int64_t capacity = of_hosts.empty() ? 0 : of_hosts[h];
-      if (bytes <= capacity || (of_hosts.empty() && of_host.caches[MemoryTier::kHost] == 0))
-        continue;
+      if (bytes <= capacity || (of_hosts.empty() && of_host.caches[of.tier] == 0)) continue;
       violations_.Add(
           "plan.tables",
           "host {} needs {} of its {} for the tables of its ranks, but has {} ({}): {} bytes over",

@@ -229,7 +229,7 @@ bool MayBeOffDevice(const ShardFeatures& shard) {
 std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, std::span<const double> fused_ms,
                                          ShardPricer& pricer) {
   std::vector<KernelTotals> totals;
-  std::vector<ShardFeatures> in_host_memory;
+  std::vector<ShardFeatures> uncached;
   std::vector<std::pair<std::size_t, double>> parts;  // of each: its place in totals, and shards
   for (std::size_t i = 0; i < list.shards().size(); ++i) {
     const Probe& probe = list.probes()[i];
@@ -237,10 +237,10 @@ std::vector<KernelTotals> TotalsByKernel(const ProbeList& list, std::span<const 
     if (!probe.continues) totals.emplace_back();
     totals.back().fused_ms += probe.shards * fused_ms[i];
     parts.emplace_back(totals.size() - 1, probe.shards);
-    in_host_memory.push_back(list.shards()[i]);
-    in_host_memory.back().layout.kernel = ComputeKernel::kFusedUvm;
+    uncached.push_back(list.shards()[i]);
+    uncached.back().layout.kernel = ComputeKernel::kFusedUvm;
   }
-  const std::span<const double> prices = pricer.Price(in_host_memory);  // ends fused_ms
+  const std::span<const double> prices = pricer.Price(uncached);  // ends fused_ms
   for (std::size_t i = 0; i < parts.size(); ++i) {
     totals[parts[i].first].fused_uvm_ms += parts[i].second * prices[i];
   }

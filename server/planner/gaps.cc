@@ -141,8 +141,7 @@ void AddHostMemory(const PlanRequest& request, const CostModelInfo& model,
         kInCompute);
   }
   const auto unmeasured = [&](ComputeKernel kernel) {
-    return kernels.contains(kernel) &&
-           !KnowsHostMemory(model.coverage, request.pipeline_type, kernel);
+    return kernels.contains(kernel) && !KnowsKernel(model.coverage, request.pipeline_type, kernel);
   };
   if (unmeasured(ComputeKernel::kFusedUvm) || unmeasured(ComputeKernel::kFusedUvmCaching)) {
     gaps.AddFormula(
@@ -399,7 +398,7 @@ std::vector<Gap> GapsOf(std::span<const ComputeSample> sets, const CostModelInfo
       unpooled |= shard.pooling_mode == PoolingMode::kNone;
       unmeasured_host_memory |=
           IsInHostMemory(shard.compute_kernel) &&
-          !KnowsHostMemory(model.coverage, PipelineType::kNone, shard.compute_kernel);
+          !KnowsKernel(model.coverage, PipelineType::kNone, shard.compute_kernel);
     }
   }
   gaps.AddConditions(AskedText(other_batch_sizes, "sets"), AskedText(other_dtypes, "shards"),

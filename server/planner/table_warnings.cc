@@ -18,6 +18,7 @@
 #include "common/domain/table_names.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/evaluate/rules/list_text.h"
 
 namespace neuroshard {
 namespace {
@@ -37,18 +38,6 @@ bool Has(std::span<const E> words, E word) {
 template <typename E>
 std::string TextOfAll(std::span<const E> words) {
   return fmt::format("{}", fmt::join(ToTexts(words), ", "));
-}
-
-// "'a', 'b' and 7 more": who has to change tables needs many names.
-std::string NamesOf(const TableNames& names, const std::vector<int>& tables) {
-  constexpr std::size_t kNamed = 16;
-  std::vector<std::string> some;
-  for (std::size_t i = 0; i < tables.size() && i < kNamed; ++i) {
-    some.push_back(fmt::format("'{}'", names.ReferenceTo(tables[i])));
-  }
-  std::string text = fmt::format("{}", fmt::join(some, ", "));
-  if (tables.size() > kNamed) text += fmt::format(" and {} more", tables.size() - kNamed);
-  return text;
 }
 
 // What the fullest shard of a table takes of a device at least, if the table is laid out as the
@@ -111,14 +100,6 @@ std::string FieldsOf(const Constraints& constraints, int table) {
   return fmt::format("{}", fmt::join(fields, ", "));
 }
 
-std::string TypesText(const TypeSet& types) {
-  std::vector<std::string_view> words;
-  for (const auto& word : kWords<ShardingType>) {
-    if (types.contains(word.value)) words.push_back(word.text);
-  }
-  return fmt::format("{}", fmt::join(words, ", "));
-}
-
 }  // namespace
 
 std::optional<ComputeDevice> TrainsOn(const Topology& topology, const CostModelInfo& model) {
@@ -152,6 +133,7 @@ std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostMo
   const bool is_cuda = device == ComputeDevice::kCuda;
   const std::span<const DataType> floats(kFloats);
   const std::span<const Optimizer> batch_optimizers(kBatchOptimizers);
+  constexpr std::size_t kMaxNames = 16;  // who has to change tables needs many
   const TableNames names(request.tables);
   // A line, of the kernels, a number of tables and their names, for those that `lack` some.
   const auto warn = [&](const auto& lack, std::string_view line, const auto&... more) {
@@ -161,7 +143,7 @@ std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostMo
     }
     if (tables.empty()) return;
     warnings.push_back(fmt::format(fmt::runtime(line), limits.kernels, tables.size(),
-                                   NamesOf(names, tables), more...));
+                                   ListText(names.ReferencesTo(tables), kMaxNames), more...));
   };
   warn([&](const Table& table) { return table.embedding_dim % limits.column_multiple != 0; },
        "{0} takes shards whose columns are a multiple of {3} alone: TorchRec will not train {1} "
@@ -246,8 +228,8 @@ std::vector<std::string> HostMemoryWarnings(const PlanRequest& request,
         "{} is in host memory ({}), because {} leaves it {}: a shard of {} at least, and no device "
         "has more than {} for tables",
         Quoted(names.ReferenceTo(table)), ToText(plan.tables[t].compute_kernel),
-        FieldsOf(request.constraints, table), TypesText(rules.of(table).types), FormatBytes(least),
-        FormatBytes(largest)));
+        FieldsOf(request.constraints, table), ListText(rules.of(table).types.values()),
+        FormatBytes(least), FormatBytes(largest)));
   }
   return warnings;
 }

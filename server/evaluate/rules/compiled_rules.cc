@@ -25,7 +25,8 @@ constexpr std::int64_t kTorchRecMinPartition = 128;
 constexpr double kLoadFactors[] = {0.01, 0.02, 0.03,  0.045, 0.06, 0.08, 0.1, 0.125, 0.15,
                                    0.2,  0.25, 0.325, 0.4,   0.5,  0.65, 0.8, 0.95};
 
-// And of dynamic tables: those that TorchEasyRec's planner tries. No fit says what less costs.
+// Shares of dynamic tables on the device: those that TorchEasyRec's planner tries. No fit says what
+// less costs.
 constexpr double kDynamicShares[] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
 
 int OrAny(int maximum) { return maximum == 0 ? INT_MAX : maximum; }
@@ -247,14 +248,15 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     const std::vector<std::int64_t>& of_hosts = request.topology.*SharedMemoryOf(tier).of_hosts;
     return tier <= slowest && std::ranges::count(of_hosts, 0) < std::ssize(of_hosts);
   };
-  const bool host = is_there(MemoryTier::kHost);
-  if (host) slowest_tier_ = MemoryTier::kHost;
   KernelSet possible, unasked;
   for (const KernelTraits& of : kKernelTraits) {
     if (!is_there(of.tier)) continue;
     possible.Add(of.kernel);
-    if (!of.only_where_listed) unasked.Add(of.kernel);
+    if (of.only_where_listed) continue;
+    unasked.Add(of.kernel);
+    slowest_tier_ = std::max(slowest_tier_, of.tier);
   }
+  const bool has_unasked = has_off_device();
   const KernelSet on_device = {ComputeKernel::kFused, ComputeKernel::kDense};
   std::vector<Demand> demands(tables_.size(), {.kernels = unasked});
   for (const TableRule& rule : request.constraints.tables) {
@@ -314,7 +316,7 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
     return std::ranges::any_of(demands,
                                [&](const Demand& of) { return of.kernels.contains(kernel); });
   };
-  if (host) position(ComputeKernel::kFusedUvm, 0);
+  if (has_unasked) position(ComputeKernel::kFusedUvm, 0);
   int all_on_device = -1;  // position of the whole of a dynamic table
   if (any_has(ComputeKernel::kDynamicHybrid)) {
     all_on_device = position(ComputeKernel::kDynamicHybrid, 1);
@@ -366,7 +368,8 @@ void CompiledRules::FindResidencies(const PlanRequest& request, MemoryTier slowe
       const auto whole = std::ranges::find(found, all_on_device);
       if (whole != found.end()) std::rotate(whole, whole + 1, found.end());
       add(ComputeKernel::kFusedUvmCaching);
-      if (has(ComputeKernel::kFused) || has(ComputeKernel::kDense) || (!host && found.empty())) {
+      if (has(ComputeKernel::kFused) || has(ComputeKernel::kDense) ||
+          (!has_unasked && found.empty())) {
         found.push_back(0);
       }
       list = std::make_shared<const std::vector<int>>(std::move(found));
@@ -548,6 +551,17 @@ void CompiledRules::CollectGroups(const Constraints& constraints) {
       tables_[static_cast<std::size_t>(table)].separate_groups.push_back(static_cast<int>(g));
     }
   }
+  for (const std::vector<int>& group : rank_groups_) AddClaims(group, GroupLevel::kRank, false);
+  for (const std::vector<int>& group : host_groups_) AddClaims(group, GroupLevel::kHost, false);
+  for (const TableGroup& group : separate_groups_) AddClaims(group.tables, group.level, true);
+}
+
+void CompiledRules::AddClaims(const std::vector<int>& tables, GroupLevel level, bool is_separate) {
+  for (const int table : tables) {
+    tables_[static_cast<std::size_t>(table)].claims.push_back({level, is_separate, num_claims_});
+  }
+  const std::size_t units = level == GroupLevel::kRank ? host_of_rank_.size() : hosts_.size();
+  num_claims_ += is_separate ? static_cast<int>(units) : 1;
 }
 
 std::vector<SharedMemory> CompiledRules::shared_memories() const {
@@ -555,7 +569,7 @@ std::vector<SharedMemory> CompiledRules::shared_memories() const {
   for (const SharedMemory& of : kSharedMemories) {
     const bool any =
         std::ranges::find(residencies_, of.tier, &Residency::tier) != residencies_.end();
-    if (of.tier <= slowest_tier_ && (any || of.tier == MemoryTier::kHost)) memories.push_back(of);
+    if (of.tier <= slowest_tier_ && (any || !IsOnlyWhereListed(of.tier))) memories.push_back(of);
   }
   return memories;
 }

@@ -81,6 +81,14 @@ class RankSet {
   int most_of_a_host_ = 0;
 };
 
+// What shards of the tables of a group claim: co-located ones the one rank or host of all of them,
+// separate ones each rank or host for their table.
+struct GroupClaims {
+  GroupLevel level = GroupLevel::kRank;
+  bool is_separate = false;
+  int first = 0;  // of the claims that RuleState counts: one, or one for each rank or host
+};
+
 // The constraints of one table, all rules that name it intersected.
 struct TableRules {
   // Types that a plan of this table can have as far as the demands above show, in some memory.
@@ -108,6 +116,7 @@ struct TableRules {
   int rank_group = -1;  // in CompiledRules::rank_groups(); -1: in none
   int host_group = -1;
   std::vector<int> separate_groups;  // in CompiledRules::separate_groups(), ascending
+  std::vector<GroupClaims> claims;   // of all of its groups
   // The one plan that the table may have, the one in place (Migration::only_types); null: any.
   std::shared_ptr<const TablePlan> kept;
 
@@ -148,6 +157,8 @@ class CompiledRules {
   const std::vector<std::vector<int>>& host_groups() const { return host_groups_; }
   // As in the request.
   const std::vector<TableGroup>& separate_groups() const { return separate_groups_; }
+  // The claims of all groups together.
+  int num_claims() const { return num_claims_; }
 
   // How row_wise cuts the table.
   const RowCut& row_cut(int table) const { return row_cuts_.of(table); }
@@ -197,6 +208,7 @@ class CompiledRules {
   void FindColumnBlocks(const PlanRequest& request);
   void KeepInPlace(const PlanRequest& request);
   void CollectGroups(const Constraints& constraints);
+  void AddClaims(const std::vector<int>& tables, GroupLevel level, bool is_separate);
 
   std::vector<TableRules> tables_;
   RowCuts row_cuts_;
@@ -205,6 +217,7 @@ class CompiledRules {
   std::vector<std::vector<int>> rank_groups_;
   std::vector<std::vector<int>> host_groups_;
   std::vector<TableGroup> separate_groups_;
+  int num_claims_ = 0;
   int max_shards_per_rank_ = 0;
   int max_tables_per_rank_ = 0;
   std::vector<HostRanks> hosts_;

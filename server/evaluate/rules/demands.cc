@@ -218,10 +218,7 @@ void Demands::ListTypes() {
   const std::vector<ShardingType>& named = request_.constraints.sharding_types;
   const TypeSet allowed = named.empty() ? default_types_ : TypeSet(named);
   if (untyped_tables_.empty() || (named.empty() && default_types_ == TypeSet::All())) return;
-  std::vector<ShardingType> types;
-  for (const auto& word : kWords<ShardingType>) {
-    if (allowed.contains(word.value)) types.push_back(word.value);
-  }
+  const std::vector<ShardingType> types = allowed.values();
   AddRequestDemand(
       named.empty() ? "cost_model" : "constraints.sharding_types",
       [this, types] {
@@ -319,13 +316,11 @@ void Demands::KeepListed(const std::vector<std::size_t>& kept, PlanRequest& requ
     const KernelTraits& of = TraitsOf(kernel);
     return of.only_where_listed && !(request_.topology.*SharedMemoryOf(of.tier).of_hosts).empty();
   };
-  std::vector<ComputeKernel> any;
-  for (const auto& word : kWords<ComputeKernel>) any.push_back(word.value);
   const auto allow = [&](std::vector<int> tables) {
     if (tables.empty()) return;
     TableRule& rule = request.constraints.tables.emplace_back();
     rule.tables = std::move(tables);
-    rule.compute_kernels = any;
+    rule.compute_kernels = KernelSet::All().values();
   };
   std::set<std::size_t> kept_rules;  // whose kernels are demanded
   for (const std::size_t f : kept) {

@@ -15,10 +15,9 @@ namespace neuroshard {
 // "0, 1, 4", "row_wise, grid_shard", "'a', 'b' and 7 more". A list may have as many members as
 // there are ranks; ten are enough to know it by.
 template <typename T>
-std::string ListText(const std::vector<T>& values) {
-  constexpr std::size_t kMaxListed = 10;
+std::string ListText(const std::vector<T>& values, std::size_t max_listed = 10) {
   std::string list;
-  for (std::size_t i = 0; i < values.size() && i < kMaxListed; ++i) {
+  for (std::size_t i = 0; i < values.size() && i < max_listed; ++i) {
     if (i > 0) list += ", ";
     if constexpr (std::is_enum_v<T>) {
       list += ToText(values[i]);
@@ -28,7 +27,7 @@ std::string ListText(const std::vector<T>& values) {
       list += fmt::format("'{}'", values[i]);
     }
   }
-  if (values.size() > kMaxListed) list += fmt::format(" and {} more", values.size() - kMaxListed);
+  if (values.size() > max_listed) list += fmt::format(" and {} more", values.size() - max_listed);
   return list;
 }
 

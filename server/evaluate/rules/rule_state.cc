@@ -20,20 +20,7 @@ RuleState::RuleState(const CompiledRules& rules)
       shards_on_(static_cast<std::size_t>(rules.num_ranks())),
       tables_on_(static_cast<std::size_t>(rules.num_ranks())),
       ranks_of_(rules.tables().size()),
-      rank_groups_(rules.rank_groups().size()),
-      host_groups_(rules.host_groups().size()) {
-  for (const TableGroup& group : rules.separate_groups()) {
-    const std::size_t units = group.level == GroupLevel::kRank
-                                  ? static_cast<std::size_t>(rules.num_ranks())
-                                  : rules.hosts().size();
-    separate_.emplace_back(units);
-  }
-}
-
-bool RuleState::InGroup(int table) const {
-  const TableRules& of = rules_->of(table);
-  return of.rank_group >= 0 || of.host_group >= 0 || !of.separate_groups.empty();
-}
+      claims_(static_cast<std::size_t>(rules.num_claims())) {}
 
 int RuleState::ShardsOfTableOn(int table, int rank) const {
   const auto& ranks = At(ranks_of_, table);
@@ -49,18 +36,10 @@ bool RuleState::Allows(int table, int rank) const {
       ShardsOfTableOn(table, rank) == 0) {
     return false;
   }
-  if (of.rank_group >= 0 && At(rank_groups_, of.rank_group).Excludes(rank)) {
-    return false;
-  }
-  if (of.host_group >= 0 && At(host_groups_, of.host_group).Excludes(rules_->host_of(rank))) {
-    return false;
-  }
-  for (const int group : of.separate_groups) {
-    const std::size_t g = static_cast<std::size_t>(group);
-    const int unit = Unit(rules_->separate_groups()[g].level, rank);
-    if (At(separate_[g], unit).Excludes(table)) return false;
-  }
-  return true;
+  return std::ranges::none_of(of.claims, [&](const GroupClaims& claims) {
+    const auto [at, by] = ClaimOf(claims, table, rank);
+    return At(claims_, at).shards > 0 && At(claims_, at).by != by;
+  });
 }
 
 void RuleState::Count(int table, int rank, int sign) {
@@ -79,18 +58,11 @@ void RuleState::Count(int table, int rank, int sign) {
       --At(tables_on_, rank);
     }
   }
-  const auto count = [&](Claim& place, int by) {
-    if (sign > 0) place.by = by;
-    place.shards += sign;
-  };
-  if (of.rank_group >= 0) count(At(rank_groups_, of.rank_group), rank);
-  if (of.host_group >= 0) {
-    count(At(host_groups_, of.host_group), rules_->host_of(rank));
-  }
-  for (const int group : of.separate_groups) {
-    const std::size_t g = static_cast<std::size_t>(group);
-    const int unit = Unit(rules_->separate_groups()[g].level, rank);
-    count(At(separate_[g], unit), table);
+  for (const GroupClaims& claims : of.claims) {
+    const auto [at, by] = ClaimOf(claims, table, rank);
+    Claim& claim = At(claims_, at);
+    if (sign > 0) claim.by = by;
+    claim.shards += sign;
   }
 }
 
@@ -99,7 +71,7 @@ bool RuleState::AllowsOnEachRank(int table) const {
   if (!of.ranks->all()) return false;
   if (of.rank_group >= 0 && rules_->num_ranks() > 1) return false;
   if (of.host_group >= 0 && rules_->hosts().size() > 1) return false;
-  if (!InGroup(table) && rules_->max_shards_per_rank() == INT_MAX && !counts_tables_) return true;
+  if (of.claims.empty() && rules_->max_shards_per_rank() == INT_MAX && !counts_tables_) return true;
   for (int rank = 0; rank < rules_->num_ranks(); ++rank) {
     if (!Allows(table, rank)) return false;
   }
@@ -107,7 +79,7 @@ bool RuleState::AllowsOnEachRank(int table) const {
 }
 
 void RuleState::CountOnEachRank(int table, int sign) {
-  if (!InGroup(table)) {
+  if (rules_->of(table).claims.empty()) {
     on_each_rank_ += sign;
     return;
   }

@@ -36,20 +36,20 @@ class RuleState {
 
  private:
   // As long as there are shards: the one rank or host that a co-located group is on, or the one
-  // table of a separate group on a unit.
+  // table of a separate group on a rank or host.
   struct Claim {
     int by = -1;
     int shards = 0;
-
-    bool Excludes(int other) const { return shards > 0 && by != other; }
   };
 
   // sign: 1 or -1.
   void Count(int table, int rank, int sign);
   void CountOnEachRank(int table, int sign);
-  bool InGroup(int table) const;
-  int Unit(GroupLevel level, int rank) const {
-    return level == GroupLevel::kRank ? rank : rules_->host_of(rank);
+  // The position of the claim that a shard on the rank makes, and for what.
+  std::pair<int, int> ClaimOf(const GroupClaims& claims, int table, int rank) const {
+    const int unit = claims.level == GroupLevel::kRank ? rank : rules_->host_of(rank);
+    return claims.is_separate ? std::pair(claims.first + unit, table)
+                              : std::pair(claims.first, unit);
   }
   int ShardsOfTableOn(int table, int rank) const;
 
@@ -60,9 +60,7 @@ class RuleState {
   std::vector<int> tables_on_;
   // By table: ranks with shards of it and how many, ascending. Kept only where a rule asks for it.
   std::vector<std::vector<std::pair<int, int>>> ranks_of_;
-  std::vector<Claim> rank_groups_;            // by a rank
-  std::vector<Claim> host_groups_;            // by a host
-  std::vector<std::vector<Claim>> separate_;  // by group, by unit: by a table
+  std::vector<Claim> claims_;
 };
 
 }  // namespace neuroshard

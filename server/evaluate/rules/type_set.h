@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "common/domain/vocabulary.h"
 
@@ -31,6 +32,14 @@ class WordSet {
   constexpr void Remove(E value) { bits_ &= ~Bit(value); }
   constexpr bool contains(E value) const { return (bits_ & Bit(value)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
+  // In the order of their words.
+  std::vector<E> values() const {
+    std::vector<E> values;
+    for (const auto& word : kWords<E>) {
+      if (contains(word.value)) values.push_back(word.value);
+    }
+    return values;
+  }
   constexpr WordSet operator&(WordSet other) const {
     other.bits_ &= bits_;
     return other;
