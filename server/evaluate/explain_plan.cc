@@ -33,7 +33,7 @@ class ShardShapes {
     const auto [at, is_new] =
         number_of_.emplace(Shape(table, layout.type, layout.kernel, layout.row_shards,
                                  layout.cache_load_factor, shard.rows, shard.cols),
-                           static_cast<int>(number_of_.size()));
+                           static_cast<int>(loads_.size() + noted_.size()));
     if (is_new) noted_.push_back(FeaturesOf(of, layout, shard.rows, shard.cols));
     return at->second;
   }
@@ -48,6 +48,21 @@ class ShardShapes {
     model.Represent(noted_, std::span(phi_).subspan(known * width),
                     std::span(loads_).subspan(known));
     noted_.clear();
+  }
+
+  // Returns the number of what several shapes come to together, as if it were a shape.
+  int Sum(const std::vector<int>& shapes, const BoundCostModel& model) {
+    Represent(model);
+    const std::size_t width = static_cast<std::size_t>(model.representation_width());
+    phi_.resize(phi_.size() + width);
+    CommLoad& load = loads_.emplace_back();
+    float* const sum = phi_.data() + phi_.size() - width;
+    for (const int shape : shapes) {
+      const float* const of_shape = phi_.data() + static_cast<std::size_t>(shape) * width;
+      for (std::size_t w = 0; w < width; ++w) sum[w] += of_shape[w];
+      load += loads_[static_cast<std::size_t>(shape)];
+    }
+    return static_cast<int>(loads_.size()) - 1;
   }
 
   const std::vector<float>& phi() const { return phi_; }
@@ -191,6 +206,16 @@ class Explainer {
   // What ranks cost, [layout, rank], with each layout beside what they hold without the entry.
   std::vector<ShardSetCost> PlacementsOf(std::size_t entry, const std::vector<Relayouts>& relayouts,
                                          const std::vector<ShardSetCost>& without) {
+    std::map<int, int> held;  // by rank: summed once, whatever the number of layouts
+    for (const Relayouts& type : relayouts) {
+      for (const PlacedTable& layout : type.layouts) {
+        for (const Shard& shard : layout.shards) {
+          if (held.contains(shard.rank)) continue;
+          held[shard.rank] =
+              shapes_.Sum(HeldBy(static_cast<std::size_t>(shard.rank), entry), model_);
+        }
+      }
+    }
     std::vector<ShardSetCost> placements;
     std::vector<std::size_t> cells;  // that change, and what they hold
     std::vector<std::vector<int>> sets;
@@ -200,9 +225,8 @@ class Explainer {
         for (const Shard& shard : shards) {
           const auto [at, is_new] = set_of_rank.emplace(shard.rank, sets.size());
           if (is_new) {
-            const std::size_t rank = static_cast<std::size_t>(shard.rank);
-            cells.push_back(placements.size() + rank);
-            sets.push_back(HeldBy(rank, entry));
+            cells.push_back(placements.size() + static_cast<std::size_t>(shard.rank));
+            sets.push_back({held[shard.rank]});
           }
           sets[at->second].push_back(
               shapes_.Note(TableIndex(entry), TableOf(entry), layout, shard));

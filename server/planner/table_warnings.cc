@@ -134,7 +134,6 @@ std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostMo
   const std::span<const DataType> floats(kFloats);
   const std::span<const Optimizer> batch_optimizers(kBatchOptimizers);
   constexpr std::size_t kMaxNames = 16;  // who has to change tables needs many
-  const TableNames names(request.tables);
   // A line, of the kernels, a number of tables and their names, for those that `lack` some.
   const auto warn = [&](const auto& lack, std::string_view line, const auto&... more) {
     std::vector<int> tables;
@@ -142,6 +141,7 @@ std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostMo
       if (lack(request.tables[t])) tables.push_back(static_cast<int>(t));
     }
     if (tables.empty()) return;
+    const TableNames names(request.tables);
     warnings.push_back(fmt::format(fmt::runtime(line), limits.kernels, tables.size(),
                                    ListText(names.ReferencesTo(tables), kMaxNames), more...));
   };
