@@ -82,45 +82,37 @@ Status CudaGpu::LoadKernels() {
   return LoadSorts();
 }
 
+// Sorts of a block and of a device are different kernels.
 Status CudaGpu::LoadSorts() {
-  // Sorts of a block and of a device are different kernels.
-  constexpr std::int64_t kFew = 64, kMany = 1 << 20;
-  std::byte* memory = nullptr;
-  for (const std::int64_t entries : {kFew, kMany}) {
-    NS_ASSIGN_OR_RETURN(const std::int64_t scratch, DistinctScratchBytes(entries, 64));
-    const std::int64_t arrays = 16 * entries + 256;
-    NS_ASSIGN_OR_RETURN(memory, Allocate(arrays + scratch));
-    auto* const keys = reinterpret_cast<std::uint64_t*>(memory);
-    Note(cudaMemsetAsync(memory, 0, arrays, stream_), "loading kernels");
-    KeepDistinct({.entries = entries,
-                  .key_bits = 64,
-                  .keys = keys,
-                  .sorted_keys = keys + entries,
-                  .num_kept = reinterpret_cast<std::int64_t*>(keys + 2 * entries),
-                  .scratch = memory + arrays,
-                  .scratch_bytes = scratch});
-    Note(cudaStreamSynchronize(stream_), "loading kernels");
-    Free(memory);
-  }
-  for (const bool scaled : {false, true}) {
-    for (const std::int64_t entries : {kFew, kMany}) {
-      NS_ASSIGN_OR_RETURN(const std::int64_t scratch, SortScratchBytes(entries, scaled, 32));
-      const std::int64_t arrays = 2 * entries * (4 + (scaled ? 8 : 4));
-      NS_ASSIGN_OR_RETURN(memory, Allocate(arrays + scratch));
-      Note(cudaMemsetAsync(memory, 0, arrays, stream_), "loading kernels");
-      std::byte* const sorted = memory + arrays / 2;
-      Sort({.entries = entries,
-            .key_bits = 32,
-            .scaled = scaled,
-            .keys = reinterpret_cast<const std::uint32_t*>(memory + entries * (scaled ? 8 : 4)),
-            .occurrences = memory,
-            .sorted_keys = reinterpret_cast<std::uint32_t*>(sorted + entries * (scaled ? 8 : 4)),
-            .sorted_occurrences = sorted,
-            .scratch = memory + arrays,
-            .scratch_bytes = scratch});
+  for (const std::int64_t entries : {std::int64_t{64}, std::int64_t{1} << 20}) {
+    const std::int64_t array = 8 * entries;
+    NS_ASSIGN_OR_RETURN(std::byte* const memory, Allocate(5 * array));
+    Note(cudaMemsetAsync(memory, 0, 5 * array, stream_), "loading kernels");
+    const auto load = [this](auto sort) -> Status {
+      NS_ASSIGN_OR_RETURN(sort.scratch_bytes, ScratchBytes(sort));
+      NS_ASSIGN_OR_RETURN(std::byte* const scratch, Allocate(sort.scratch_bytes));
+      sort.scratch = scratch;
+      Launch(sort);
       Note(cudaStreamSynchronize(stream_), "loading kernels");
-      Free(memory);
-    }
+      Free(scratch);
+      return absl::OkStatus();
+    };
+    SortLaunch sort{.entries = entries,
+                    .key_bits = 32,
+                    .keys = reinterpret_cast<const std::uint32_t*>(memory),
+                    .occurrences = memory + array,
+                    .sorted_keys = reinterpret_cast<std::uint32_t*>(memory + 2 * array),
+                    .sorted_occurrences = memory + 3 * array};
+    NS_RETURN_IF_ERROR(load(sort));
+    sort.scaled = true;
+    NS_RETURN_IF_ERROR(load(sort));
+    NS_RETURN_IF_ERROR(
+        load(DistinctLaunch{.entries = entries,
+                            .key_bits = 64,
+                            .keys = reinterpret_cast<std::uint64_t*>(memory),
+                            .sorted_keys = reinterpret_cast<std::uint64_t*>(memory + 2 * array),
+                            .num_kept = reinterpret_cast<std::int64_t*>(memory + 4 * array)}));
+    Free(memory);
   }
   return status();
 }
@@ -242,100 +234,45 @@ Status CudaGpu::CopyOut(void* host, const void* device, std::int64_t bytes) {
                 "copying from the device");
 }
 
-void CudaGpu::Fill(const Batched<FillTable>& batch) {
-  if (batch.blocks == 0) return;
-  Use();
-  Note(LaunchFill(batch, stream_), "initialising weights");
+void CudaGpu::Launch(const GpuLaunch& launch) {
+  // By the alternatives of GpuLaunch.
+  static constexpr std::string_view kNames[] = {
+      "initialising weights",    "making ids",         "pooling rows", "gathering rows",
+      "adding segments of bags", "making row keys",    "sorting ids",  "updating rows",
+      "making cache keys",       "sorting cache keys", "fetching rows"};
+  static_assert(std::size(kNames) == std::variant_size_v<GpuLaunch>);
+  std::visit(
+      [&](const auto& one) {
+        if (one.empty()) return;
+        Use();
+        cudaError_t error = cudaSuccess;
+        if constexpr (requires { one.scratch_bytes; }) {
+          auto bytes = static_cast<std::size_t>(one.scratch_bytes);
+          error = Enqueue(one, &bytes, stream_);
+        } else {
+          error = Enqueue(one, stream_);
+        }
+        Note(error, kNames[launch.index()]);
+      },
+      launch);
 }
 
-void CudaGpu::Generate(const Batched<LookupTable>& batch) {
-  if (batch.blocks == 0) return;
-  Use();
-  Note(LaunchLookups(batch, stream_), "making ids");
-}
-
-void CudaGpu::Pool(const Batched<PoolTable>& batch, bool cached) {
-  if (batch.blocks == 0) return;
-  Use();
-  Note(LaunchPool(batch, cached, stream_), "pooling rows");
-}
-
-void CudaGpu::Gather(const Batched<GatherTable>& batch, bool cached) {
-  if (batch.blocks == 0) return;
-  Use();
-  Note(LaunchGather(batch, cached, stream_), "gathering rows");
-}
-
-void CudaGpu::AddSegments(const Batched<SegmentTable>& batch) {
-  if (batch.blocks == 0) return;
-  Use();
-  Note(LaunchSegments(batch, stream_), "adding segments of bags");
-}
-
-void CudaGpu::MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
-                          bool scaled) {
-  if (batch.blocks == 0) return;
-  Use();
-  Note(LaunchKeys(batch, keys, occurrences, scaled, stream_), "making row keys");
-}
-
-StatusOr<std::int64_t> CudaGpu::SortScratchBytes(std::int64_t entries, bool scaled, int key_bits) {
+template <typename Sort>
+StatusOr<std::int64_t> CudaGpu::ScratchOf(Sort sort, std::string_view what) {
   Use();
   std::size_t bytes = 0;
-  Note(LaunchSort(nullptr, &bytes, nullptr, nullptr, nullptr, nullptr, scaled, entries, key_bits,
-                  stream_),
-       "sizing the sort");
+  sort.scratch = nullptr;
+  Note(Enqueue(sort, &bytes, stream_), what);
   NS_RETURN_IF_ERROR(status());
   return static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
 }
 
-void CudaGpu::Sort(const SortLaunch& launch) {
-  if (launch.entries == 0) return;
-  Use();
-  auto bytes = static_cast<std::size_t>(launch.scratch_bytes);
-  Note(LaunchSort(launch.scratch, &bytes, launch.keys, launch.sorted_keys, launch.occurrences,
-                  launch.sorted_occurrences, launch.scaled, launch.entries, launch.key_bits,
-                  stream_),
-       "sorting ids");
+StatusOr<std::int64_t> CudaGpu::ScratchBytes(const SortLaunch& sort) {
+  return ScratchOf(sort, "sizing the sort");
 }
 
-void CudaGpu::Update(const UpdateLaunch& launch) {
-  if (launch.batch.blocks == 0) return;
-  Use();
-  Note(LaunchUpdate(launch.batch, launch.entries, launch.vectors_per_lane, launch.cached,
-                    launch.step, stream_),
-       "updating rows");
-}
-
-void CudaGpu::MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
-                            std::uint64_t* keys) {
-  if (batch.blocks == 0) return;
-  Use();
-  Note(LaunchCacheKeys(batch, row_bits, keys, stream_), "making cache keys");
-}
-
-StatusOr<std::int64_t> CudaGpu::DistinctScratchBytes(std::int64_t entries, int key_bits) {
-  Use();
-  std::size_t bytes = 0;
-  Note(LaunchKeepDistinct(nullptr, &bytes, nullptr, nullptr, nullptr, entries, key_bits, stream_),
-       "sizing the sort of cache keys");
-  NS_RETURN_IF_ERROR(status());
-  return static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
-}
-
-void CudaGpu::KeepDistinct(const DistinctLaunch& launch) {
-  if (launch.entries == 0) return;
-  Use();
-  auto bytes = static_cast<std::size_t>(launch.scratch_bytes);
-  Note(LaunchKeepDistinct(launch.scratch, &bytes, launch.keys, launch.sorted_keys, launch.num_kept,
-                          launch.entries, launch.key_bits, stream_),
-       "sorting cache keys");
-}
-
-void CudaGpu::UseCaches(const CacheUse& use) {
-  if (use.blocks == 0) return;
-  Use();
-  Note(LaunchCaches(use, stream_), "fetching rows");
+StatusOr<std::int64_t> CudaGpu::ScratchBytes(const DistinctLaunch& sort) {
+  return ScratchOf(sort, "sizing the sort of cache keys");
 }
 
 }  // namespace neuroshard::cuda

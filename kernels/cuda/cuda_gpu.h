@@ -63,26 +63,16 @@ class CudaGpu final : public Gpu {
   std::int64_t AvailableHostBytes() const override;
   Status CopyIn(void* device, const void* host, std::int64_t bytes) override;
   Status CopyOut(void* host, const void* device, std::int64_t bytes) override;
-  void Fill(const Batched<FillTable>& batch) override;
-  void Generate(const Batched<LookupTable>& batch) override;
-  void Pool(const Batched<PoolTable>& batch, bool cached) override;
-  void Gather(const Batched<GatherTable>& batch, bool cached) override;
-  void AddSegments(const Batched<SegmentTable>& batch) override;
-  void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
-                   bool scaled) override;
-  StatusOr<std::int64_t> SortScratchBytes(std::int64_t entries, bool scaled, int key_bits) override;
-  void Sort(const SortLaunch& launch) override;
-  void Update(const UpdateLaunch& launch) override;
-  void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
-                     std::uint64_t* keys) override;
-  StatusOr<std::int64_t> DistinctScratchBytes(std::int64_t entries, int key_bits) override;
-  void KeepDistinct(const DistinctLaunch& launch) override;
-  void UseCaches(const CacheUse& use) override;
+  void Launch(const GpuLaunch& launch) override;
+  StatusOr<std::int64_t> ScratchBytes(const SortLaunch& sort) override;
+  StatusOr<std::int64_t> ScratchBytes(const DistinctLaunch& sort) override;
   Status status() const override;  // from any thread
 
  private:
   CudaGpu(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
   Status LoadSorts();
+  template <typename Sort>
+  StatusOr<std::int64_t> ScratchOf(Sort sort, std::string_view what);
   void DropKept();
   bool IsPinned(const void* memory) const;
   Status Finish(cudaError_t enqueued, std::string_view what);

@@ -169,28 +169,6 @@ __global__ void __launch_bounds__(kThreads, kMost <= 2 ? 2 : 1)
   UpdateBlock<kMost, Occurrence, kMoments, true>(batch, step);
 }
 
-template <int kMost, typename Occurrence, bool kMoments>
-void LaunchUpdateUpTo(Batched<UpdateTable> batch, bool cached, UpdateStep step,
-                      cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(batch.blocks);
-  if (cached) {
-    SlotUpdateKernel<kMost, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
-  } else {
-    UpdateKernel<kMost, Occurrence, kMoments><<<blocks, kThreads, 0, stream>>>(batch, step);
-  }
-}
-
-template <typename Occurrence, bool kMoments>
-void LaunchUpdateOf(Batched<UpdateTable> batch, int vectors_per_lane, bool cached, UpdateStep step,
-                    cudaStream_t stream) {
-  constexpr int kNarrow = NarrowVectors(kMoments), kWide = kMaxVectorsPerLane;
-  if (vectors_per_lane <= kNarrow) {
-    LaunchUpdateUpTo<kNarrow, Occurrence, kMoments>(batch, cached, step, stream);
-  } else {
-    LaunchUpdateUpTo<kWide, Occurrence, kMoments>(batch, cached, step, stream);
-  }
-}
-
 __global__ void GateKernel(const volatile int* released, unsigned long long max_ns) {
   unsigned long long begin, now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
@@ -222,6 +200,40 @@ __global__ void __launch_bounds__(kThreads) ReadKernel(uint4* zeros, std::int64_
   if (i >= count) return;
   const uint4 value = zeros[i];
   if ((value.x | value.y | value.z | value.w) != 0) zeros[0] = value;
+}
+
+// Launches `kernel` on so many blocks of kThreads.
+template <typename... Parameters, typename... Arguments>
+cudaError_t Run(void (*kernel)(Parameters...), std::int64_t blocks, cudaStream_t stream,
+                const Arguments&... arguments) {
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments...);
+  return cudaGetLastError();
+}
+
+template <typename Occurrence, bool kMoments>
+cudaError_t EnqueueUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
+  constexpr int kNarrow = NarrowVectors(kMoments), kWide = kMaxVectorsPerLane;
+  const bool narrow = launch.vectors_per_lane <= kNarrow;
+  auto* kernel = narrow ? UpdateKernel<kNarrow, Occurrence, kMoments>
+                        : UpdateKernel<kWide, Occurrence, kMoments>;
+  if (launch.cached) {
+    kernel = narrow ? SlotUpdateKernel<kNarrow, Occurrence, kMoments>
+                    : SlotUpdateKernel<kWide, Occurrence, kMoments>;
+  }
+  return Run(kernel, launch.blocks, stream, launch, launch.step);
+}
+
+template <bool kMoments>
+cudaError_t EnqueueUpdateOf(const UpdateLaunch& launch, cudaStream_t stream) {
+  switch (launch.entries) {
+    case EntryKind::kPlain:
+      return EnqueueUpdate<PlainOccurrence, kMoments>(launch, stream);
+    case EntryKind::kScaled:
+      return EnqueueUpdate<ScaledOccurrence, kMoments>(launch, stream);
+    case EntryKind::kPartial:
+      return EnqueueUpdate<void, kMoments>(launch, stream);
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -276,86 +288,45 @@ cudaError_t LoadKernels() {
   return cudaSuccess;
 }
 
-cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream) {
-  FillKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
-  return cudaGetLastError();
+cudaError_t Enqueue(const FillLaunch& launch, cudaStream_t stream) {
+  return Run(FillKernel, launch.blocks, stream, launch);
 }
 
-cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream) {
-  LookupKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
-  return cudaGetLastError();
+cudaError_t Enqueue(const LookupLaunch& launch, cudaStream_t stream) {
+  return Run(LookupKernel, launch.blocks, stream, launch);
 }
 
-cudaError_t LaunchPool(Batched<PoolTable> batch, bool cached, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(batch.blocks);
-  if (cached) {
-    SlotPoolKernel<<<blocks, kThreads, 0, stream>>>(batch);
-  } else {
-    PoolKernel<<<blocks, kThreads, 0, stream>>>(batch);
-  }
-  return cudaGetLastError();
+cudaError_t Enqueue(const PoolLaunch& launch, cudaStream_t stream) {
+  return Run(launch.cached ? SlotPoolKernel : PoolKernel, launch.blocks, stream, launch);
 }
 
-cudaError_t LaunchGather(Batched<GatherTable> batch, bool cached, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(batch.blocks);
-  if (cached) {
-    SlotGatherKernel<<<blocks, kThreads, 0, stream>>>(batch);
-  } else {
-    GatherKernel<<<blocks, kThreads, 0, stream>>>(batch);
-  }
-  return cudaGetLastError();
+cudaError_t Enqueue(const GatherLaunch& launch, cudaStream_t stream) {
+  return Run(launch.cached ? SlotGatherKernel : GatherKernel, launch.blocks, stream, launch);
 }
 
-cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream) {
-  SegmentKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch);
-  return cudaGetLastError();
+cudaError_t Enqueue(const SegmentLaunch& launch, cudaStream_t stream) {
+  return Run(SegmentKernel, launch.blocks, stream, launch);
 }
 
-cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
-                       cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(batch.blocks);
-  if (scaled) {
-    KeyKernel<<<blocks, kThreads, 0, stream>>>(batch, keys,
-                                               static_cast<ScaledOccurrence*>(occurrences));
-  } else {
-    KeyKernel<<<blocks, kThreads, 0, stream>>>(batch, keys,
-                                               static_cast<PlainOccurrence*>(occurrences));
-  }
-  return cudaGetLastError();
+cudaError_t Enqueue(const KeyLaunch& launch, cudaStream_t stream) {
+  void* const occurrences = launch.occurrences;
+  return launch.scaled ? Run(KeyKernel<ScaledOccurrence>, launch.blocks, stream, launch,
+                             launch.keys, static_cast<ScaledOccurrence*>(occurrences))
+                       : Run(KeyKernel<PlainOccurrence>, launch.blocks, stream, launch, launch.keys,
+                             static_cast<PlainOccurrence*>(occurrences));
 }
 
-cudaError_t LaunchCacheKeys(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys,
-                            cudaStream_t stream) {
-  CacheKeyKernel<<<static_cast<unsigned>(batch.blocks), kThreads, 0, stream>>>(batch, row_bits,
-                                                                               keys);
-  return cudaGetLastError();
+cudaError_t Enqueue(const UpdateLaunch& launch, cudaStream_t stream) {
+  return HasMoments(launch.step.optimizer) ? EnqueueUpdateOf<true>(launch, stream)
+                                           : EnqueueUpdateOf<false>(launch, stream);
 }
 
-cudaError_t LaunchCaches(CacheUse use, cudaStream_t stream) {
-  CacheKernel<<<static_cast<unsigned>(use.blocks), kThreads, 0, stream>>>(use);
-  return cudaGetLastError();
+cudaError_t Enqueue(const CacheKeyLaunch& launch, cudaStream_t stream) {
+  return Run(CacheKeyKernel, launch.blocks, stream, launch, launch.row_bits, launch.keys);
 }
 
-cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
-                         bool cached, UpdateStep step, cudaStream_t stream) {
-  const auto launch = [&]<bool kMoments>() {
-    switch (entries) {
-      case EntryKind::kPlain:
-        return LaunchUpdateOf<PlainOccurrence, kMoments>(batch, vectors_per_lane, cached, step,
-                                                         stream);
-      case EntryKind::kScaled:
-        return LaunchUpdateOf<ScaledOccurrence, kMoments>(batch, vectors_per_lane, cached, step,
-                                                          stream);
-      case EntryKind::kPartial:
-        return LaunchUpdateOf<void, kMoments>(batch, vectors_per_lane, cached, step, stream);
-    }
-  };
-  if (HasMoments(step.optimizer)) {
-    launch.template operator()<true>();
-  } else {
-    launch.template operator()<false>();
-  }
-  return cudaGetLastError();
+cudaError_t Enqueue(const CacheUse& use, cudaStream_t stream) {
+  return Run(CacheKernel, use.blocks, stream, use);
 }
 
 cudaError_t LaunchGate(const volatile int* released, unsigned long long max_ns,
@@ -366,17 +337,14 @@ cudaError_t LaunchGate(const volatile int* released, unsigned long long max_ns,
 
 cudaError_t LaunchCopy(void* to, const void* from, std::int64_t bytes, cudaStream_t stream) {
   const std::int64_t count = bytes / 16;
-  const auto blocks = static_cast<unsigned>((count + 4 * kThreads - 1) / (4 * kThreads));
-  CopyKernel<<<blocks, kThreads, 0, stream>>>(static_cast<uint4*>(to),
-                                              static_cast<const uint4*>(from), count);
-  return cudaGetLastError();
+  return Run(CopyKernel, (count + 4 * kThreads - 1) / (4 * kThreads), stream,
+             static_cast<uint4*>(to), static_cast<const uint4*>(from), count);
 }
 
 cudaError_t LaunchRead(void* zeros, std::int64_t bytes, cudaStream_t stream) {
   const std::int64_t count = bytes / 16;
-  ReadKernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-      static_cast<uint4*>(zeros), count);
-  return cudaGetLastError();
+  return Run(ReadKernel, (count + kThreads - 1) / kThreads, stream, static_cast<uint4*>(zeros),
+             count);
 }
 
 }  // namespace neuroshard::cuda

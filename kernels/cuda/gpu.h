@@ -1,57 +1,23 @@
 // Gpu: memory, copies and launches, as the embedding op needs them. Two implementations: CUDA
 // (cuda_gpu.h) and, for tests on machines without a GPU, a loop over the blocks and threads of each
-// launch (testing/sequential_gpu.h). Pointers of the launches are device memory, arrays of tables
-// included; rows and moments may be in the host's. GpuBuffer owns a block of such memory.
+// launch (testing/sequential_gpu.h). GpuBuffer owns a block of memory that kernels reach.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "common/base/status.h"
-#include "kernels/cuda/cached_rows.h"
-#include "kernels/cuda/generated_values.h"
-#include "kernels/cuda/pooling.h"
-#include "kernels/cuda/row_keys.h"
-#include "kernels/cuda/row_update.h"
-#include "kernels/cuda/table_blocks.h"
+#include "kernels/cuda/launches.h"
 
 namespace neuroshard::cuda {
 
-// Sorts entries by key, stable. Both pairs of arrays have `entries` elements; scratch is what
-// SortScratchBytes said.
-struct SortLaunch {
-  std::int64_t entries = 0;
-  int key_bits = 0;
-  bool scaled = false;  // ScaledOccurrence, not PlainOccurrence
-  const std::uint32_t* keys = nullptr;
-  const void* occurrences = nullptr;
-  std::uint32_t* sorted_keys = nullptr;
-  void* sorted_occurrences = nullptr;
-  void* scratch = nullptr;
-  std::int64_t scratch_bytes = 0;
-};
-
-// Sorts keys and keeps each once; scratch is what DistinctScratchBytes said.
-struct DistinctLaunch {
-  std::int64_t entries = 0;
-  int key_bits = 0;
-  std::uint64_t* keys = nullptr;  // those that are kept take their place
-  std::uint64_t* sorted_keys = nullptr;
-  std::int64_t* num_kept = nullptr;
-  void* scratch = nullptr;
-  std::int64_t scratch_bytes = 0;
-};
-
-// The launch of one level of the backward pass.
-struct UpdateLaunch {
-  Batched<UpdateTable> batch;
-  EntryKind entries = EntryKind::kPlain;
-  int vectors_per_lane = 0;  // the most of the tables with blocks
-  bool cached = false;       // of tables with a cache
-  UpdateStep step;
-};
+// Anything that a Gpu launches.
+using GpuLaunch =
+    std::variant<FillLaunch, LookupLaunch, PoolLaunch, GatherLaunch, SegmentLaunch, KeyLaunch,
+                 SortLaunch, UpdateLaunch, CacheKeyLaunch, DistinctLaunch, CacheUse>;
 
 // Launches run in order and return at once; what goes wrong in one is told by status(). One caller
 // at a time.
@@ -73,23 +39,10 @@ class Gpu {
   virtual Status CopyIn(void* device, const void* host, std::int64_t bytes) = 0;
   virtual Status CopyOut(void* host, const void* device, std::int64_t bytes) = 0;
 
-  virtual void Fill(const Batched<FillTable>& batch) = 0;
-  virtual void Generate(const Batched<LookupTable>& batch) = 0;
-  // cached: of tables with a cache.
-  virtual void Pool(const Batched<PoolTable>& batch, bool cached) = 0;
-  virtual void Gather(const Batched<GatherTable>& batch, bool cached) = 0;
-  virtual void AddSegments(const Batched<SegmentTable>& batch) = 0;
-  virtual void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
-                           bool scaled) = 0;
-  virtual StatusOr<std::int64_t> SortScratchBytes(std::int64_t entries, bool scaled,
-                                                  int key_bits) = 0;
-  virtual void Sort(const SortLaunch& launch) = 0;
-  virtual void Update(const UpdateLaunch& launch) = 0;
-  virtual void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
-                             std::uint64_t* keys) = 0;
-  virtual StatusOr<std::int64_t> DistinctScratchBytes(std::int64_t entries, int key_bits) = 0;
-  virtual void KeepDistinct(const DistinctLaunch& launch) = 0;
-  virtual void UseCaches(const CacheUse& use) = 0;
+  virtual void Launch(const GpuLaunch& launch) = 0;
+  // The scratch that a sort needs, whose arrays need not be there yet.
+  virtual StatusOr<std::int64_t> ScratchBytes(const SortLaunch& sort) = 0;
+  virtual StatusOr<std::int64_t> ScratchBytes(const DistinctLaunch& sort) = 0;
 
   // The first error of a launch or copy; the device cannot be used any more after one.
   virtual Status status() const = 0;

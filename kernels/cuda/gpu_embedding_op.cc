@@ -159,13 +159,11 @@ Status GpuEmbeddingOp::Initialise() {
 }
 
 Status GpuEmbeddingOp::Fill(const std::vector<FillTable>& fills) {
-  std::vector<std::int64_t> blocks;
-  for (const FillTable& fill : fills) blocks.push_back(FillBlocks(fill.rows, fill.vectors));
-  Batched<FillTable> launch;
+  FillLaunch launch;
   LaunchArrays arrays(launches_);
-  NS_RETURN_IF_ERROR(arrays.Add(fills, blocks, &launch));
+  NS_RETURN_IF_ERROR(arrays.Add(fills, &launch));
   NS_RETURN_IF_ERROR(arrays.Copy(*gpu_));
-  gpu_->Fill(launch);
+  gpu_->Launch(launch);
   return gpu_->status();
 }
 
@@ -204,8 +202,10 @@ Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
     return InvalidArgument("inputs: {} ids in all, a gpu has fewer than 2^31", places.entries);
   }
   if (places.entries > 0) {
-    NS_ASSIGN_OR_RETURN(places.scratch_bytes,
-                        gpu_->SortScratchBytes(places.entries, places.scaled, key_bits_));
+    NS_ASSIGN_OR_RETURN(
+        places.scratch_bytes,
+        gpu_->ScratchBytes(
+            SortLaunch{.entries = places.entries, .key_bits = key_bits_, .scaled = places.scaled}));
   }
   NS_ASSIGN_OR_RETURN(const std::int64_t cache_scratch, caches_.ScratchBytes(places.cache_entries));
   places.scratch_bytes = std::max(places.scratch_bytes, cache_scratch);
@@ -254,19 +254,17 @@ Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
   NS_RETURN_IF_ERROR(CopyToBatch(runs, places.runs));
   const auto* const runs_there = batch_.at<RankRun>(places.runs);
   std::vector<LookupTable> tables;
-  std::vector<std::int64_t> blocks;
   for (std::size_t t = 0; t < plans.size(); ++t) {
     const BatchPlaces::Table& place = places.tables[t];
     tables.push_back({plans[t].RuleWith(runs_there + place.first_run),
                       batch_.at<std::int64_t>(place.ids), batch_.at<std::int64_t>(place.offsets),
                       plans[t].weighted ? batch_.at<float>(place.weights) : nullptr});
-    blocks.push_back(LookupBlocks(plans[t].rule.lookups, plans[t].rule.batch_size));
   }
-  Batched<LookupTable> launch;
+  LookupLaunch launch;
   LaunchArrays arrays(launches_);
-  NS_RETURN_IF_ERROR(arrays.Add(tables, blocks, &launch));
+  NS_RETURN_IF_ERROR(arrays.Add(tables, &launch));
   NS_RETURN_IF_ERROR(arrays.Copy(*gpu_));
-  gpu_->Generate(launch);
+  gpu_->Launch(launch);
   return gpu_->status();
 }
 
@@ -309,10 +307,8 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
   struct {
     std::vector<PoolTable> pools, segments;
     std::vector<GatherTable> gathers;
-    std::vector<std::int64_t> pool_blocks, segment_blocks, gather_blocks;
   } of[2];  // as rows_
   std::vector<SegmentTable> sums;
-  std::vector<std::int64_t> sum_blocks;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const TableData& table = tables_[t];
     const BatchPlaces::Table& place = places.tables[t];
@@ -324,7 +320,6 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     if (!table.pooled()) {
       lists.gathers.push_back({table.weights, table.type, table.vectors, longs(place.ids),
                                table.num_unpooled, table.output, cache.slots, cache.slot_of_row});
-      lists.gather_blocks.push_back(GatherBlocks(table.vectors, table.num_unpooled));
       continue;
     }
     const bool mean = table.spec.pooling_mode == PoolingMode::kMean;
@@ -346,7 +341,6 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.slots = cache.slots;
     pool.slot_of_row = cache.slot_of_row;
     lists.pools.push_back(pool);
-    lists.pool_blocks.push_back(PoolBlocks(table.vectors, pool.bags, pool.bags_per_thread));
     if (long_bags.bags.empty()) continue;
 
     auto* partials = batch_.at<float>(place.segment_sums);
@@ -359,27 +353,25 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.output = partials;
     pool.output_stride = std::int64_t{table.vectors} * kVector;
     lists.segments.push_back(pool);
-    lists.segment_blocks.push_back(PoolBlocks(table.vectors, pool.bags));
 
     const auto bags = static_cast<std::int64_t>(long_bags.bags.size());
     sums.push_back({partials, table.vectors, longs(place.first_segments), longs(place.long_bags),
                     longs(place.offsets), bags, mean, table.output, table.stride});
-    sum_blocks.push_back(PoolBlocks(table.vectors, bags));
   }
-  for (int cached = 0; cached < 2; ++cached) {
-    RowLaunches& rows = rows_[cached];
-    NS_RETURN_IF_ERROR(arrays.Add(of[cached].gathers, of[cached].gather_blocks, &rows.gather));
-    NS_RETURN_IF_ERROR(arrays.Add(of[cached].pools, of[cached].pool_blocks, &rows.pool));
-    NS_RETURN_IF_ERROR(
-        arrays.Add(of[cached].segments, of[cached].segment_blocks, &rows.pool_segments));
+  for (const bool cached : {false, true}) {
+    RowLaunches& rows = rows_[cached ? 1 : 0];
+    const auto& lists = of[cached ? 1 : 0];
+    rows.gather.cached = rows.pool.cached = rows.pool_segments.cached = cached;
+    NS_RETURN_IF_ERROR(arrays.Add(lists.gathers, &rows.gather));
+    NS_RETURN_IF_ERROR(arrays.Add(lists.pools, &rows.pool));
+    NS_RETURN_IF_ERROR(arrays.Add(lists.segments, &rows.pool_segments));
   }
-  return arrays.Add(sums, sum_blocks, &add_segments_);
+  return arrays.Add(sums, &add_segments_);
 }
 
 Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
                                     const BatchPlaces& places, LaunchArrays& arrays) {
   std::vector<KeyTable> key_tables;
-  std::vector<std::int64_t> key_blocks;
   std::size_t levels = 0;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const BatchPlaces::Table& place = places.tables[t];
@@ -389,17 +381,17 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
                           shapes[t].weighted ? batch_.at<float>(place.weights) : nullptr,
                           spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
                           tables_[t].spec.pooling_mode == PoolingMode::kMean});
-    key_blocks.push_back(KeyBlocks(entries));
     levels = std::max(levels, place.levels.size());
   }
-  NS_RETURN_IF_ERROR(arrays.Add(key_tables, key_blocks, &make_keys_));
-  keys_ = batch_.at<std::uint32_t>(places.keys);
-  occurrences_ = batch_.at(places.occurrences);
+  NS_RETURN_IF_ERROR(arrays.Add(key_tables, &make_keys_));
+  make_keys_.keys = batch_.at<std::uint32_t>(places.keys);
+  make_keys_.occurrences = batch_.at(places.occurrences);
+  make_keys_.scaled = places.scaled;
   sort_ = {.entries = places.entries,
            .key_bits = key_bits_,
            .scaled = places.scaled,
-           .keys = keys_,
-           .occurrences = occurrences_,
+           .keys = make_keys_.keys,
+           .occurrences = make_keys_.occurrences,
            .sorted_keys = batch_.at<std::uint32_t>(places.sorted_keys),
            .sorted_occurrences = batch_.at(places.sorted_occurrences),
            .scratch = batch_.at(places.scratch),
@@ -416,7 +408,6 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
     for (const auto& [wide, cached] :
          {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
       std::vector<UpdateTable> updates;
-      std::vector<std::int64_t> blocks;
       int vectors_per_lane = 0;
       for (std::size_t t = 0; t < tables_.size(); ++t) {
         const TableData& table = tables_[t];
@@ -460,7 +451,6 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
           update.next_partials = batch_.at<float>(next.partials);
         }
         updates.push_back(update);
-        blocks.push_back(UpdateBlocks(table.vectors, here.entries));
         vectors_per_lane = std::max(vectors_per_lane, VectorsPerLane(table.vectors));
       }
       if (updates.empty()) continue;
@@ -470,7 +460,7 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
                                        : EntryKind::kPlain;
       launch.vectors_per_lane = vectors_per_lane;
       launch.cached = cached;
-      NS_RETURN_IF_ERROR(arrays.Add(updates, blocks, &launch.batch));
+      NS_RETURN_IF_ERROR(arrays.Add(updates, &launch));
     }
   }
   return absl::OkStatus();
@@ -479,24 +469,23 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
 void GpuEmbeddingOp::Forward() {
   if (!has_inputs_) return;
   caches_.Fetch();
-  for (const bool cached : {false, true}) {
-    const RowLaunches& rows = rows_[cached ? 1 : 0];
-    gpu_->Pool(rows.pool, cached);
-    gpu_->Gather(rows.gather, cached);
-    gpu_->Pool(rows.pool_segments, cached);
+  for (const RowLaunches& rows : rows_) {
+    gpu_->Launch(rows.pool);
+    gpu_->Launch(rows.gather);
+    gpu_->Launch(rows.pool_segments);
   }
-  gpu_->AddSegments(add_segments_);
+  gpu_->Launch(add_segments_);
 }
 
 void GpuEmbeddingOp::Backward() {
   if (!has_inputs_ || sort_.entries == 0) return;
   if (!caches_.fetched()) caches_.Fetch();
-  gpu_->MakeRowKeys(make_keys_, keys_, occurrences_, sort_.scaled);
-  gpu_->Sort(sort_);
+  gpu_->Launch(make_keys_);
+  gpu_->Launch(sort_);
   const UpdateStep step = NextStep();
   for (UpdateLaunch& update : updates_) {
     update.step = step;
-    gpu_->Update(update);
+    gpu_->Launch(update);
   }
 }
 

@@ -106,14 +106,12 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   bool has_inputs_ = false;
   // The launches of tables without a cache, or of those with one.
   struct RowLaunches {
-    Batched<PoolTable> pool, pool_segments;
-    Batched<GatherTable> gather;
+    PoolLaunch pool, pool_segments;
+    GatherLaunch gather;
   };
   RowLaunches rows_[2];
-  Batched<SegmentTable> add_segments_;
-  Batched<KeyTable> make_keys_;
-  std::uint32_t* keys_ = nullptr;
-  void* occurrences_ = nullptr;
+  SegmentLaunch add_segments_;
+  KeyLaunch make_keys_;
   SortLaunch sort_;
   std::vector<UpdateLaunch> updates_;
   std::int64_t steps_ = 0;  // of the optimizer

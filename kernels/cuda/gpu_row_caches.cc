@@ -29,6 +29,7 @@ GpuRowCaches::GpuRowCaches(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec
     cache.rows = table.rows;
     cache.slots = CacheSlots(table.rows, table.cache_load_factor);
     cache.on_device.type = TypeOf(table.weight_dtype);
+    cache.on_device.sets = cache.slots / kCacheWays;
     cache.on_device.vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
   }
 }
@@ -79,7 +80,7 @@ const CacheTable* GpuRowCaches::of(std::size_t table) const {
 
 int GpuRowCaches::KeyBits() const {
   std::int64_t sets = 0;
-  for (const Cache& cache : caches_) sets += cache.slots / kCacheWays;
+  for (const Cache& cache : caches_) sets += cache.on_device.sets;
   return std::max(1, row_bits_ + BitsFor(sets));
 }
 
@@ -88,7 +89,7 @@ StatusOr<std::int64_t> GpuRowCaches::ScratchBytes(std::int64_t entries) const {
   if (entries > std::numeric_limits<std::int32_t>::max()) {
     return InvalidArgument("{} ids of tables with a cache, a gpu takes fewer than 2^31", entries);
   }
-  return gpu_->DistinctScratchBytes(entries, KeyBits());
+  return gpu_->ScratchBytes(DistinctLaunch{.entries = entries, .key_bits = KeyBits()});
 }
 
 Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
@@ -96,20 +97,17 @@ Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlac
   fetched_ = false;
   std::vector<CacheKeyTable> key_tables;
   std::vector<CacheTable> tables;
-  std::vector<std::int64_t> key_blocks, sets;
   std::int64_t first_set = 0;
   for (const Cache& cache : caches_) {
     const BatchPlaces::Table& place = places.tables[cache.table];
-    const std::int64_t ids = shapes[cache.table].ids, sets_of_table = cache.slots / kCacheWays;
-    key_tables.push_back(
-        {batch.at<std::int64_t>(place.ids), ids, place.first_cache_key, first_set, sets_of_table});
-    key_blocks.push_back(CacheKeyBlocks(ids));
+    const std::int64_t sets = cache.on_device.sets;
+    key_tables.push_back({batch.at<std::int64_t>(place.ids), shapes[cache.table].ids,
+                          place.first_cache_key, first_set, sets});
     tables.push_back(cache.on_device);
-    sets.push_back(sets_of_table);
-    first_set += sets_of_table;
+    first_set += sets;
   }
-  NS_RETURN_IF_ERROR(arrays.Add(key_tables, key_blocks, &make_keys_));
-  NS_RETURN_IF_ERROR(arrays.Add(tables, sets, &use_.caches));
+  NS_RETURN_IF_ERROR(arrays.Add(key_tables, &make_keys_));
+  NS_RETURN_IF_ERROR(arrays.Add(tables, &use_.caches));
   keep_distinct_ = {.entries = places.cache_entries,
                     .key_bits = KeyBits(),
                     .keys = batch.at<std::uint64_t>(places.cache_keys),
@@ -117,6 +115,8 @@ Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlac
                     .num_kept = batch.at<std::int64_t>(places.num_cache_keys),
                     .scratch = batch.at(places.scratch),
                     .scratch_bytes = places.scratch_bytes};
+  make_keys_.row_bits = row_bits_;
+  make_keys_.keys = keep_distinct_.keys;
   use_.keys = keep_distinct_.keys;
   use_.num_keys = keep_distinct_.num_kept;
   use_.blocks = CacheBlocks(places.cache_entries);
@@ -127,11 +127,11 @@ Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlac
 
 void GpuRowCaches::Fetch() {
   fetched_ = true;
-  if (keep_distinct_.entries == 0) return;
-  gpu_->MakeCacheKeys(make_keys_, row_bits_, keep_distinct_.keys);
-  gpu_->KeepDistinct(keep_distinct_);
+  if (keep_distinct_.empty()) return;
+  gpu_->Launch(make_keys_);
+  gpu_->Launch(keep_distinct_);
   ++use_.batch;
-  gpu_->UseCaches(use_);
+  gpu_->Launch(use_);
 }
 
 StatusOr<CacheCounts> GpuRowCaches::Counts() const {

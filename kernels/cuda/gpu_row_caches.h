@@ -73,7 +73,7 @@ class GpuRowCaches {
   int row_bits_ = 0;
 
   bool fetched_ = false;
-  Batched<CacheKeyTable> make_keys_;
+  CacheKeyLaunch make_keys_;
   DistinctLaunch keep_distinct_;
   CacheUse use_;
 };

@@ -8,38 +8,22 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/cached_rows.h"
-#include "kernels/cuda/generated_values.h"
-#include "kernels/cuda/pooling.h"
-#include "kernels/cuda/row_keys.h"
-#include "kernels/cuda/row_update.h"
-#include "kernels/cuda/table_blocks.h"
+#include "kernels/cuda/launches.h"
 
 namespace neuroshard::cuda {
 
-cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream);
-cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream);
-// cached: of tables with a cache.
-cudaError_t LaunchPool(Batched<PoolTable> batch, bool cached, cudaStream_t stream);
-cudaError_t LaunchGather(Batched<GatherTable> batch, bool cached, cudaStream_t stream);
-cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream);
-cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
-                       cudaStream_t stream);
-// scratch null: only says in *scratch_bytes how much is needed.
-cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
-                       std::uint32_t* sorted_keys, const void* occurrences,
-                       void* sorted_occurrences, bool scaled, std::int64_t entries, int key_bits,
-                       cudaStream_t stream);
-cudaError_t LaunchCacheKeys(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys,
-                            cudaStream_t stream);
-// Sorts keys; each once takes their place, and *num_kept is how many those are. scratch as above.
-cudaError_t LaunchKeepDistinct(void* scratch, std::size_t* scratch_bytes, std::uint64_t* keys,
-                               std::uint64_t* sorted_keys, std::int64_t* num_kept,
-                               std::int64_t entries, int key_bits, cudaStream_t stream);
-cudaError_t LaunchCaches(CacheUse use, cudaStream_t stream);
-// vectors_per_lane: the most of the tables in the launch.
-cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
-                         bool cached, UpdateStep step, cudaStream_t stream);
+cudaError_t Enqueue(const FillLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const LookupLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const PoolLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const GatherLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const SegmentLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const KeyLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const UpdateLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const CacheKeyLaunch& launch, cudaStream_t stream);
+cudaError_t Enqueue(const CacheUse& use, cudaStream_t stream);
+// The sorts, with *scratch_bytes of scratch; where that is null they only say there what is needed.
+cudaError_t Enqueue(const SortLaunch& launch, std::size_t* scratch_bytes, cudaStream_t stream);
+cudaError_t Enqueue(const DistinctLaunch& launch, std::size_t* scratch_bytes, cudaStream_t stream);
 
 // Has the driver load all kernels of this file except those of the sorts.
 cudaError_t LoadKernels();

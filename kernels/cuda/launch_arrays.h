@@ -21,8 +21,9 @@ class LaunchArrays {
 
   // `*launch` is filled in by Copy and must live until then.
   template <typename Table>
-  Status Add(const std::vector<Table>& tables, const std::vector<std::int64_t>& blocks,
-             Batched<Table>* launch) {
+  Status Add(const std::vector<Table>& tables, Batched<Table>* launch) {
+    std::vector<std::int64_t> blocks;
+    for (const Table& table : tables) blocks.push_back(BlocksOf(table));
     NS_ASSIGN_OR_RETURN(const std::vector<std::int32_t> first_block, FirstBlocks(blocks));
     const std::int64_t tables_place = Append(tables), blocks_place = Append(first_block);
     *launch = {.num_tables = static_cast<int>(tables.size()), .blocks = first_block.back()};

@@ -4,10 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cuda/cached_rows.h"
-#include "kernels/cuda/generated_values.h"
-#include "kernels/cuda/row_keys.h"
-
 namespace neuroshard::cuda {
 namespace {
 
@@ -51,32 +47,41 @@ NumberType TypeOf(DataType type) {
   return NumberType::kFp32;
 }
 
-std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags, std::int32_t bags_per_thread) {
-  return CeilOfQuotient(CeilOfQuotient(bags, bags_per_thread), BagsPerBlock(vectors));
+std::int64_t BlocksOf(const PoolTable& table) {
+  return CeilOfQuotient(CeilOfQuotient(table.bags, table.bags_per_thread),
+                        BagsPerBlock(table.vectors));
 }
 
-std::int64_t GatherBlocks(std::int32_t vectors, std::int64_t ids) {
-  return CeilOfQuotient(CeilOfQuotient(ids, kRowsInFlight), BagsPerBlock(vectors));
+std::int64_t BlocksOf(const SegmentTable& table) {
+  return CeilOfQuotient(table.bags, BagsPerBlock(table.vectors));
 }
 
-std::int64_t KeyBlocks(std::int64_t entries) { return CeilOfQuotient(entries, kEntriesPerBlock); }
-
-std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors) {
-  return CeilOfQuotient(rows * vectors, kFillVectorsPerBlock);
+std::int64_t BlocksOf(const GatherTable& table) {
+  return CeilOfQuotient(CeilOfQuotient(table.count, kRowsInFlight), BagsPerBlock(table.vectors));
 }
 
-std::int64_t LookupBlocks(std::int64_t lookups, std::int64_t batch_size) {
-  return CeilOfQuotient(std::max(lookups, batch_size + 1), kLookupsPerBlock);
+std::int64_t BlocksOf(const KeyTable& table) {
+  return CeilOfQuotient(table.entries, kEntriesPerBlock);
 }
 
-std::int64_t CacheKeyBlocks(std::int64_t ids) { return CeilOfQuotient(ids, kCacheKeysPerBlock); }
+std::int64_t BlocksOf(const FillTable& table) {
+  return CeilOfQuotient(table.rows * table.vectors, kFillVectorsPerBlock);
+}
+
+std::int64_t BlocksOf(const LookupTable& table) {
+  return CeilOfQuotient(std::max(table.rule.lookups, table.rule.batch_size + 1), kLookupsPerBlock);
+}
+
+std::int64_t BlocksOf(const CacheKeyTable& table) {
+  return CeilOfQuotient(table.count, kCacheKeysPerBlock);
+}
+
+std::int64_t BlocksOf(const UpdateTable& table) {
+  return CeilOfQuotient(Chunks(table.entries), kThreads / UpdateLanes(table.vectors));
+}
 
 std::int64_t CacheBlocks(std::int64_t keys) {
   return CeilOfQuotient(CeilOfQuotient(keys, kCacheChunk), kCacheChunksPerBlock);
-}
-
-std::int64_t UpdateBlocks(std::int32_t vectors, std::int64_t entries) {
-  return CeilOfQuotient(Chunks(entries), kThreads / UpdateLanes(vectors));
 }
 
 StatusOr<std::vector<std::int32_t>> FirstBlocks(const std::vector<std::int64_t>& blocks) {

@@ -9,8 +9,7 @@
 #include "common/base/status.h"
 #include "common/domain/vocabulary.h"
 #include "kernels/api/embedding_op.h"
-#include "kernels/cuda/pooling.h"
-#include "kernels/cuda/row_update.h"
+#include "kernels/cuda/launches.h"
 
 namespace neuroshard::cuda {
 
@@ -30,14 +29,18 @@ class MemoryLayout {
 NumberType TypeOf(DataType type);
 inline std::int64_t VectorsOf(std::int64_t cols) { return (cols + kVector - 1) / kVector; }
 
-std::int64_t PoolBlocks(std::int32_t vectors, std::int64_t bags, std::int32_t bags_per_thread = 1);
-std::int64_t GatherBlocks(std::int32_t vectors, std::int64_t ids);
-std::int64_t KeyBlocks(std::int64_t entries);
-std::int64_t FillBlocks(std::int64_t rows, std::int32_t vectors);
-std::int64_t LookupBlocks(std::int64_t lookups, std::int64_t batch_size);
-std::int64_t CacheKeyBlocks(std::int64_t ids);
+// The blocks of a table in a launch; of a cache its sets, which take turns in the blocks of
+// CacheBlocks.
+std::int64_t BlocksOf(const PoolTable& table);
+std::int64_t BlocksOf(const SegmentTable& table);
+std::int64_t BlocksOf(const GatherTable& table);
+std::int64_t BlocksOf(const KeyTable& table);
+std::int64_t BlocksOf(const FillTable& table);
+std::int64_t BlocksOf(const LookupTable& table);
+std::int64_t BlocksOf(const CacheKeyTable& table);
+std::int64_t BlocksOf(const UpdateTable& table);
+inline std::int64_t BlocksOf(const CacheTable& table) { return table.sets; }
 std::int64_t CacheBlocks(std::int64_t keys);
-std::int64_t UpdateBlocks(std::int32_t vectors, std::int64_t entries);
 
 // Exclusive sums of the tables' blocks, and the total at the end. INVALID_ARGUMENT beyond 2^31 - 1,
 // the largest launch.

@@ -43,12 +43,14 @@ TEST(TableBlocksTest, MoreBlocksThanALaunchHasAreRefused) {
 TEST(LaunchPlanTest, BlocksCoverTheWork) {
   for (const std::int32_t vectors : {1, 3, 8, 24, 32, 33, 64, 255, 256, 257, 512}) {
     for (const std::int64_t count : {1, 31, 32, 33, 1000, 4096}) {
-      EXPECT_GE(PoolBlocks(vectors, count) * BagsPerBlock(vectors), count);
-      EXPECT_LT((PoolBlocks(vectors, count) - 1) * BagsPerBlock(vectors), count);
+      const std::int64_t pools = BlocksOf(PoolTable{.vectors = vectors, .bags = count});
+      EXPECT_GE(pools * BagsPerBlock(vectors), count);
+      EXPECT_LT((pools - 1) * BagsPerBlock(vectors), count);
       EXPECT_LE(BagsPerBlock(vectors) * PoolLanes(vectors), kThreads);
       const std::int64_t groups = kThreads / UpdateLanes(vectors);
-      EXPECT_GE(UpdateBlocks(vectors, count) * groups * kChunk, count);
-      EXPECT_LT((UpdateBlocks(vectors, count) - 1) * groups * kChunk, count);
+      const std::int64_t updates = BlocksOf(UpdateTable{.vectors = vectors, .entries = count});
+      EXPECT_GE(updates * groups * kChunk, count);
+      EXPECT_LT((updates - 1) * groups * kChunk, count);
       EXPECT_GE(CacheBlocks(count) * kCacheChunksPerBlock * kCacheChunk, count);
       EXPECT_EQ(kWarp % UpdateLanes(vectors), 0);
       EXPECT_GE(UpdateLanes(vectors) * VectorsPerLane(vectors), vectors);

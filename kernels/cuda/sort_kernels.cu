@@ -9,41 +9,37 @@ namespace {
 
 // Entries are counted in 32 bits, for which CUB is tuned; an op has fewer than 2^31.
 template <typename Payload>
-cudaError_t SortPairs(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
-                      std::uint32_t* sorted_keys, const void* occurrences, void* sorted_occurrences,
-                      std::int64_t entries, int key_bits, cudaStream_t stream) {
+cudaError_t SortPairs(const SortLaunch& launch, std::size_t* scratch_bytes, cudaStream_t stream) {
   return cub::DeviceRadixSort::SortPairs(
-      scratch, *scratch_bytes, keys, sorted_keys, static_cast<const Payload*>(occurrences),
-      static_cast<Payload*>(sorted_occurrences), static_cast<int>(entries), 0, key_bits, stream);
+      launch.scratch, *scratch_bytes, launch.keys, launch.sorted_keys,
+      static_cast<const Payload*>(launch.occurrences),
+      static_cast<Payload*>(launch.sorted_occurrences), static_cast<int>(launch.entries), 0,
+      launch.key_bits, stream);
 }
 
 }  // namespace
 
-cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
-                       std::uint32_t* sorted_keys, const void* occurrences,
-                       void* sorted_occurrences, bool scaled, std::int64_t entries, int key_bits,
-                       cudaStream_t stream) {
+cudaError_t Enqueue(const SortLaunch& launch, std::size_t* scratch_bytes, cudaStream_t stream) {
   static_assert(sizeof(PlainOccurrence) == 4 && sizeof(ScaledOccurrence) == 8);
-  return scaled ? SortPairs<std::uint64_t>(scratch, scratch_bytes, keys, sorted_keys, occurrences,
-                                           sorted_occurrences, entries, key_bits, stream)
-                : SortPairs<std::uint32_t>(scratch, scratch_bytes, keys, sorted_keys, occurrences,
-                                           sorted_occurrences, entries, key_bits, stream);
+  return launch.scaled ? SortPairs<std::uint64_t>(launch, scratch_bytes, stream)
+                       : SortPairs<std::uint32_t>(launch, scratch_bytes, stream);
 }
 
-cudaError_t LaunchKeepDistinct(void* scratch, std::size_t* scratch_bytes, std::uint64_t* keys,
-                               std::uint64_t* sorted_keys, std::int64_t* num_kept,
-                               std::int64_t entries, int key_bits, cudaStream_t stream) {
+cudaError_t Enqueue(const DistinctLaunch& launch, std::size_t* scratch_bytes, cudaStream_t stream) {
+  const std::uint64_t* const keys = launch.keys;
+  const std::uint64_t* const sorted_keys = launch.sorted_keys;
+  const auto entries = static_cast<int>(launch.entries);
   std::size_t sort_bytes = *scratch_bytes, keep_bytes = *scratch_bytes;
-  if (const cudaError_t error = cub::DeviceRadixSort::SortKeys(
-          scratch, sort_bytes, static_cast<const std::uint64_t*>(keys), sorted_keys,
-          static_cast<int>(entries), 0, key_bits, stream);
+  if (const cudaError_t error =
+          cub::DeviceRadixSort::SortKeys(launch.scratch, sort_bytes, keys, launch.sorted_keys,
+                                         entries, 0, launch.key_bits, stream);
       error != cudaSuccess) {
     return error;
   }
-  const cudaError_t error = cub::DeviceSelect::Unique(
-      scratch, keep_bytes, static_cast<const std::uint64_t*>(sorted_keys), keys, num_kept,
-      static_cast<int>(entries), stream);  // as CUDA 12's takes them
-  if (scratch == nullptr) *scratch_bytes = std::max(sort_bytes, keep_bytes);
+  const cudaError_t error = cub::DeviceSelect::Unique(launch.scratch, keep_bytes, sorted_keys,
+                                                      launch.keys, launch.num_kept, entries,
+                                                      stream);  // as CUDA 12's takes them
+  if (launch.scratch == nullptr) *scratch_bytes = std::max(sort_bytes, keep_bytes);
   return error;
 }
 

@@ -14,7 +14,9 @@ struct Batched {
   const Table* tables = nullptr;
   const std::int32_t* first_block = nullptr;
   int num_tables = 0;
-  std::int64_t blocks = 0;  // of all tables; a launch without any is left out
+  std::int64_t blocks = 0;  // of all tables
+
+  bool empty() const { return blocks == 0; }
 };
 
 // A block of a launch: the table that it works for, and its number there.

@@ -24,106 +24,77 @@ bool CanTouch(const void* memory, std::int64_t bytes, cudaStream_t stream) {
   return false;
 }
 
-// As LaunchUpdateOf chooses.
-std::string UpdateKernelName(EntryKind entries, int vectors_per_lane, bool cached,
-                             const UpdateStep& step) {
-  const bool moments = HasMoments(step.optimizer);
+// As EnqueueUpdate chooses.
+std::string UpdateKernelName(const UpdateLaunch& launch) {
+  const bool moments = HasMoments(launch.step.optimizer);
   const int narrow = NarrowVectors(moments);
-  return fmt::format("{}UpdateKernel<{}, {}, {}>", cached ? "Slot" : "",
-                     vectors_per_lane <= narrow ? std::to_string(narrow) : "kMaxVectorsPerLane",
-                     entries == EntryKind::kPlain    ? "PlainOccurrence"
-                     : entries == EntryKind::kScaled ? "ScaledOccurrence"
-                                                     : "void",
-                     moments);
+  return fmt::format(
+      "{}UpdateKernel<{}, {}, {}>", launch.cached ? "Slot" : "",
+      launch.vectors_per_lane <= narrow ? std::to_string(narrow) : "kMaxVectorsPerLane",
+      launch.entries == EntryKind::kPlain    ? "PlainOccurrence"
+      : launch.entries == EntryKind::kScaled ? "ScaledOccurrence"
+                                             : "void",
+      moments);
+}
+
+cudaError_t Run(const std::string& kernel, const GpuLaunch& launch, cudaStream_t stream) {
+  return fake_gpu::Launch(kernel, stream, [=] { SequentialGpu(0).Launch(launch); });
+}
+
+cudaError_t RunSort(const char* name, const GpuLaunch& launch, const void* scratch,
+                    std::size_t* scratch_bytes, cudaStream_t stream) {
+  if (scratch != nullptr) return Run(name, launch, stream);
+  *scratch_bytes = 1;
+  return cudaSuccess;
 }
 
 }  // namespace
 
 cudaError_t LoadKernels() { return cudaSuccess; }
 
-cudaError_t LaunchFill(Batched<FillTable> batch, cudaStream_t stream) {
-  return fake_gpu::Launch("FillKernel", stream, [=] { SequentialGpu(0).Fill(batch); });
+cudaError_t Enqueue(const FillLaunch& launch, cudaStream_t stream) {
+  return Run("FillKernel", launch, stream);
 }
 
-cudaError_t LaunchLookups(Batched<LookupTable> batch, cudaStream_t stream) {
-  return fake_gpu::Launch("LookupKernel", stream, [=] { SequentialGpu(0).Generate(batch); });
+cudaError_t Enqueue(const LookupLaunch& launch, cudaStream_t stream) {
+  return Run("LookupKernel", launch, stream);
 }
 
-cudaError_t LaunchPool(Batched<PoolTable> batch, bool cached, cudaStream_t stream) {
-  return fake_gpu::Launch(cached ? "SlotPoolKernel" : "PoolKernel", stream,
-                          [=] { SequentialGpu(0).Pool(batch, cached); });
+cudaError_t Enqueue(const PoolLaunch& launch, cudaStream_t stream) {
+  return Run(launch.cached ? "SlotPoolKernel" : "PoolKernel", launch, stream);
 }
 
-cudaError_t LaunchGather(Batched<GatherTable> batch, bool cached, cudaStream_t stream) {
-  return fake_gpu::Launch(cached ? "SlotGatherKernel" : "GatherKernel", stream,
-                          [=] { SequentialGpu(0).Gather(batch, cached); });
+cudaError_t Enqueue(const GatherLaunch& launch, cudaStream_t stream) {
+  return Run(launch.cached ? "SlotGatherKernel" : "GatherKernel", launch, stream);
 }
 
-cudaError_t LaunchSegments(Batched<SegmentTable> batch, cudaStream_t stream) {
-  return fake_gpu::Launch("SegmentKernel", stream, [=] { SequentialGpu(0).AddSegments(batch); });
+cudaError_t Enqueue(const SegmentLaunch& launch, cudaStream_t stream) {
+  return Run("SegmentKernel", launch, stream);
 }
 
-cudaError_t LaunchKeys(Batched<KeyTable> batch, std::uint32_t* keys, void* occurrences, bool scaled,
-                       cudaStream_t stream) {
-  return fake_gpu::Launch(scaled ? "KeyKernel<ScaledOccurrence>" : "KeyKernel<PlainOccurrence>",
-                          stream,
-                          [=] { SequentialGpu(0).MakeRowKeys(batch, keys, occurrences, scaled); });
+cudaError_t Enqueue(const KeyLaunch& launch, cudaStream_t stream) {
+  return Run(launch.scaled ? "KeyKernel<ScaledOccurrence>" : "KeyKernel<PlainOccurrence>", launch,
+             stream);
 }
 
-cudaError_t LaunchSort(void* scratch, std::size_t* scratch_bytes, const std::uint32_t* keys,
-                       std::uint32_t* sorted_keys, const void* occurrences,
-                       void* sorted_occurrences, bool scaled, std::int64_t entries, int key_bits,
-                       cudaStream_t stream) {
-  if (scratch == nullptr) {
-    *scratch_bytes = 1;
-    return cudaSuccess;
-  }
-  return fake_gpu::Launch("Sort", stream, [=] {
-    SequentialGpu(0).Sort({.entries = entries,
-                           .key_bits = key_bits,
-                           .scaled = scaled,
-                           .keys = keys,
-                           .occurrences = occurrences,
-                           .sorted_keys = sorted_keys,
-                           .sorted_occurrences = sorted_occurrences,
-                           .scratch = scratch,
-                           .scratch_bytes = 1});
-  });
+cudaError_t Enqueue(const UpdateLaunch& launch, cudaStream_t stream) {
+  return Run(UpdateKernelName(launch), launch, stream);
 }
 
-cudaError_t LaunchCacheKeys(Batched<CacheKeyTable> batch, int row_bits, std::uint64_t* keys,
-                            cudaStream_t stream) {
-  return fake_gpu::Launch("CacheKeyKernel", stream,
-                          [=] { SequentialGpu(0).MakeCacheKeys(batch, row_bits, keys); });
+cudaError_t Enqueue(const CacheKeyLaunch& launch, cudaStream_t stream) {
+  return Run("CacheKeyKernel", launch, stream);
 }
 
-cudaError_t LaunchKeepDistinct(void* scratch, std::size_t* scratch_bytes, std::uint64_t* keys,
-                               std::uint64_t* sorted_keys, std::int64_t* num_kept,
-                               std::int64_t entries, int key_bits, cudaStream_t stream) {
-  if (scratch == nullptr) {
-    *scratch_bytes = 1;
-    return cudaSuccess;
-  }
-  return fake_gpu::Launch("KeepDistinct", stream, [=] {
-    SequentialGpu(0).KeepDistinct({.entries = entries,
-                                   .key_bits = key_bits,
-                                   .keys = keys,
-                                   .sorted_keys = sorted_keys,
-                                   .num_kept = num_kept,
-                                   .scratch = scratch,
-                                   .scratch_bytes = 1});
-  });
+cudaError_t Enqueue(const CacheUse& use, cudaStream_t stream) {
+  return Run("CacheKernel", use, stream);
 }
 
-cudaError_t LaunchCaches(CacheUse use, cudaStream_t stream) {
-  return fake_gpu::Launch("CacheKernel", stream, [=] { SequentialGpu(0).UseCaches(use); });
+cudaError_t Enqueue(const SortLaunch& launch, std::size_t* scratch_bytes, cudaStream_t stream) {
+  return RunSort("Sort", launch, launch.scratch, scratch_bytes, stream);
 }
 
-cudaError_t LaunchUpdate(Batched<UpdateTable> batch, EntryKind entries, int vectors_per_lane,
-                         bool cached, UpdateStep step, cudaStream_t stream) {
-  return fake_gpu::Launch(UpdateKernelName(entries, vectors_per_lane, cached, step), stream, [=] {
-    SequentialGpu(0).Update({batch, entries, vectors_per_lane, cached, step});
-  });
+cudaError_t Enqueue(const DistinctLaunch& launch, std::size_t* scratch_bytes, cudaStream_t stream) {
+  return RunSort("KeepDistinct", launch, launch.scratch, scratch_bytes, stream);
 }
 
 cudaError_t LaunchGate(const volatile int* released, unsigned long long max_ns,

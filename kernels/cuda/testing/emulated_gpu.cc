@@ -83,38 +83,16 @@ StatusOr<std::byte*> EmulatedGpu::AllocateOnHost(std::int64_t bytes) {
 
 void EmulatedGpu::FreeOnHost(std::byte* memory) { Unmap(memory, available_host_bytes_); }
 
-// As CudaGpu: a launch without blocks is left out.
-void EmulatedGpu::Fill(const Batched<FillTable>& batch) {
-  if (batch.blocks > 0) (void)LaunchFill(batch, nullptr);
-}
-void EmulatedGpu::Generate(const Batched<LookupTable>& batch) {
-  if (batch.blocks > 0) (void)LaunchLookups(batch, nullptr);
-}
-void EmulatedGpu::Pool(const Batched<PoolTable>& batch, bool cached) {
-  if (batch.blocks > 0) (void)LaunchPool(batch, cached, nullptr);
-}
-void EmulatedGpu::Gather(const Batched<GatherTable>& batch, bool cached) {
-  if (batch.blocks > 0) (void)LaunchGather(batch, cached, nullptr);
-}
-void EmulatedGpu::AddSegments(const Batched<SegmentTable>& batch) {
-  if (batch.blocks > 0) (void)LaunchSegments(batch, nullptr);
-}
-void EmulatedGpu::MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys,
-                              void* occurrences, bool scaled) {
-  if (batch.blocks > 0) (void)LaunchKeys(batch, keys, occurrences, scaled, nullptr);
-}
-void EmulatedGpu::Update(const UpdateLaunch& launch) {
-  if (launch.batch.blocks == 0) return;
-  (void)LaunchUpdate(launch.batch, launch.entries, launch.vectors_per_lane, launch.cached,
-                     launch.step, nullptr);
-}
-
-void EmulatedGpu::MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
-                                std::uint64_t* keys) {
-  if (batch.blocks > 0) (void)LaunchCacheKeys(batch, row_bits, keys, nullptr);
-}
-void EmulatedGpu::UseCaches(const CacheUse& use) {
-  if (use.blocks > 0) (void)LaunchCaches(use, nullptr);
+void EmulatedGpu::Launch(const GpuLaunch& launch) {
+  std::visit(
+      [&](const auto& one) {
+        if constexpr (requires { one.scratch_bytes; }) {
+          SequentialGpu::Launch(launch);
+        } else if (!one.empty()) {
+          (void)Enqueue(one, nullptr);
+        }
+      },
+      launch);
 }
 
 }  // namespace neuroshard::cuda

@@ -23,17 +23,7 @@ class EmulatedGpu final : public SequentialGpu {
   void FreeOnHost(std::byte* memory) override;
   std::int64_t AvailableHostBytes() const override { return available_host_bytes_; }
 
-  void Fill(const Batched<FillTable>& batch) override;
-  void Generate(const Batched<LookupTable>& batch) override;
-  void Pool(const Batched<PoolTable>& batch, bool cached) override;
-  void Gather(const Batched<GatherTable>& batch, bool cached) override;
-  void AddSegments(const Batched<SegmentTable>& batch) override;
-  void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
-                   bool scaled) override;
-  void Update(const UpdateLaunch& launch) override;
-  void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
-                     std::uint64_t* keys) override;
-  void UseCaches(const CacheUse& use) override;
+  void Launch(const GpuLaunch& launch) override;
 
  private:
   struct Mapping {

@@ -80,6 +80,73 @@ void SortOnHost(const SortLaunch& launch) {
   }
 }
 
+void Run(const FillLaunch& launch) { ForEachThread(launch, FillBlockOfAnyType); }
+
+void Run(const LookupLaunch& launch) { ForEachThread(launch, GenerateLookups); }
+
+void Run(const PoolLaunch& launch) {
+  ForEachThread(launch, launch.cached ? PoolBagsOfAnyType<true> : PoolBagsOfAnyType<false>);
+}
+
+void Run(const GatherLaunch& launch) {
+  ForEachThread(launch, launch.cached ? GatherRowsOfAnyType<true> : GatherRowsOfAnyType<false>);
+}
+
+void Run(const SegmentLaunch& launch) { ForEachThread(launch, SumSegments); }
+
+void Run(const KeyLaunch& launch) {
+  ForEachThread(launch, [&](const KeyTable& table, std::int64_t block, int thread) {
+    if (launch.scaled) {
+      MakeKeys(table, launch.keys, static_cast<ScaledOccurrence*>(launch.occurrences), block,
+               thread, BagOf);
+    } else {
+      MakeKeys(table, launch.keys, static_cast<PlainOccurrence*>(launch.occurrences), block, thread,
+               BagOf);
+    }
+  });
+}
+
+void Run(const SortLaunch& launch) {
+  if (launch.scaled) {
+    SortOnHost<ScaledOccurrence>(launch);
+  } else {
+    SortOnHost<PlainOccurrence>(launch);
+  }
+}
+
+void Run(const UpdateLaunch& launch) {
+  ForEachThread(launch, [&](const UpdateTable& table, std::int64_t block, int thread) {
+    const int lanes = UpdateLanes(table.vectors);
+    if (thread % lanes != 0) return;  // the first lane does the work of its group
+    const std::int64_t chunk = block * (kThreads / lanes) + thread / lanes;
+    if (chunk >= Chunks(table.entries)) return;
+    const auto update = launch.cached ? UpdateChunkOfKind<true> : UpdateChunkOfKind<false>;
+    update(launch.entries, table, launch.step, chunk);
+  });
+}
+
+void Run(const CacheKeyLaunch& launch) {
+  ForEachThread(launch, [&](const CacheKeyTable& table, std::int64_t block, int thread) {
+    MakeCacheKeysOfBlock(table, launch.row_bits, launch.keys, block, thread);
+  });
+}
+
+void Run(const DistinctLaunch& launch) {
+  std::uint64_t* const end = launch.keys + launch.entries;
+  const std::uint64_t mask =
+      launch.key_bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << launch.key_bits) - 1;
+  std::stable_sort(launch.keys, end,
+                   [mask](std::uint64_t a, std::uint64_t b) { return (a & mask) < (b & mask); });
+  std::copy(launch.keys, end, launch.sorted_keys);
+  *launch.num_kept = std::unique(launch.keys, end) - launch.keys;
+}
+
+void Run(const CacheUse& use) {
+  for (std::int64_t chunk = 0; chunk < use.blocks * kCacheChunksPerBlock; ++chunk) {
+    UseSets(use, chunk, SingleLane{});
+  }
+}
+
 }  // namespace
 
 StatusOr<std::byte*> SequentialGpu::TakeBlock(std::int64_t bytes, std::int64_t& available) {
@@ -124,82 +191,13 @@ Status SequentialGpu::CopyOut(void* host, const void* device, std::int64_t bytes
   return absl::OkStatus();
 }
 
-void SequentialGpu::Fill(const Batched<FillTable>& batch) {
-  ForEachThread(batch, FillBlockOfAnyType);
-}
-
-void SequentialGpu::Generate(const Batched<LookupTable>& batch) {
-  ForEachThread(batch, GenerateLookups);
-}
-
-void SequentialGpu::Pool(const Batched<PoolTable>& batch, bool cached) {
-  ForEachThread(batch, cached ? PoolBagsOfAnyType<true> : PoolBagsOfAnyType<false>);
-}
-
-void SequentialGpu::Gather(const Batched<GatherTable>& batch, bool cached) {
-  ForEachThread(batch, cached ? GatherRowsOfAnyType<true> : GatherRowsOfAnyType<false>);
-}
-
-void SequentialGpu::AddSegments(const Batched<SegmentTable>& batch) {
-  ForEachThread(batch, SumSegments);
-}
-
-void SequentialGpu::MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys,
-                                void* occurrences, bool scaled) {
-  ForEachThread(batch, [&](const KeyTable& table, std::int64_t block, int thread) {
-    if (scaled) {
-      MakeKeys(table, keys, static_cast<ScaledOccurrence*>(occurrences), block, thread, BagOf);
-    } else {
-      MakeKeys(table, keys, static_cast<PlainOccurrence*>(occurrences), block, thread, BagOf);
-    }
-  });
-}
-
-StatusOr<std::int64_t> SequentialGpu::SortScratchBytes(std::int64_t, bool, int) { return 1; }
-
-void SequentialGpu::Sort(const SortLaunch& launch) {
-  if (launch.scaled) {
-    SortOnHost<ScaledOccurrence>(launch);
-  } else {
-    SortOnHost<PlainOccurrence>(launch);
-  }
-}
-
-void SequentialGpu::Update(const UpdateLaunch& launch) {
-  ++updates_;
-  ForEachThread(launch.batch, [&](const UpdateTable& table, std::int64_t block, int thread) {
-    const int lanes = UpdateLanes(table.vectors);
-    if (thread % lanes != 0) return;  // the first lane does the work of its group
-    const std::int64_t chunk = block * (kThreads / lanes) + thread / lanes;
-    if (chunk >= Chunks(table.entries)) return;
-    const auto update = launch.cached ? UpdateChunkOfKind<true> : UpdateChunkOfKind<false>;
-    update(launch.entries, table, launch.step, chunk);
-  });
-}
-
-void SequentialGpu::MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
-                                  std::uint64_t* keys) {
-  ForEachThread(batch, [&](const CacheKeyTable& table, std::int64_t block, int thread) {
-    MakeCacheKeysOfBlock(table, row_bits, keys, block, thread);
-  });
-}
-
-StatusOr<std::int64_t> SequentialGpu::DistinctScratchBytes(std::int64_t, int) { return 1; }
-
-void SequentialGpu::KeepDistinct(const DistinctLaunch& launch) {
-  std::uint64_t* const end = launch.keys + launch.entries;
-  const std::uint64_t mask =
-      launch.key_bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << launch.key_bits) - 1;
-  std::stable_sort(launch.keys, end,
-                   [mask](std::uint64_t a, std::uint64_t b) { return (a & mask) < (b & mask); });
-  std::copy(launch.keys, end, launch.sorted_keys);
-  *launch.num_kept = std::unique(launch.keys, end) - launch.keys;
-}
-
-void SequentialGpu::UseCaches(const CacheUse& use) {
-  for (std::int64_t chunk = 0; chunk < use.blocks * kCacheChunksPerBlock; ++chunk) {
-    UseSets(use, chunk, SingleLane{});
-  }
+void SequentialGpu::Launch(const GpuLaunch& launch) {
+  if (std::holds_alternative<UpdateLaunch>(launch)) ++updates_;
+  std::visit(
+      [](const auto& one) {
+        if (!one.empty()) Run(one);
+      },
+      launch);
 }
 
 }  // namespace neuroshard::cuda

@@ -29,24 +29,12 @@ class SequentialGpu : public Gpu {
   Status CopyIn(void* device, const void* host, std::int64_t bytes) override;
   Status CopyOut(void* host, const void* device, std::int64_t bytes) override;
 
-  void Fill(const Batched<FillTable>& batch) override;
-  void Generate(const Batched<LookupTable>& batch) override;
-  void Pool(const Batched<PoolTable>& batch, bool cached) override;
-  void Gather(const Batched<GatherTable>& batch, bool cached) override;
-  void AddSegments(const Batched<SegmentTable>& batch) override;
-  void MakeRowKeys(const Batched<KeyTable>& batch, std::uint32_t* keys, void* occurrences,
-                   bool scaled) override;
-  StatusOr<std::int64_t> SortScratchBytes(std::int64_t entries, bool scaled, int key_bits) override;
-  void Sort(const SortLaunch& launch) override;
-  void Update(const UpdateLaunch& launch) override;
-  void MakeCacheKeys(const Batched<CacheKeyTable>& batch, int row_bits,
-                     std::uint64_t* keys) override;
-  StatusOr<std::int64_t> DistinctScratchBytes(std::int64_t entries, int key_bits) override;
-  void KeepDistinct(const DistinctLaunch& launch) override;
-  void UseCaches(const CacheUse& use) override;
+  void Launch(const GpuLaunch& launch) override;
+  StatusOr<std::int64_t> ScratchBytes(const SortLaunch&) override { return 1; }
+  StatusOr<std::int64_t> ScratchBytes(const DistinctLaunch&) override { return 1; }
   Status status() const override { return absl::OkStatus(); }
 
-  // Launches of Update so far.
+  // Update launches so far.
   int updates() const { return updates_; }
 
  private:
