@@ -56,8 +56,8 @@ Status Measure(Communicator& rank, Row& row) {
   for (int i = 0; i < kWarmups + kIterations; ++i) {
     NS_ASSIGN_OR_RETURN(const TimePoint start, rank.Meet(clock));
     rank.StartNextWhen(start - clock.Now(), [&] { std::this_thread::sleep_until(start); });
-    NS_RETURN_IF_ERROR(all_to_all ? rank.AllToAll({even, even})
-                                  : rank.RunBlocks(row.collective, block));
+    NS_RETURN_IF_ERROR(all_to_all ? rank.Run({even, even})
+                                  : rank.Run({.collective = row.collective, .block_bytes = block}));
     NS_ASSIGN_OR_RETURN(const double slowest, rank.Max(*rank.LastExchangeMs()));
     if (i >= kWarmups) row.ms.push_back(slowest);
   }
@@ -101,7 +101,7 @@ Status RunAll(std::int64_t most_bytes) {
   NS_RETURN_IF_ERROR(ForEachRank(ranks, [&](int rank) -> Status {
     std::int64_t block = 0;
     for (const Row& row : rows[rank]) block = std::max(block, row.bytes / ranks);
-    return group[rank]->ReserveBlocks(Collective::kAllReduce, block);
+    return group[rank]->Reserve({.collective = Collective::kAllReduce, .block_bytes = block});
   }));
   const Status measured = ForEachRank(ranks, [&](int rank) -> Status {
     for (Row& row : rows[rank]) NS_RETURN_IF_ERROR(Measure(*group[rank], row));

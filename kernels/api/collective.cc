@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -22,6 +23,21 @@ StatusOr<std::int64_t> SumOf(const std::vector<std::int64_t>& bytes, const char*
   return sum;
 }
 
+StatusOr<ExchangeBytes> BytesOfBlocks(const Exchange& exchange, int world_size) {
+  const auto [collective, block_bytes] = std::pair(exchange.collective, exchange.block_bytes);
+  if (block_bytes < 0 || block_bytes > std::numeric_limits<std::int64_t>::max() / 4 / world_size) {
+    return InvalidArgument("block_bytes: {} is negative or makes the sum overflow", block_bytes);
+  }
+  if (collective != Collective::kAllGather &&
+      block_bytes % static_cast<std::int64_t>(sizeof(float)) != 0) {
+    return InvalidArgument("block_bytes: must be of whole fp32 numbers for {}, got {}",
+                           ToText(collective), block_bytes);
+  }
+  const std::int64_t all = block_bytes * world_size;
+  return ExchangeBytes{collective == Collective::kAllGather ? block_bytes : all,
+                       collective == Collective::kReduceScatter ? block_bytes : all};
+}
+
 }  // namespace
 
 Status CheckSpec(const CommunicatorSpec& spec) {
@@ -34,33 +50,16 @@ Status CheckSpec(const CommunicatorSpec& spec) {
   return absl::OkStatus();
 }
 
-StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, int world_size) {
+StatusOr<ExchangeBytes> BytesOf(const Exchange& exchange, int rank, int world_size) {
+  if (exchange.collective != Collective::kAllToAll) return BytesOfBlocks(exchange, world_size);
   ExchangeBytes bytes;
-  NS_ASSIGN_OR_RETURN(bytes.send, SumOf(counts.send_bytes, "send_bytes", world_size));
-  NS_ASSIGN_OR_RETURN(bytes.receive, SumOf(counts.receive_bytes, "receive_bytes", world_size));
-  if (counts.send_bytes[rank] != counts.receive_bytes[rank]) {
+  NS_ASSIGN_OR_RETURN(bytes.send, SumOf(exchange.send_bytes, "send_bytes", world_size));
+  NS_ASSIGN_OR_RETURN(bytes.receive, SumOf(exchange.receive_bytes, "receive_bytes", world_size));
+  if (exchange.send_bytes[rank] != exchange.receive_bytes[rank]) {
     return InvalidArgument("rank {} sends {} bytes to itself but receives {}", rank,
-                           counts.send_bytes[rank], counts.receive_bytes[rank]);
+                           exchange.send_bytes[rank], exchange.receive_bytes[rank]);
   }
   return bytes;
-}
-
-StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_bytes,
-                                      int world_size) {
-  if (collective == Collective::kAllToAll) {
-    return InvalidArgument("an all-to-all is not made of equal blocks");
-  }
-  if (block_bytes < 0 || block_bytes > std::numeric_limits<std::int64_t>::max() / 4 / world_size) {
-    return InvalidArgument("block_bytes: {} is negative or makes the sum overflow", block_bytes);
-  }
-  if (collective != Collective::kAllGather &&
-      block_bytes % static_cast<std::int64_t>(sizeof(float)) != 0) {
-    return InvalidArgument("block_bytes: must be of whole fp32 numbers for {}, got {}",
-                           ToText(collective), block_bytes);
-  }
-  const std::int64_t all = block_bytes * world_size;
-  return ExchangeBytes{collective == Collective::kAllGather ? block_bytes : all,
-                       collective == Collective::kReduceScatter ? block_bytes : all};
 }
 
 std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes) {

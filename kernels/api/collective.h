@@ -18,11 +18,19 @@
 
 namespace neuroshard {
 
-// The exchange of one rank: bytes per peer, world_size entries each; the own entry is copied
-// locally.
-struct AllToAllCounts {
-  std::vector<std::int64_t> send_bytes;
-  std::vector<std::int64_t> receive_bytes;
+// One rank's part in a collective.
+struct Exchange {
+  // Of an all-to-all: bytes per peer, world_size entries each; the own entry is copied locally.
+  std::vector<std::int64_t> send_bytes = {};
+  std::vector<std::int64_t> receive_bytes = {};
+  // The other collectives treat all ranks alike: they are over world_size blocks of block_bytes
+  // each, one a rank and in rank order:
+  // - kReduceScatter: from all blocks of every rank to the sum over the ranks of the own block;
+  // - kAllGather: from the own block to the blocks of all ranks;
+  // - kAllReduce: from all blocks of every rank to the sum over the ranks of all blocks.
+  // Sums are of fp32 numbers, block_bytes a multiple of 4 then. The same values on every rank.
+  Collective collective = Collective::kAllToAll;
+  std::int64_t block_bytes = 0;
 };
 
 // One rank's end of a connected group. Calls of one object come from one thread, except Abort. Once
@@ -36,21 +44,12 @@ class Communicator {
 
   // Allocates (and touches) buffers for the largest exchange that follows. RESOURCE_EXHAUSTED when
   // they do not fit.
-  virtual Status Reserve(const AllToAllCounts& counts) = 0;
-  // All-to-all of the reserved buffers; returns when this rank has sent and received everything.
-  // ABORTED after the timeout or when a peer is gone.
-  virtual Status AllToAll(const AllToAllCounts& counts) = 0;
-
-  // The collectives that treat all ranks alike, over world_size blocks of block_bytes each, one a
-  // rank and in rank order:
-  // - kReduceScatter: from all blocks of every rank to the sum over the ranks of the own block;
-  // - kAllGather: from the own block to the blocks of all ranks;
-  // - kAllReduce: from all blocks of every rank to the sum over the ranks of all blocks.
-  // Sums are of fp32 numbers, block_bytes a multiple of 4 then. The buffers are used from their
-  // beginning, and what is sent stays as it is. The same values on every rank. Otherwise as Reserve
-  // and AllToAll; kAllToAll is INVALID_ARGUMENT.
-  virtual Status ReserveBlocks(Collective collective, std::int64_t block_bytes) = 0;
-  virtual Status RunBlocks(Collective collective, std::int64_t block_bytes) = 0;
+  virtual Status Reserve(const Exchange& exchange) = 0;
+  // The collective over the reserved buffers, which are used from their beginning; what is sent
+  // stays as it is. Returns when this rank has sent and received everything. ABORTED after the
+  // timeout or when a peer is gone; INVALID_ARGUMENT for an exchange that BytesOf refuses, or that
+  // was not reserved.
+  virtual Status Run(const Exchange& exchange) = 0;
 
   // `wait` is called once, before the next exchange begins, and is expected to return after
   // `takes`. A device that can hold back enqueued work enqueues the exchange first and starts it
@@ -132,14 +131,10 @@ struct ExchangeBytes {
   std::int64_t receive = 0;
 };
 
-// INVALID_ARGUMENT unless both sides have one entry a rank, none negative, with sums that can be
-// counted, and the rank sends itself what it receives from itself.
-StatusOr<ExchangeBytes> BytesOfCounts(const AllToAllCounts& counts, int rank, int world_size);
-
-// INVALID_ARGUMENT: not a collective of blocks, or blocks that are negative, too large to count or,
-// where they are summed, not of whole numbers.
-StatusOr<ExchangeBytes> BytesOfBlocks(Collective collective, std::int64_t block_bytes,
-                                      int world_size);
+// INVALID_ARGUMENT unless both sides of an all-to-all have one entry a rank, none negative, with
+// sums that can be counted, and the rank sends itself what it receives from itself; for blocks that
+// are negative, too large to count or, where they are summed, not of whole numbers.
+StatusOr<ExchangeBytes> BytesOf(const Exchange& exchange, int rank, int world_size);
 
 // Where each peer's part begins in a buffer without gaps.
 std::vector<std::int64_t> PartOffsets(const std::vector<std::int64_t>& bytes);

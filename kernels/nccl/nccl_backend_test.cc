@@ -114,7 +114,7 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
   constexpr int kBlock = 1000;
   // Uneven: rank r sends 10 (r + peer) + 1 numbers to peer, and gets as many.
   const auto counts_of = [n](int r) {
-    AllToAllCounts counts;
+    Exchange counts;
     for (int peer = 0; peer < n; ++peer) {
       counts.send_bytes.push_back(4 * (10 * (r + peer) + 1));
       counts.receive_bytes.push_back(4 * (10 * (r + peer) + 1));
@@ -122,7 +122,8 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
     return counts;
   };
   ForEach(n, [&](int r) {
-    ASSERT_TRUE(group[r]->ReserveBlocks(Collective::kAllReduce, kBlock * 4).ok());
+    ASSERT_TRUE(
+        group[r]->Reserve({.collective = Collective::kAllReduce, .block_bytes = kBlock * 4}).ok());
     ASSERT_TRUE(group[r]->Reserve(counts_of(r)).ok());
   });
   ForEach(n, [&](int r) {
@@ -141,7 +142,7 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
     for (const Collective collective :
          {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
       fill();
-      const Status status = rank.RunBlocks(collective, kBlock * 4);
+      const Status status = rank.Run({.collective = collective, .block_bytes = kBlock * 4});
       ASSERT_TRUE(status.ok()) << status;
       ASSERT_TRUE(rank.LastExchangeMs().has_value());
       EXPECT_GT(*rank.LastExchangeMs(), 0);
@@ -155,12 +156,12 @@ TEST_F(NcclTest, EveryCollectiveGivesWhatItSays) {
         ASSERT_EQ(got[i], expected) << ToText(collective) << " " << i;
       }
     }
-    const AllToAllCounts counts = counts_of(r);
+    const Exchange counts = counts_of(r);
     fill();
-    const Status status = rank.AllToAll(counts);
+    const Status status = rank.Run(counts);
     ASSERT_TRUE(status.ok()) << status;
     const auto got =
-        Floats(rank, rank.device_receive_buffer(), BytesOfCounts(counts, r, n).value().receive / 4);
+        Floats(rank, rank.device_receive_buffer(), BytesOf(counts, r, n).value().receive / 4);
     std::size_t next = 0;
     for (int peer = 0; peer < n; ++peer) {
       int first = 0;  // of what peer sends here
@@ -179,15 +180,15 @@ TEST_F(NcclTest, ARanksPartToItselfGoesThroughNccl) {
   auto group = Group(1);
   ASSERT_TRUE(group[0]->Reserve({{64}, {64}}).ok());
   sends = 0;
-  ASSERT_TRUE(group[0]->AllToAll({{64}, {64}}).ok());
+  ASSERT_TRUE(group[0]->Run({{64}, {64}}).ok());
   EXPECT_EQ(sends, 1);
 }
 
 TEST_F(NcclTest, WhatWasNotReservedIsRefusedAndLeavesTheGroupWhole) {
   auto group = Group(1);
-  EXPECT_EQ(group[0]->AllToAll({{1 << 20}, {1 << 20}}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(group[0]->Run({{1 << 20}, {1 << 20}}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(group[0]->Reserve({{1, 1}, {1}}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(group[0]->RunBlocks(Collective::kAllToAll, 4).code(),
+  EXPECT_EQ(group[0]->Run({.collective = Collective::kAllToAll, .block_bytes = 4}).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(group[0]->Reserve({{std::int64_t{1} << 50}, {std::int64_t{1} << 50}}).code(),
             absl::StatusCode::kResourceExhausted);
@@ -258,8 +259,10 @@ TEST_F(NcclTest, TwoRanksOfOneProcessOnOneDeviceWorkOrAreRefused) {
 TEST_F(NcclTest, AHeldExchangeIsTimedFromItsStart) {
   constexpr milliseconds kWait{100};
   auto group = Group(std::min(devices_, 8));
-  ForEach(static_cast<int>(group.size()),
-          [&](int r) { ASSERT_TRUE(group[r]->ReserveBlocks(Collective::kAllReduce, 4096).ok()); });
+  ForEach(static_cast<int>(group.size()), [&](int r) {
+    ASSERT_TRUE(
+        group[r]->Reserve({.collective = Collective::kAllReduce, .block_bytes = 4096}).ok());
+  });
   ForEach(static_cast<int>(group.size()), [&](int r) {
     auto& rank = dynamic_cast<NcclCommunicator&>(*group[r]);
     const SteadyClock clock;
@@ -274,7 +277,7 @@ TEST_F(NcclTest, AHeldExchangeIsTimedFromItsStart) {
         // The first of its kind waits before it is enqueued.
         EXPECT_TRUE(i == 0 || !rank.Begun());
       });
-      const Status ran = rank.RunBlocks(Collective::kAllReduce, 4096);
+      const Status ran = rank.Run({.collective = Collective::kAllReduce, .block_bytes = 4096});
       const TimePoint ended = clock.Now();
       ASSERT_TRUE(ran.ok()) << ran;
       EXPECT_GE(ended, start);
@@ -307,10 +310,10 @@ TEST_F(NcclTest, RanksOfOneClockAgreeOnTheirStart) {
 // A gate that its exchange outlasts: begun by itself, its time would be wrong.
 TEST_F(NcclTest, AnExchangeThatIsHeldForTooLongFails) {
   auto group = Group(1);
-  ASSERT_TRUE(group[0]->ReserveBlocks(Collective::kAllReduce, 4096).ok());
-  ASSERT_TRUE(group[0]->RunBlocks(Collective::kAllReduce, 4096).ok());
+  ASSERT_TRUE(group[0]->Reserve({.collective = Collective::kAllReduce, .block_bytes = 4096}).ok());
+  ASSERT_TRUE(group[0]->Run({.collective = Collective::kAllReduce, .block_bytes = 4096}).ok());
   group[0]->StartNextWhen(milliseconds(0), [] { std::this_thread::sleep_for(milliseconds(250)); });
-  const Status late = group[0]->RunBlocks(Collective::kAllReduce, 4096);
+  const Status late = group[0]->Run({.collective = Collective::kAllReduce, .block_bytes = 4096});
   EXPECT_EQ(late.code(), absl::StatusCode::kAborted);
   EXPECT_NE(Message(late).find("longer than 200 ms"), std::string::npos) << late;
 }

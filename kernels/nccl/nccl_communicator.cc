@@ -71,18 +71,8 @@ bool NcclCommunicator::Begun() const {
   return begun;
 }
 
-Status NcclCommunicator::Reserve(const AllToAllCounts& counts) {
-  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
-  return ReserveBytes(bytes);
-}
-
-Status NcclCommunicator::ReserveBlocks(Collective collective, std::int64_t block_bytes) {
-  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
-                      BytesOfBlocks(collective, block_bytes, world_size()));
-  return ReserveBytes(bytes);
-}
-
-Status NcclCommunicator::ReserveBytes(const ExchangeBytes& bytes) {
+Status NcclCommunicator::Reserve(const Exchange& exchange) {
+  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOf(exchange, rank(), world_size()));
   if (CheckReserved(bytes).ok()) return absl::OkStatus();
   NS_RETURN_IF_ERROR(Annotate(send_.Reserve(AtLeastOne(bytes.send)), "buffer for sending"));
   NS_RETURN_IF_ERROR(Annotate(receive_.Reserve(AtLeastOne(bytes.receive)), "buffer for receiving"));
@@ -102,57 +92,57 @@ Status NcclCommunicator::CheckReserved(const ExchangeBytes& bytes) const {
                          FormatBytes(send_.bytes()), FormatBytes(receive_.bytes()));
 }
 
-Status NcclCommunicator::AllToAll(const AllToAllCounts& counts) {
+Status NcclCommunicator::Run(const Exchange& exchange) {
   const Hold hold = std::exchange(hold_, {});
-  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
+  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOf(exchange, rank(), world_size()));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
-  const std::vector<std::int64_t> from = PartOffsets(counts.send_bytes);
-  const std::vector<std::int64_t> to = PartOffsets(counts.receive_bytes);
-  const NcclLibrary& nccl = rank_->library();
+  const bool all_to_all = exchange.collective == Collective::kAllToAll;
+  const std::string_view what = all_to_all ? "all-to-all" : ToText(exchange.collective);
+  // Tells exchanges apart that NCCL may do in different ways.
   const std::string kind =
-      fmt::format("{}|{}", fmt::join(counts.send_bytes, ","), fmt::join(counts.receive_bytes, ","));
-  return RunExchange("all-to-all", kind, hold, [&] {
-    // To itself as well, within the group as torch.distributed does: beside the other parts.
-    ncclResult_t result = nccl.GroupStart();
-    for (int peer = 0; peer < world_size(); ++peer) {
-      if (result == ncclSuccess && counts.send_bytes[peer] > 0) {
-        result = nccl.Send(send_.at(from[peer]), counts.send_bytes[peer], ncclInt8, peer,
-                           rank_->handle(), gpu_->stream());
-      }
-      if (result == ncclSuccess && counts.receive_bytes[peer] > 0) {
-        result = nccl.Recv(receive_.at(to[peer]), counts.receive_bytes[peer], ncclInt8, peer,
-                           rank_->handle(), gpu_->stream());
-      }
-    }
-    const ncclResult_t ended = nccl.GroupEnd();
-    return result == ncclSuccess ? ended : result;
-  });
+      fmt::format("{}|{}|{}|{}", what, exchange.block_bytes, fmt::join(exchange.send_bytes, ","),
+                  fmt::join(exchange.receive_bytes, ","));
+  const bool known = std::exchange(last_kind_, kind) == kind;
+  if (hold.wait && !known) hold.wait();
+  const Status ran = Finish(
+      what, [&] { return Start(exchange); }, known ? hold : Hold{});
+  if (!ran.ok()) last_kind_.clear();
+  return ran;
 }
 
-Status NcclCommunicator::RunBlocks(Collective collective, std::int64_t block_bytes) {
-  const Hold hold = std::exchange(hold_, {});
-  NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
-                      BytesOfBlocks(collective, block_bytes, world_size()));
-  NS_RETURN_IF_ERROR(CheckReserved(bytes));
+ncclResult_t NcclCommunicator::Start(const Exchange& exchange) {
   const NcclLibrary& nccl = rank_->library();
+  const std::int64_t block_bytes = exchange.block_bytes;
   const auto floats = static_cast<std::size_t>(block_bytes) / sizeof(float);
-  const std::string kind = fmt::format("{}|{}", ToText(collective), block_bytes);
-  return RunExchange(ToText(collective), kind, hold, [&] {
-    switch (collective) {
-      case Collective::kReduceScatter:
-        return nccl.ReduceScatter(send_.at(0), receive_.at(0), floats, ncclFloat32, ncclSum,
-                                  rank_->handle(), gpu_->stream());
-      case Collective::kAllGather:
-        return nccl.AllGather(send_.at(0), receive_.at(0), block_bytes, ncclInt8, rank_->handle(),
-                              gpu_->stream());
-      case Collective::kAllReduce:
-        return nccl.AllReduce(send_.at(0), receive_.at(0), floats * world_size(), ncclFloat32,
-                              ncclSum, rank_->handle(), gpu_->stream());
-      case Collective::kAllToAll:
-        break;
+  switch (exchange.collective) {
+    case Collective::kAllToAll:
+      break;
+    case Collective::kReduceScatter:
+      return nccl.ReduceScatter(send_.at(0), receive_.at(0), floats, ncclFloat32, ncclSum,
+                                rank_->handle(), gpu_->stream());
+    case Collective::kAllGather:
+      return nccl.AllGather(send_.at(0), receive_.at(0), block_bytes, ncclInt8, rank_->handle(),
+                            gpu_->stream());
+    case Collective::kAllReduce:
+      return nccl.AllReduce(send_.at(0), receive_.at(0), floats * world_size(), ncclFloat32,
+                            ncclSum, rank_->handle(), gpu_->stream());
+  }
+  const std::vector<std::int64_t> from = PartOffsets(exchange.send_bytes);
+  const std::vector<std::int64_t> to = PartOffsets(exchange.receive_bytes);
+  // To itself as well, within the group as torch.distributed does: beside the other parts.
+  ncclResult_t result = nccl.GroupStart();
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (result == ncclSuccess && exchange.send_bytes[peer] > 0) {
+      result = nccl.Send(send_.at(from[peer]), exchange.send_bytes[peer], ncclInt8, peer,
+                         rank_->handle(), gpu_->stream());
     }
-    return ncclInvalidArgument;
-  });
+    if (result == ncclSuccess && exchange.receive_bytes[peer] > 0) {
+      result = nccl.Recv(receive_.at(to[peer]), exchange.receive_bytes[peer], ncclInt8, peer,
+                         rank_->handle(), gpu_->stream());
+    }
+  }
+  const ncclResult_t ended = nccl.GroupEnd();
+  return result == ncclSuccess ? ended : result;
 }
 
 StatusOr<TimePoint> NcclCommunicator::Meet(const Clock& clock) {
@@ -170,23 +160,14 @@ StatusOr<double> NcclCommunicator::Max(double value) {
     return rank_->library().AllReduce(scalars, scalars + 1, 1, ncclFloat64, ncclMax,
                                       rank_->handle(), gpu_->stream());
   };
-  NS_RETURN_IF_ERROR(Run("max", call, Hold()));
+  NS_RETURN_IF_ERROR(Finish("max", call, Hold()));
   last_exchange_ms_ = kept;
   NS_RETURN_IF_ERROR(gpu_->CopyOut(&value, scalars + 1, sizeof value));
   return value;
 }
 
-Status NcclCommunicator::RunExchange(std::string_view what, const std::string& kind,
-                                     const Hold& hold, const std::function<ncclResult_t()>& call) {
-  const bool known = std::exchange(last_kind_, kind) == kind;
-  if (hold.wait && !known) hold.wait();
-  const Status ran = Run(what, call, known ? hold : Hold{});
-  if (!ran.ok()) last_kind_.clear();
-  return ran;
-}
-
-Status NcclCommunicator::Run(std::string_view what, const std::function<ncclResult_t()>& call,
-                             const Hold& hold) {
+Status NcclCommunicator::Finish(std::string_view what, const std::function<ncclResult_t()>& call,
+                                const Hold& hold) {
   gpu_->Use();
   NS_RETURN_IF_ERROR(gpu_->status());
   last_exchange_ms_.reset();

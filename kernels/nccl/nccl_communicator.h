@@ -41,10 +41,8 @@ class NcclCommunicator final : public Communicator {
   int rank() const override { return rank_->spec().rank; }
   int world_size() const override { return rank_->spec().world_size; }
 
-  Status Reserve(const AllToAllCounts& counts) override;
-  Status AllToAll(const AllToAllCounts& counts) override;
-  Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override;
-  Status RunBlocks(Collective collective, std::int64_t block_bytes) override;
+  Status Reserve(const Exchange& exchange) override;
+  Status Run(const Exchange& exchange) override;
   std::map<std::string, std::string> Network() const override { return network_; }
   Status Barrier() override { return Max(0).status(); }
   // Ranks that share a clock agree on one moment: they leave a barrier tens of microseconds after
@@ -78,13 +76,12 @@ class NcclCommunicator final : public Communicator {
   };
 
   NcclCommunicator(std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu);
-  Status ReserveBytes(const ExchangeBytes& bytes);
   Status CheckReserved(const ExchangeBytes& bytes) const;
-  // `kind` tells exchanges apart that NCCL may do in different ways.
-  Status RunExchange(std::string_view what, const std::string& kind, const Hold& hold,
-                     const std::function<ncclResult_t()>& call);
-  // hold.wait: called when all is enqueued, which does not begin before it has returned.
-  Status Run(std::string_view what, const std::function<ncclResult_t()>& call, const Hold& hold);
+  // Has NCCL start it.
+  ncclResult_t Start(const Exchange& exchange);
+  // Times `call` and waits for what it starts. hold.wait: called when all is enqueued, which does
+  // not begin before it has returned.
+  Status Finish(std::string_view what, const std::function<ncclResult_t()>& call, const Hold& hold);
 
   std::shared_ptr<NcclRank> rank_;
   std::shared_ptr<cuda::CudaGpu> gpu_;

@@ -44,52 +44,20 @@ class TcpCommunicator final : public Communicator {
   int rank() const override { return spec_.rank; }
   int world_size() const override { return spec_.world_size; }
 
-  // Counts and blocks out of range, or larger than reserved, are INVALID_ARGUMENT and leave the
-  // group whole.
-  Status Reserve(const AllToAllCounts& counts) override {
+  // INVALID_ARGUMENT leaves the group whole.
+  Status Reserve(const Exchange& exchange) override {
     NS_RETURN_IF_ERROR(broken_);
-    NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
-    return ReserveBytes({bytes.send, bytes.receive, 0});
-  }
-
-  Status AllToAll(const AllToAllCounts& counts) override {
-    NS_RETURN_IF_ERROR(broken_);
-    NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOfCounts(counts, rank(), world_size()));
-    NS_RETURN_IF_ERROR(CheckReserved({bytes.send, bytes.receive, 0}));
-    const std::vector<std::int64_t> send_offsets = PartOffsets(counts.send_bytes);
-    const std::vector<std::int64_t> receive_offsets = PartOffsets(counts.receive_bytes);
-    const auto sent = [&](int to) {
-      return Part(RingBuffer::kInput, send_offsets[to], counts.send_bytes[to]);
-    };
-    const auto received = [&](int from) {
-      return Part(RingBuffer::kOutput, receive_offsets[from], counts.receive_bytes[from]);
-    };
-    std::vector<Transfer> transfers;
-    // Every rank begins with another peer, so that no rank is flooded. Nobody sends empty parts.
-    for (int step = 1; step < world_size(); ++step) {
-      const int to = (rank() + step) % world_size();
-      const int from = (rank() + world_size() - step) % world_size();
-      if (!sent(to).empty()) transfers.emplace_back(Direction::kSend, to, Parts{sent(to)});
-      if (!received(from).empty()) {
-        transfers.emplace_back(Direction::kReceive, from, Parts{received(from)});
-      }
-    }
-    return Exchange("all-to-all", transfers, Deadline(), {.meanwhile = [&] {
-                      std::ranges::copy(sent(rank()), received(rank()).begin());
-                    }});
-  }
-
-  Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override {
-    NS_RETURN_IF_ERROR(broken_);
-    NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
+    NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOf(exchange));
     return ReserveBytes(bytes);
   }
 
-  Status RunBlocks(Collective collective, std::int64_t block_bytes) override {
+  Status Run(const Exchange& exchange) override {
     NS_RETURN_IF_ERROR(broken_);
-    NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOfBlocks(collective, block_bytes));
+    NS_ASSIGN_OR_RETURN(const BufferBytes bytes, BuffersOf(exchange));
     NS_RETURN_IF_ERROR(CheckReserved(bytes));
-    return RunRing(collective, static_cast<std::size_t>(block_bytes));
+    return exchange.collective == Collective::kAllToAll
+               ? RunAllToAll(exchange)
+               : RunRing(exchange.collective, static_cast<std::size_t>(exchange.block_bytes));
   }
 
   std::map<std::string, std::string> Network() const override { return network_; }
@@ -103,11 +71,10 @@ class TcpCommunicator final : public Communicator {
  private:
   using BufferBytes = std::array<std::int64_t, 3>;  // by RingBuffer
 
-  StatusOr<BufferBytes> BuffersOfBlocks(Collective collective, std::int64_t block_bytes) const {
-    NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes,
-                        BytesOfBlocks(collective, block_bytes, world_size()));
+  StatusOr<BufferBytes> BuffersOf(const Exchange& exchange) const {
+    NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOf(exchange, rank(), world_size()));
     return BufferBytes{bytes.send, bytes.receive,
-                       block_bytes * ScratchBlocks(collective, world_size())};
+                       exchange.block_bytes * ScratchBlocks(exchange.collective, world_size())};
   }
 
   Status ReserveBytes(const BufferBytes& bytes) {
@@ -149,6 +116,30 @@ class TcpCommunicator final : public Communicator {
     return std::span(buffers_[static_cast<std::size_t>(buffer)]).subspan(begin, bytes);
   }
 
+  Status RunAllToAll(const Exchange& exchange) {
+    const std::vector<std::int64_t> send_offsets = PartOffsets(exchange.send_bytes);
+    const std::vector<std::int64_t> receive_offsets = PartOffsets(exchange.receive_bytes);
+    const auto sent = [&](int to) {
+      return Part(RingBuffer::kInput, send_offsets[to], exchange.send_bytes[to]);
+    };
+    const auto received = [&](int from) {
+      return Part(RingBuffer::kOutput, receive_offsets[from], exchange.receive_bytes[from]);
+    };
+    std::vector<Transfer> transfers;
+    // Every rank begins with another peer, so that no rank is flooded. Nobody sends empty parts.
+    for (int step = 1; step < world_size(); ++step) {
+      const int to = (rank() + step) % world_size();
+      const int from = (rank() + world_size() - step) % world_size();
+      if (!sent(to).empty()) transfers.emplace_back(Direction::kSend, to, Parts{sent(to)});
+      if (!received(from).empty()) {
+        transfers.emplace_back(Direction::kReceive, from, Parts{received(from)});
+      }
+    }
+    return MoveAll("all-to-all", transfers, Deadline(), {.meanwhile = [&] {
+                     std::ranges::copy(sent(rank()), received(rank()).begin());
+                   }});
+  }
+
   // What is received goes on to the right neighbour, with the input added where it is a partial
   // sum, as soon as it is there.
   Status RunRing(Collective collective, std::size_t block_bytes) {
@@ -160,7 +151,7 @@ class TcpCommunicator final : public Communicator {
                           Part(RingBuffer::kOutput, rank() * block_bytes).begin());
       };
     }
-    if (size == 1) return Exchange(ToText(collective), {}, Deadline(), std::move(work));
+    if (size == 1) return MoveAll(ToText(collective), {}, Deadline(), std::move(work));
     const RingSchedule schedule = MakeRingSchedule(collective, rank(), size);
     const auto place = [&](RingBlock block) {
       return Part(block.buffer, block.block * block_bytes, block_bytes);
@@ -187,7 +178,7 @@ class TcpCommunicator final : public Communicator {
       }
       transfers[0].SendFirst(std::min(block_bytes + finished, transfers[0].bytes()));
     };
-    return Exchange(ToText(collective), transfers, Deadline(), std::move(work));
+    return MoveAll(ToText(collective), transfers, Deadline(), std::move(work));
   }
 
   // In each round a rank knows the largest value of twice as many ranks to its left as before.
@@ -203,15 +194,15 @@ class TcpCommunicator final : public Communicator {
       const int left = (rank() + world_size() - distance) % world_size();
       Transfer transfers[] = {{Direction::kSend, right, bytes_of(value)},
                               {Direction::kReceive, left, bytes_of(other)}};
-      NS_RETURN_IF_ERROR(Exchange(what, transfers, deadline));
+      NS_RETURN_IF_ERROR(MoveAll(what, transfers, deadline));
       value = std::max(value, other);
     }
     return value;
   }
 
   // The next exchange, as TcpMesh::Run. A failure says what it was, and breaks the group.
-  Status Exchange(std::string_view what, std::span<Transfer> transfers, TcpMesh::TimePoint deadline,
-                  ExchangeWork work = {}) {
+  Status MoveAll(std::string_view what, std::span<Transfer> transfers, TcpMesh::TimePoint deadline,
+                 ExchangeWork work = {}) {
     const Status status = mesh_->Run(transfers, deadline, std::move(work));
     if (!status.ok()) {
       broken_ = Annotate(status,

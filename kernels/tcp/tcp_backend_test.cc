@@ -30,8 +30,8 @@ constexpr milliseconds kShort{3000};  // a group that is whole has to connect wi
 
 using Matrix = std::vector<std::vector<std::int64_t>>;  // [from][to] bytes
 
-AllToAllCounts CountsOf(const Matrix& bytes, int rank) {
-  AllToAllCounts counts;
+Exchange CountsOf(const Matrix& bytes, int rank) {
+  Exchange counts;
   for (std::size_t peer = 0; peer < bytes.size(); ++peer) {
     counts.send_bytes.push_back(bytes[rank][peer]);
     counts.receive_bytes.push_back(bytes[peer][rank]);
@@ -45,7 +45,7 @@ std::byte Content(int from, int to, std::int64_t position, int round) {
 
 void ExchangeAndCheck(Group& group, const Matrix& bytes, int round) {
   group.ForEach([&](int rank) {
-    const AllToAllCounts counts = CountsOf(bytes, rank);
+    const Exchange counts = CountsOf(bytes, rank);
     ASSERT_TRUE(group[rank].Reserve(counts).ok());
     std::size_t next = 0;
     for (int to = 0; to < group.size(); ++to) {
@@ -53,7 +53,7 @@ void ExchangeAndCheck(Group& group, const Matrix& bytes, int round) {
         group[rank].SendBuffer()[next++] = Content(rank, to, i, round);
       }
     }
-    const Status status = group[rank].AllToAll(counts);
+    const Status status = group[rank].Run(counts);
     ASSERT_TRUE(status.ok()) << status;
     next = 0;
     for (int from = 0; from < group.size(); ++from) {
@@ -108,7 +108,7 @@ TEST(TcpAllToAllTest, BadCountsAreRefusedAndLeaveTheGroupWhole) {
   EXPECT_EQ(group[0].Reserve({{1}, {1}}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(group[0].Reserve({{1, -1}, {1, 1}}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(group[0].Reserve({{1, 1}, {2, 1}}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(group[0].AllToAll({{8, 8}, {8, 8}}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(group[0].Run({{8, 8}, {8, 8}}).code(), absl::StatusCode::kInvalidArgument);
   ExchangeAndCheck(group, {{1, 2}, {3, 4}}, 0);
 }
 
@@ -150,7 +150,7 @@ TEST(TcpFailureTest, ADeadPeerAbortsTheOthersLongBeforeTheTimeout) {
   const auto begin = std::chrono::steady_clock::now();
   group.ForEach([&](int rank) {
     if (rank == 2) return group.Kill(rank);
-    const Status status = group[rank].AllToAll(CountsOf(bytes, rank));
+    const Status status = group[rank].Run(CountsOf(bytes, rank));
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong / 2);
@@ -163,7 +163,7 @@ TEST(TcpFailureTest, ADeadPeerAbortsTheOthersLongBeforeTheTimeout) {
 
 TEST(TcpFailureTest, APeerThatDiesInTheMiddleOfAMessageAbortsTheOthersLongBeforeTheTimeout) {
   constexpr std::int64_t kBytes = std::int64_t{16} << 20;
-  const AllToAllCounts counts{std::vector(4, kBytes), std::vector(4, kBytes)};
+  const Exchange counts{std::vector(4, kBytes), std::vector(4, kBytes)};
   Group group(4);
   group.ForEach([&](int rank) { ASSERT_TRUE(group[rank].Reserve(counts).ok()); });
   const auto begin = std::chrono::steady_clock::now();
@@ -172,7 +172,7 @@ TEST(TcpFailureTest, APeerThatDiesInTheMiddleOfAMessageAbortsTheOthersLongBefore
   for (int rank = 0; rank < group.size(); ++rank) {
     ranks.emplace_back([&, rank] {
       Status status;  // until the connections of rank 3 are cut
-      for (; status.ok(); ++exchanges) status = group[rank].AllToAll(counts);
+      for (; status.ok(); ++exchanges) status = group[rank].Run(counts);
       EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
     });
   }
@@ -188,7 +188,7 @@ TEST(TcpFailureTest, ASilentPeerAbortsTheOthersAfterTheTimeout) {
   ExchangeAndCheck(group, bytes, 0);
   group.ForEach([&](int rank) {
     if (rank == 1) return;  // alive, but does not come
-    EXPECT_EQ(group[rank].AllToAll(CountsOf(bytes, rank)).code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(group[rank].Run(CountsOf(bytes, rank)).code(), absl::StatusCode::kAborted);
   });
 }
 
@@ -216,9 +216,9 @@ TEST(TcpFailureTest, ConnectingGivesUpAboutWhenTheTimeoutPassed) {
 }
 
 TEST(TcpFailureTest, AbortEndsWhatWaitsForASilentPeer) {
-  const AllToAllCounts counts{{8, 8}, {8, 8}};
+  const Exchange counts{{8, 8}, {8, 8}};
   const std::vector<std::function<Status(Communicator&)>> calls = {
-      [&](Communicator& rank) { return rank.AllToAll(counts); },
+      [&](Communicator& rank) { return rank.Run(counts); },
       [](Communicator& rank) { return rank.Barrier(); },
       [](Communicator& rank) { return rank.Max(1).status(); }};
   for (const auto& call : calls) {

@@ -53,10 +53,10 @@ void RunAndCheck(Group& group, Collective collective, std::size_t block, std::ui
   const auto block_bytes = static_cast<std::int64_t>(block * sizeof(float));
   group.ForEach([&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    ASSERT_TRUE(group[rank].ReserveBlocks(collective, block_bytes).ok());
+    ASSERT_TRUE(group[rank].Reserve({.collective = collective, .block_bytes = block_bytes}).ok());
     const auto bytes = std::as_bytes(std::span(inputs[r]));
     std::copy(bytes.begin(), bytes.end(), group[rank].SendBuffer().begin());
-    const Status status = group[rank].RunBlocks(collective, block_bytes);
+    const Status status = group[rank].Run({.collective = collective, .block_bytes = block_bytes});
     ASSERT_TRUE(status.ok()) << status;
     const std::vector<float> expected = Expected(collective, inputs, r, block);
     ASSERT_GE(group[rank].ReceiveBuffer().size(), expected.size() * sizeof(float));
@@ -95,10 +95,9 @@ TEST(TcpCollectivesTest, RightOneAfterTheOtherAndBesideAllToAlls) {
     const Collective collective = kBlockCollectives[random.Below(3)];
     RunAndCheck(group, collective, random.Between(1, 40'000), static_cast<std::uint64_t>(round));
     group.ForEach([&](int rank) {
-      const AllToAllCounts counts{std::vector<std::int64_t>(4, 500),
-                                  std::vector<std::int64_t>(4, 500)};
+      const Exchange counts{std::vector<std::int64_t>(4, 500), std::vector<std::int64_t>(4, 500)};
       ASSERT_TRUE(group[rank].Reserve(counts).ok());
-      EXPECT_TRUE(group[rank].AllToAll(counts).ok());
+      EXPECT_TRUE(group[rank].Run(counts).ok());
       EXPECT_EQ(*group[rank].Max(rank), 3);
     });
   }
@@ -116,7 +115,7 @@ TEST(TcpCollectivesTest, OneRankHasItsOwnAndEmptyBlocksAreFine) {
 TEST(TcpCollectivesTest, BadBlocksAreRefusedAndLeaveTheGroupWhole) {
   Group group(2);
   const auto code = [&](Collective collective, std::int64_t bytes) {
-    return group[0].ReserveBlocks(collective, bytes).code();
+    return group[0].Reserve({.collective = collective, .block_bytes = bytes}).code();
   };
   EXPECT_EQ(code(Collective::kAllToAll, 4), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(Collective::kAllReduce, -4), absl::StatusCode::kInvalidArgument);
@@ -125,7 +124,7 @@ TEST(TcpCollectivesTest, BadBlocksAreRefusedAndLeaveTheGroupWhole) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(Collective::kAllReduce, std::int64_t{1} << 58),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(group[0].RunBlocks(Collective::kReduceScatter, 8).code(),
+  EXPECT_EQ(group[0].Run({.collective = Collective::kReduceScatter, .block_bytes = 8}).code(),
             absl::StatusCode::kInvalidArgument)
       << "not reserved";
   RunAndCheck(group, Collective::kAllReduce, 10, 2);
@@ -139,7 +138,7 @@ TEST(TcpCollectivesTest, ADeadPeerAbortsTheOthersLongBeforeTheTimeout) {
     group.ForEach([&](int rank) {
       if (rank == 2) return group.Kill(rank);
       // A rank that is not beside the dead one learns of it when its neighbours give up.
-      const Status status = group[rank].RunBlocks(collective, 4000);
+      const Status status = group[rank].Run({.collective = collective, .block_bytes = 4000});
       EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     });
     EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong / 2) << ToText(collective);
@@ -150,15 +149,17 @@ TEST(TcpCollectivesTest, APeerThatDiesInTheMiddleAbortsTheOthersLongBeforeTheTim
   constexpr std::int64_t kBlockBytes = std::int64_t{4} << 20;
   for (const Collective collective : kBlockCollectives) {
     Group group(4);
-    group.ForEach(
-        [&](int rank) { ASSERT_TRUE(group[rank].ReserveBlocks(collective, kBlockBytes).ok()); });
+    group.ForEach([&](int rank) {
+      ASSERT_TRUE(group[rank].Reserve({.collective = collective, .block_bytes = kBlockBytes}).ok());
+    });
     const auto begin = std::chrono::steady_clock::now();
     std::atomic<int> runs = 0;
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < group.size(); ++rank) {
       ranks.emplace_back([&, rank] {
         Status status;  // until the connections of rank 3 are cut
-        for (; status.ok(); ++runs) status = group[rank].RunBlocks(collective, kBlockBytes);
+        for (; status.ok(); ++runs)
+          status = group[rank].Run({.collective = collective, .block_bytes = kBlockBytes});
         EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
       });
     }

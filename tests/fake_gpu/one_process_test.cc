@@ -40,7 +40,8 @@ class OneProcessTest : public ::testing::Test {
     }
     for (const Status& status : ForBoth([&](int rank) -> Status {
            NS_ASSIGN_OR_RETURN(group_[rank], pending[rank]->Connect(addresses));
-           return group_[rank]->ReserveBlocks(Collective::kAllGather, 1024);
+           return group_[rank]->Reserve(
+               {.collective = Collective::kAllGather, .block_bytes = 1024});
          })) {
       ASSERT_TRUE(status.ok()) << status;
     }
@@ -53,7 +54,9 @@ class OneProcessTest : public ::testing::Test {
 // this one.
 TEST_F(OneProcessTest, ARankThatGrowsItsBuffersWaitsForThePeerThatWaitsForIt) {
   const Status status = ForBoth([&](int rank) -> Status {
-    if (rank == 0) NS_RETURN_IF_ERROR(group_[0]->ReserveBlocks(Collective::kAllGather, 1 << 20));
+    if (rank == 0)
+      NS_RETURN_IF_ERROR(
+          group_[0]->Reserve({.collective = Collective::kAllGather, .block_bytes = 1 << 20}));
     return group_[rank]->Max(1).status();
   })[1];
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
@@ -62,7 +65,8 @@ TEST_F(OneProcessTest, ARankThatGrowsItsBuffersWaitsForThePeerThatWaitsForIt) {
 
 TEST_F(OneProcessTest, AllThatReserveBeforeAnyExchangesDoNot) {
   for (const Status& status : ForBoth([&](int rank) {
-         return group_[rank]->ReserveBlocks(Collective::kAllGather, 1 << 20);
+         return group_[rank]->Reserve(
+             {.collective = Collective::kAllGather, .block_bytes = 1 << 20});
        })) {
     EXPECT_TRUE(status.ok()) << status;
   }
@@ -84,9 +88,9 @@ TEST_F(OneProcessTest, NcclFindsMemoryBesideTablesThatFillTheDevice) {
   for (const Status& status : ForBoth([&](int rank) -> Status {
          for (const Collective collective :
               {Collective::kReduceScatter, Collective::kAllGather, Collective::kAllReduce}) {
-           NS_RETURN_IF_ERROR(group_[rank]->RunBlocks(collective, 64));
+           NS_RETURN_IF_ERROR(group_[rank]->Run({.collective = collective, .block_bytes = 64}));
          }
-         return group_[rank]->AllToAll({{64, 64}, {64, 64}});
+         return group_[rank]->Run({{64, 64}, {64, 64}});
        })) {
     EXPECT_TRUE(status.ok()) << status;
   }

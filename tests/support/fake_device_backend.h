@@ -46,13 +46,13 @@ struct FakeDeviceScript {
   Status health;             // what Health answers
   Status open_communicator;  // what OpenCommunicator fails with
   Status connect;            // what PendingCommunicator::Connect fails with
-  Status all_to_all;         // what every AllToAll and RunBlocks fails with
-  Status reserve;            // what Reserve and ReserveBlocks fail with
+  Status all_to_all;         // what every Run fails with
+  Status reserve;            // what Reserve fails with
   std::vector<std::int64_t>
       free_slots;                 // of caches, after each batch; the last stays. None: no caches
   std::deque<double> times_ms;    // what TimeMs answers, one each; 1 when used up
   std::function<void()> on_time;  // called by every TimeMs
-  std::function<void()> on_all_to_all;  // called by every AllToAll and RunBlocks
+  std::function<void()> on_all_to_all;  // called by every Run
   bool holds_exchanges = false;         // StartNextWhen waits until the exchange
   // Max() answers the larger of its argument and the next of these (what the other ranks say); the
   // argument when used up.
@@ -99,17 +99,18 @@ class FakeCommunicator final : public Communicator {
   ~FakeCommunicator() override { log_.Add("disconnect"); }
   int rank() const override { return spec_.rank; }
   int world_size() const override { return spec_.world_size; }
-  Status Reserve(const AllToAllCounts&) override {
-    log_.Add("reserve");
+  Status Reserve(const Exchange& exchange) override {
+    const bool all_to_all = exchange.collective == Collective::kAllToAll;
+    log_.Add(all_to_all ? "reserve"
+                        : "reserve " + std::string(ToText(exchange.collective)) + " " +
+                              std::to_string(exchange.block_bytes));
     return script_.reserve;
   }
-  Status AllToAll(const AllToAllCounts&) override { return Exchange("all_to_all"); }
-  Status ReserveBlocks(Collective collective, std::int64_t block_bytes) override {
-    log_.Add("reserve " + std::string(ToText(collective)) + " " + std::to_string(block_bytes));
-    return script_.reserve;
-  }
-  Status RunBlocks(Collective collective, std::int64_t) override {
-    return Exchange(std::string(ToText(collective)));
+  Status Run(const Exchange& exchange) override {
+    if (wait_) std::exchange(wait_, nullptr)();
+    log_.Add(std::string(ToText(exchange.collective)));
+    if (script_.on_all_to_all) script_.on_all_to_all();
+    return script_.all_to_all;
   }
   void StartNextWhen(std::chrono::nanoseconds, std::function<void()> wait) override {
     if (!script_.holds_exchanges) return wait();
@@ -128,13 +129,6 @@ class FakeCommunicator final : public Communicator {
   void Abort() override { log_.Add("abort"); }
 
  private:
-  Status Exchange(std::string name) {
-    if (wait_) std::exchange(wait_, nullptr)();
-    log_.Add(std::move(name));
-    if (script_.on_all_to_all) script_.on_all_to_all();
-    return script_.all_to_all;
-  }
-
   const CommunicatorSpec spec_;
   FakeDeviceScript& script_;
   FakeDeviceLog& log_;

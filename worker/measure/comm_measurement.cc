@@ -86,9 +86,7 @@ Status ReserveBuffers(Communicator& communicator, const DeviceProperties& device
     if (sample.casts()) {
       return steps.quantized.emplace(communicator, sample, clock).Reserve();
     }
-    return sample.collective == Collective::kAllToAll
-               ? communicator.Reserve(ExchangeCounts(sample, communicator.rank()))
-               : communicator.ReserveBlocks(sample.collective, BlockBytes(sample));
+    return communicator.Reserve(ExchangeOf(sample, communicator.rank()));
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("rank {}: the host has no memory left for {:.0f} bytes of buffers",
                              communicator.rank(), bytes);
@@ -107,13 +105,8 @@ std::function<Status()> StepOf(Communicator& communicator, const CommSample& sam
                                HostSteps& steps) {
   if (steps.input_dist) return [&] { return steps.input_dist->Run(); };
   if (steps.quantized) return [&] { return steps.quantized->Run(); };
-  if (sample.collective == Collective::kAllToAll) {
-    return [&communicator, counts = ExchangeCounts(sample, communicator.rank())] {
-      return communicator.AllToAll(counts);
-    };
-  }
-  return [&, block_bytes = BlockBytes(sample)] {
-    return communicator.RunBlocks(sample.collective, block_bytes);
+  return [&communicator, exchange = ExchangeOf(sample, communicator.rank())] {
+    return communicator.Run(exchange);
   };
 }
 

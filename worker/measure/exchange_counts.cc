@@ -105,23 +105,22 @@ double TotalExchangeBytes(const CommSample& sample, int rank) {
   return static_cast<double>(sample.batch_size) / world_size * columns * element_bytes;
 }
 
-AllToAllCounts ExchangeCounts(const CommSample& sample, int rank) {
+Exchange ExchangeOf(const CommSample& sample, int rank) {
   const auto world_size = static_cast<std::int64_t>(sample.dim_sums.size());
   const std::int64_t bytes_per_column = sample.batch_size / world_size * sample.element_bytes;
-  AllToAllCounts counts;
+  if (sample.collective != Collective::kAllToAll) {
+    return {.collective = sample.collective,
+            .block_bytes = bytes_per_column * sample.dim_sums.front()};
+  }
+  Exchange exchange;
   for (const std::int64_t dim_sum : sample.dim_sums) {
-    counts.send_bytes.push_back(bytes_per_column * sample.dim_sums[rank]);
-    counts.receive_bytes.push_back(bytes_per_column * dim_sum);
+    exchange.send_bytes.push_back(bytes_per_column * sample.dim_sums[rank]);
+    exchange.receive_bytes.push_back(bytes_per_column * dim_sum);
   }
   if (sample.direction == CommDirection::kBackward) {
-    std::swap(counts.send_bytes, counts.receive_bytes);
+    std::swap(exchange.send_bytes, exchange.receive_bytes);
   }
-  return counts;
-}
-
-std::int64_t BlockBytes(const CommSample& sample) {
-  const auto world_size = static_cast<std::int64_t>(sample.dim_sums.size());
-  return sample.batch_size / world_size * sample.element_bytes * sample.dim_sums.front();
+  return exchange;
 }
 
 }  // namespace neuroshard

@@ -20,14 +20,11 @@ Status CheckCommSample(const CommSample& sample, int world_size, std::chrono::mi
 // distributed ids included, as a real number since a hostile sample's exceed any integer.
 double TotalExchangeBytes(const CommSample& sample, int rank);
 
-// The counts of an all-to-all. Forward: rank r sends its dim_sums[r] columns of each rank's share
-// of the batch (batch_size / world_size samples) to that rank, and receives dim_sums[p] columns of
-// its own share from every p. Backward is the reverse. The sample passed CheckCommSample, and
-// TotalExchangeBytes fits an int64.
-AllToAllCounts ExchangeCounts(const CommSample& sample, int rank);
-
-// The block of the other collectives: bytes of one rank's share of the batch, batch_size /
-// world_size samples of the columns that all ranks have. Under the same conditions.
-std::int64_t BlockBytes(const CommSample& sample);
+// The rank's part in the sample's collective. Forward all-to-all: rank r sends its dim_sums[r]
+// columns of each rank's share of the batch (batch_size / world_size samples) to that rank, and
+// receives dim_sums[p] columns of its own share from every p. Backward is the reverse. The block of
+// the other collectives is one rank's share of the batch in the columns that all ranks have. The
+// sample passed CheckCommSample, and TotalExchangeBytes fits an int64.
+Exchange ExchangeOf(const CommSample& sample, int rank);
 
 }  // namespace neuroshard

@@ -24,7 +24,7 @@ CommSample Sample() {
 }
 
 TEST(ExchangeCountsTest, ForwardSendsOwnColumnsOfEveryRanksShare) {
-  const AllToAllCounts counts = ExchangeCounts(Sample(), 0);
+  const Exchange counts = ExchangeOf(Sample(), 0);
   EXPECT_THAT(counts.send_bytes, ElementsAre(160, 160, 160));  // 12 / 3 samples x 10 columns x 4 B
   EXPECT_THAT(counts.receive_bytes, ElementsAre(160, 0, 48));
   EXPECT_DOUBLE_EQ(TotalExchangeBytes(Sample(), 0), 480 + 208);
@@ -34,7 +34,7 @@ TEST(ExchangeCountsTest, WhatIsCastIsThereBesides) {
   CommSample sample = Sample();
   sample.element_bytes = 2;
   sample.wire_dtype = DataType::kFp16;
-  EXPECT_THAT(ExchangeCounts(sample, 0).send_bytes, ElementsAre(80, 80, 80));
+  EXPECT_THAT(ExchangeOf(sample, 0).send_bytes, ElementsAre(80, 80, 80));
   EXPECT_DOUBLE_EQ(TotalExchangeBytes(sample, 0), (240 + 104) * 3);
 }
 
@@ -44,21 +44,20 @@ TEST(ExchangeCountsTest, WhatOneSendsTheOtherReceivesInBothDirections) {
     sample.direction = direction;
     for (int a = 0; a < 3; ++a) {
       for (int b = 0; b < 3; ++b) {
-        EXPECT_EQ(ExchangeCounts(sample, a).send_bytes[b],
-                  ExchangeCounts(sample, b).receive_bytes[a]);
+        EXPECT_EQ(ExchangeOf(sample, a).send_bytes[b], ExchangeOf(sample, b).receive_bytes[a]);
       }
     }
   }
   CommSample backward = Sample();
   backward.direction = CommDirection::kBackward;
-  EXPECT_EQ(ExchangeCounts(backward, 2).send_bytes, ExchangeCounts(Sample(), 2).receive_bytes);
+  EXPECT_EQ(ExchangeOf(backward, 2).send_bytes, ExchangeOf(Sample(), 2).receive_bytes);
 }
 
 TEST(ExchangeCountsTest, TheOtherCollectivesMoveEqualBlocks) {
   CommSample sample = Sample();
   sample.dim_sums = {10, 10, 10};
   sample.collective = Collective::kAllGather;
-  EXPECT_EQ(BlockBytes(sample), 160);  // 12 / 3 samples x 10 columns x 4 B
+  EXPECT_EQ(ExchangeOf(sample, 0).block_bytes, 160);  // 12 / 3 samples x 10 columns x 4 B
   EXPECT_DOUBLE_EQ(TotalExchangeBytes(sample, 1), 160 + 480);
   sample.collective = Collective::kReduceScatter;
   EXPECT_DOUBLE_EQ(TotalExchangeBytes(sample, 1), 480 + 160 + 320);  // the last for partial sums

@@ -162,19 +162,19 @@ void InputDistribution::CountIds() {
 }
 
 // The counts of the exchange of sizes: a number for each rank.
-AllToAllCounts InputDistribution::SizeCounts() const {
+Exchange InputDistribution::SizeCounts() const {
   const std::vector<std::int64_t> bytes(Ranks(), kIdBytes);
   return {bytes, bytes};
 }
 
 Status InputDistribution::ExchangeSizes() {
-  const AllToAllCounts counts = SizeCounts();
+  const Exchange counts = SizeCounts();
   if (!reserved_) {
     CountIds();
     NS_RETURN_IF_ERROR(communicator_.Reserve(counts));
   }
   std::copy(id_sizes_.send_bytes.begin(), id_sizes_.send_bytes.end(), Send<std::int64_t>().begin());
-  NS_RETURN_IF_ERROR(communicator_.AllToAll(counts));
+  NS_RETURN_IF_ERROR(communicator_.Run(counts));
   const auto sizes = Receive<std::int64_t>().first(Ranks());
   for (std::size_t rank = 0; rank < Ranks(); ++rank) {
     if (sizes[rank] < 0 || sizes[rank] > most_bytes_ || sizes[rank] % kIdBytes != 0) {
@@ -192,11 +192,11 @@ Status InputDistribution::ExchangeSizes() {
 }
 
 Status InputDistribution::Reserve() {
-  AllToAllCounts most = SizeCounts();
+  Exchange most = SizeCounts();
   const auto total = [](const std::vector<std::int64_t>& bytes) {
     return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   };
-  for (const AllToAllCounts* counts : {&length_sizes_, &id_sizes_}) {
+  for (const Exchange* counts : {&length_sizes_, &id_sizes_}) {
     if (total(counts->send_bytes) > total(most.send_bytes)) most.send_bytes = counts->send_bytes;
     if (total(counts->receive_bytes) > total(most.receive_bytes)) {
       most.receive_bytes = counts->receive_bytes;
@@ -232,7 +232,7 @@ Status InputDistribution::ExchangeLengths() {
                 cut_.lengths.size(), out.begin());
     out = out.subspan(cut_.lengths.size());
   }
-  NS_RETURN_IF_ERROR(communicator_.AllToAll(length_sizes_));
+  NS_RETURN_IF_ERROR(communicator_.Run(length_sizes_));
   const auto came = Receive<std::int64_t>().first(received_.lengths.size());
   came_lengths_.assign(came.begin(), came.end());
   NS_RETURN_IF_ERROR(CheckLengths());
@@ -275,7 +275,7 @@ Status InputDistribution::ExchangeIds() {
   }
   MoveToBlocks(block_rows_, cut_.ids, cut_.weights,
                {block_begins, out, weight_begins, cut_weights_});
-  NS_RETURN_IF_ERROR(communicator_.AllToAll(id_sizes_));
+  NS_RETURN_IF_ERROR(communicator_.Run(id_sizes_));
   PermuteValues<std::int64_t>(Receive<std::int64_t>(), came_begins_, by_feature_, received_.ids);
   return absl::OkStatus();
 }
@@ -283,7 +283,7 @@ Status InputDistribution::ExchangeIds() {
 Status InputDistribution::ExchangeWeights() {
   std::span<float> out = Send<float>();
   auto cut = cut_weights_.begin();
-  AllToAllCounts counts;
+  Exchange counts;
   for (std::size_t rank = 0; rank < Ranks(); ++rank) {
     const std::int64_t whole =
         PermuteValues<float>(whole_.weights, whole_begins_, features_of_rank_[rank], out);
@@ -297,7 +297,7 @@ Status InputDistribution::ExchangeWeights() {
     counts.send_bytes.push_back(bytes(id_sizes_.send_bytes[rank]));
     counts.receive_bytes.push_back(bytes(id_sizes_.receive_bytes[rank]));
   }
-  NS_RETURN_IF_ERROR(communicator_.AllToAll(counts));
+  NS_RETURN_IF_ERROR(communicator_.Run(counts));
   PermuteValues<float>(Receive<float>(), came_begins_, by_feature_, received_.weights);
   return absl::OkStatus();
 }

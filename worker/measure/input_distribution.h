@@ -55,7 +55,7 @@ class InputDistribution {
 
  private:
   std::size_t Ranks() const { return id_sizes_.send_bytes.size(); }
-  AllToAllCounts SizeCounts() const;
+  Exchange SizeCounts() const;
   // Counts of the ids for each rank, and where the values of whole features begin.
   void CountIds();
   Status ExchangeLengths();
@@ -77,8 +77,8 @@ class InputDistribution {
   IdBatch cut_;
   std::vector<std::vector<std::size_t>> features_of_rank_;  // positions in whole_
   std::vector<std::size_t> by_feature_;  // of what came, by rank, in the order of features
-  AllToAllCounts length_sizes_;          // bytes
-  AllToAllCounts id_sizes_;              // those of the ids
+  Exchange length_sizes_;                // bytes
+  Exchange id_sizes_;                    // those of the ids
   bool reserved_ = false;
   // The parts of one run.
   std::vector<std::int64_t> cut_lengths_;  // by block

@@ -125,10 +125,10 @@ TEST(InputDistributionTest, ARankThatSaysMoreThanItCanHaveEndsIt) {
         status = InputDistribution(group[rank], sample, NeverStop()).ExchangeSizes();
         return;
       }
-      const AllToAllCounts sizes{{8, 8}, {8, 8}};
+      const Exchange sizes{{8, 8}, {8, 8}};
       EXPECT_TRUE(group[rank].Reserve(sizes).ok());
       std::memcpy(group[rank].SendBuffer().data(), &said, sizeof(said));
-      EXPECT_TRUE(group[rank].AllToAll(sizes).ok());
+      EXPECT_TRUE(group[rank].Run(sizes).ok());
     });
     EXPECT_THAT(status,
                 StatusIs(absl::StatusCode::kAborted,

@@ -34,7 +34,7 @@ QuantizedExchange::QuantizedExchange(Communicator& communicator, const CommSampl
     : communicator_(communicator),
       clock_(clock),
       wire_dtype_(sample.wire_dtype),
-      counts_(ExchangeCounts(sample, communicator.rank())),
+      counts_(ExchangeOf(sample, communicator.rank())),
       values_(ValuesOf(communicator.rank(), ValuesIn(counts_.send_bytes))),
       received_(ValuesIn(counts_.receive_bytes)) {}
 
@@ -45,7 +45,7 @@ Status QuantizedExchange::Run() {
   const std::span<std::byte> send = communicator_.SendBuffer();
   CastToWire(wire_dtype_, values_, {reinterpret_cast<std::uint16_t*>(send.data()), values_.size()});
   const TimePoint cast = clock_.Now();
-  NS_RETURN_IF_ERROR(communicator_.AllToAll(counts_));
+  NS_RETURN_IF_ERROR(communicator_.Run(counts_));
   const TimePoint came = clock_.Now();
   const std::span<const std::byte> receive = std::as_const(communicator_).ReceiveBuffer();
   CastFromWire(wire_dtype_,

@@ -37,7 +37,7 @@ class QuantizedExchange {
   Communicator& communicator_;
   const Clock& clock_;
   const DataType wire_dtype_;
-  const AllToAllCounts counts_;  // bytes on the wire
+  const Exchange counts_;  // bytes on the wire
   std::vector<float> values_;
   std::vector<float> received_;
   std::vector<double> casts_ms_;
