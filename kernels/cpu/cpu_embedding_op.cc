@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
@@ -13,17 +12,11 @@
 namespace neuroshard {
 namespace {
 
-// Sums that are beyond any machine stay here instead of overflowing.
-constexpr std::int64_t kBeyondAny = std::numeric_limits<std::int64_t>::max() / 4;
+constexpr std::int64_t kBeyondAny = MemoryArena::kBeyondAny;
 
 // Adds the arena block of a x b floats. A sum that is beyond any machine stays there.
 void AddBlock(std::int64_t a, std::int64_t b, std::int64_t& bytes) {
-  std::int64_t block;
-  if (__builtin_mul_overflow(a, b, &block) || block > kBeyondAny / 4) {
-    bytes = kBeyondAny;
-  } else {
-    bytes = std::min(kBeyondAny, bytes + MemoryArena::BlockBytes(block * 4));
-  }
+  bytes = std::min(kBeyondAny, bytes + MemoryArena::FloatBlockBytes(a, b));
 }
 
 // Whether optimizer state of so many values a row is in the arena.
@@ -288,19 +281,15 @@ void CpuEmbeddingOp::Forward() {
     const TableData& table = tables_[i];
     const LookupBatch& batch = inputs_[i];
     if (HasCache(table.host.get())) table.host->Fetch(batch.ids, keys_, spare_keys_);
-    const RowList list = RowsOf(table, batch);
-    if (table.pooling_mode == PoolingMode::kNone) {
-      GatherRows({list, table.cols, table.vectors.data()});
-      continue;
-    }
+    const bool pooled = table.pooling_mode != PoolingMode::kNone;
     PoolArguments pool;
-    pool.list = list;
+    pool.list = RowsOf(table, batch);
     pool.cols = table.cols;
-    pool.offsets = batch.offsets.data();
-    pool.batch_size = spec_.batch_size;
+    pool.offsets = pooled ? batch.offsets.data() : nullptr;
+    pool.batch_size = pooled ? spec_.batch_size : pool.list.num_keys;
     pool.mean = table.pooling_mode == PoolingMode::kMean;
-    pool.output = output_.data() + table.first_output_col;
-    pool.output_stride = output_cols_;
+    pool.output = pooled ? output_.data() + table.first_output_col : table.vectors.data();
+    pool.output_stride = pooled ? output_cols_ : table.cols;
     PoolRows(pool);
   }
 }

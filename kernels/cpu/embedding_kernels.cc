@@ -110,7 +110,9 @@ struct Pool {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
     const auto tail_mask = hn::FirstN(d, static_cast<std::size_t>(block.tail_cols));
     for (std::int64_t b = 0; b < arguments.batch_size; ++b) {
-      const std::int64_t begin = arguments.offsets[b], end = arguments.offsets[b + 1];
+      const bool pooled = arguments.offsets != nullptr;
+      const std::int64_t begin = pooled ? arguments.offsets[b] : b;
+      const std::int64_t end = pooled ? arguments.offsets[b + 1] : b + 1;
       hn::Vec<D> sum[kVectors];
       SumKeys<D, kFull, kTail, kWeighted>(arguments.list, block, begin, end, sum);
       if (arguments.mean && end - begin > 1) {
@@ -124,29 +126,6 @@ struct Pool {
           hn::StoreU(sum[v], d, output + v * lanes);
         } else {
           hn::BlendedStore(sum[v], tail_mask, d, output + v * lanes);
-        }
-      }
-    }
-  }
-};
-
-template <class D, int kFull, bool kTail, bool kWeighted>
-struct Gather {
-  static void Run(const GatherArguments& arguments, const ColumnBlock& block) {
-    constexpr int kVectors = kFull + (kTail ? 1 : 0);
-    const D d;
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    const auto tail_mask = hn::FirstN(d, static_cast<std::size_t>(block.tail_cols));
-    for (std::int64_t i = 0; i < arguments.list.num_keys; ++i) {
-      hn::Vec<D> row[kVectors];
-      SumKeys<D, kFull, kTail, kWeighted>(arguments.list, block, i, i + 1, row);
-      float* output = arguments.output + i * arguments.cols + block.first;
-      HWY_UNROLL(9)
-      for (int v = 0; v < kVectors; ++v) {
-        if (v < kFull) {
-          hn::StoreU(row[v], d, output + v * lanes);
-        } else {
-          hn::BlendedStore(row[v], tail_mask, d, output + v * lanes);
         }
       }
     }
@@ -590,10 +569,6 @@ void PoolRowsHere(const PoolArguments& arguments) {
   }
 }
 
-void GatherRowsHere(const GatherArguments& arguments) {
-  ForEachBlock<Gather, false>(arguments.cols, arguments);
-}
-
 void UpdateRowsHere(const UpdateArguments& arguments) {
   if (arguments.gradients.key_weights != nullptr) {
     UpdateAll<true>(arguments);
@@ -625,17 +600,12 @@ HWY_AFTER_NAMESPACE();
 namespace neuroshard {
 namespace {
 HWY_EXPORT(PoolRowsHere);
-HWY_EXPORT(GatherRowsHere);
 HWY_EXPORT(UpdateRowsHere);
 HWY_EXPORT(FillPeriodicHere);
 HWY_EXPORT(InstructionSetHere);
 }  // namespace
 
 void PoolRows(const PoolArguments& arguments) { HWY_DYNAMIC_DISPATCH(PoolRowsHere)(arguments); }
-
-void GatherRows(const GatherArguments& arguments) {
-  HWY_DYNAMIC_DISPATCH(GatherRowsHere)(arguments);
-}
 
 std::int64_t UpdateScratchFloats(Optimizer optimizer, std::int64_t num_keys, std::int64_t cols) {
   if (optimizer == Optimizer::kSgd) return 0;

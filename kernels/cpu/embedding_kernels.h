@@ -26,26 +26,17 @@ struct RowList {
 };
 
 // output row b = sum of the list's entries [offsets[b], offsets[b + 1]), divided by their number if
-// `mean`; zeros when there are none.
+// `mean`; zeros when there are none. Without offsets nothing is pooled: output row b = entry b.
 struct PoolArguments {
   RowList list;
   std::int64_t cols = 0;
-  const std::int64_t* offsets = nullptr;  // batch_size + 1
+  const std::int64_t* offsets = nullptr;  // batch_size + 1; may be null
   std::int64_t batch_size = 0;
   bool mean = false;
   float* output = nullptr;
   std::int64_t output_stride = 0;
 };
 void PoolRows(const PoolArguments& arguments);
-
-// output row i, of `cols` floats, = row keys[i] of the list: lookups without pooling, which have no
-// key weights.
-struct GatherArguments {
-  RowList list;
-  std::int64_t cols = 0;
-  float* output = nullptr;
-};
-void GatherRows(const GatherArguments& arguments);
 
 // Keys are sorted; those with equal keys[i] >> row_shift are the occurrences of that table row.
 // Each distinct row is updated once with the sum of its occurrences' gradients, by the rules of

@@ -130,14 +130,17 @@ TEST_P(KernelTest, UpdatesByRowLeaveOtherRowsAlone) {
   }
 }
 
-TEST_P(KernelTest, GatherRowsWritesItsColumnsAndNothingElse) {
+TEST_P(KernelTest, WithoutOffsetsRowsAreGatheredAndNothingElseIsWritten) {
   const std::vector<std::uint64_t> keys = {2, 0, 2};
   for (std::int64_t cols = 1; cols <= 140; ++cols) {
     std::vector<float> rows(3 * cols + 16), output(3 * cols + 16, kPoison);
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
 
-    GatherRows(
-        {{rows.data(), cols, keys.data(), ~std::uint64_t{0}, nullptr, 3}, cols, output.data()});
+    PoolRows({.list = {rows.data(), cols, keys.data(), ~std::uint64_t{0}, nullptr, 3},
+              .cols = cols,
+              .batch_size = 3,
+              .output = output.data(),
+              .output_stride = cols});
 
     for (std::int64_t i = 0; i < 3 * cols; ++i) {
       ASSERT_EQ(output[i], rows[keys[i / cols] * cols + i % cols]) << cols;

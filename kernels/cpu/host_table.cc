@@ -7,7 +7,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "common/base/bytes.h"
@@ -38,14 +37,6 @@ bool MapFile(std::byte* at, std::size_t bytes) {
   return mapped;
 }
 
-constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 4;
-
-std::int64_t BlockOf(std::int64_t a, std::int64_t b) {
-  std::int64_t floats;
-  if (__builtin_mul_overflow(a, b, &floats) || floats > kFar / 8) return kFar;
-  return MemoryArena::BlockBytes(floats * 4);
-}
-
 std::int64_t SlotsOf(const EmbeddingTableSpec& table) {
   if (table.kernel != ComputeKernel::kFusedUvmCaching) return 0;
   return CacheSlots(table.rows, table.cache_load_factor);
@@ -56,65 +47,66 @@ bool IsOfWeights(std::int64_t of_row) { return of_row > 1; }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<HostRows>> HostRows::Create(std::int64_t near_bytes,
-                                                     std::int64_t far_bytes) {
-  const std::size_t near = WholePages(near_bytes);
-  const std::size_t far = WholePages(far_bytes + MemoryArena::kAlignmentBytes);
-  void* base = mmap(nullptr, near + far, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return Refused(near_bytes + far_bytes);
-  auto* const begin = static_cast<std::byte*>(base);
-  if (near > 0) madvise(base, near, MADV_HUGEPAGE);  // as the arena
-  if (!MapFile(begin + near, far)) {
-    const Status refused = Refused(far_bytes);
-    munmap(base, near + far);
-    return refused;
-  }
-  return std::unique_ptr<HostRows>(new HostRows(begin, near + far, begin + near, near_bytes));
-}
-
-HostRows::~HostRows() { munmap(base_, mapped_bytes_); }
-
-void HostRows::Forget() {
-  madvise(far_, mapped_bytes_ - static_cast<std::size_t>(far_ - base_), MADV_DONTNEED);
-}
-
 std::int64_t HostTable::DeviceBytes(const EmbeddingTableSpec& table) {
   const std::int64_t slots = SlotsOf(table);
-  return slots == 0 ? 0 : std::min(kFar, BlockOf(slots, table.cols) + RowCache::BytesFor(slots));
+  return slots == 0
+             ? 0
+             : std::min(MemoryArena::kBeyondAny, MemoryArena::FloatBlockBytes(slots, table.cols) +
+                                                     RowCache::BytesFor(slots));
 }
 
 std::int64_t HostTable::HostBytes(const EmbeddingTableSpec& table,
                                   const OptimizerStateShape& state) {
-  std::int64_t bytes = BlockOf(table.rows, table.cols);
+  std::int64_t bytes = MemoryArena::FloatBlockBytes(table.rows, table.cols);
   for (const std::int64_t of_row : {state.momentum1, state.momentum2}) {
-    if (IsOfWeights(of_row)) bytes = std::min(kFar, bytes + BlockOf(table.rows, of_row));
+    if (IsOfWeights(of_row)) bytes += MemoryArena::FloatBlockBytes(table.rows, of_row);
+    bytes = std::min(MemoryArena::kBeyondAny, bytes);
   }
   return bytes;
 }
 
 StatusOr<std::unique_ptr<HostTable>> HostTable::Create(const EmbeddingTableSpec& table,
                                                        const OptimizerStateShape& state) {
-  NS_ASSIGN_OR_RETURN(auto memory,
-                      HostRows::Create(SlotsOf(table) * table.cols * 4, HostBytes(table, state)));
-  return std::unique_ptr<HostTable>(new HostTable(table, std::move(memory), state));
+  const std::int64_t near_bytes = SlotsOf(table) * table.cols * 4;
+  const std::int64_t far_bytes = HostBytes(table, state);
+  const std::size_t near = WholePages(near_bytes);
+  const std::size_t far = WholePages(far_bytes + MemoryArena::kAlignmentBytes);
+  void* base = mmap(nullptr, near + far, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return Refused(near_bytes + far_bytes);
+  const std::span<std::byte> memory(static_cast<std::byte*>(base), near + far);
+  if (near > 0) madvise(base, near, MADV_HUGEPAGE);  // as the arena
+  if (!MapFile(memory.data() + near, far)) {
+    const Status refused = Refused(far_bytes);
+    munmap(base, memory.size());
+    return refused;
+  }
+  return std::unique_ptr<HostTable>(new HostTable(table, state, memory, near));
 }
 
-HostTable::HostTable(const EmbeddingTableSpec& table, std::unique_ptr<HostRows> memory,
-                     const OptimizerStateShape& state)
-    : num_rows_(table.rows), cols_(table.cols), memory_(std::move(memory)) {
+HostTable::HostTable(const EmbeddingTableSpec& table, const OptimizerStateShape& state,
+                     std::span<std::byte> memory, std::size_t near_bytes)
+    : num_rows_(table.rows),
+      cols_(table.cols),
+      memory_(memory),
+      far_(memory.subspan(near_bytes)),
+      weights_(reinterpret_cast<float*>(far_.data()),
+               static_cast<std::size_t>(table.rows * table.cols)) {
   if (const std::int64_t slots = SlotsOf(table); slots > 0) cache_.emplace(slots);
-  rows_ = reinterpret_cast<float*>(memory_->near());
-  std::byte* next = memory_->far();
+  rows_ = weights_.data() - num_slots() * cols_;
+  std::byte* next = far_.data() + MemoryArena::FloatBlockBytes(num_rows_, cols_);
   const auto take = [&next, this](std::int64_t of_row) -> std::span<float> {
     auto* const floats = reinterpret_cast<float*>(next);
-    next += BlockOf(num_rows_, of_row);
+    next += MemoryArena::FloatBlockBytes(num_rows_, of_row);
     return {floats, static_cast<std::size_t>(num_rows_ * of_row)};
   };
-  weights_ = take(cols_);
   if (IsOfWeights(state.momentum1)) momentum1_ = take(state.momentum1);
   if (IsOfWeights(state.momentum2)) momentum2_ = take(state.momentum2);
 }
+
+HostTable::~HostTable() { munmap(memory_.data(), memory_.size()); }
+
+void HostTable::Forget() { madvise(far_.data(), far_.size(), MADV_DONTNEED); }
 
 void HostTable::NewInputs(std::size_t num_ids) {
   places_.resize(num_ids);

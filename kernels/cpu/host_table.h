@@ -15,51 +15,28 @@
 
 namespace neuroshard {
 
-// Two ranges of addresses, one after the other: `near_bytes` of the device's memory and, from the
-// next page on, `far_bytes` of an unlinked temporary file (memfd). The file is in memory and never
-// on a disk; what makes it the colder tier is that it is mapped in pages of 4 KiB, and that Forget
-// takes them out of the page table: the next access to each is a fault that the kernel answers, as
-// for managed memory of a GPU (a read maps the 15 pages around it too). Not thread-safe.
-class HostRows {
- public:
-  // The near range ends where the far one begins, at an address that is a multiple of the page.
-  // Readable past both ends as MemoryArena's blocks are. UNAVAILABLE when the system refuses. The
-  // caller has checked that they fit the memory.
-  static StatusOr<std::unique_ptr<HostRows>> Create(std::int64_t near_bytes,
-                                                    std::int64_t far_bytes);
-  ~HostRows();
-  HostRows(HostRows&&) = delete;
-
-  std::byte* far() const { return far_; }
-  std::byte* near() const { return far_ - near_bytes_; }
-
-  // Takes the far pages out of the page table; their content stays.
-  void Forget();
-
- private:
-  HostRows(std::byte* base, std::size_t mapped_bytes, std::byte* far, std::int64_t near_bytes)
-      : base_(base), mapped_bytes_(mapped_bytes), far_(far), near_bytes_(near_bytes) {}
-
-  std::byte* base_;
-  std::size_t mapped_bytes_;
-  std::byte* far_;
-  std::int64_t near_bytes_;
-};
-
-// Weights, and optimizer state with a value for each of them, in host memory (HostRows); with
+// Weights, and optimizer state with a value for each of them, in host memory; with
 // fused_uvm_caching also slots of a RowCache in the device's. Lookups and updates see one array of
 // rows, the slots and then the table: `places` says where each id's row is (without slots: row id).
-// A row in a slot is newer than that of the table, and goes back when it makes room. Not
-// thread-safe.
+// A row in a slot is newer than that of the table, and goes back when it makes room.
+//
+// The slots end where the table begins, at the beginning of a page of an unlinked temporary file
+// (memfd). The file is in memory and never on a disk; what makes it the colder tier is that it is
+// mapped in pages of 4 KiB, and that Forget takes them out of the page table: the next access to
+// each is a fault that the kernel answers, as for managed memory of a GPU (a read maps the 15 pages
+// around it too). Readable past both ends as MemoryArena's blocks are. Not thread-safe.
 class HostTable {
  public:
   // What it takes of the device's memory and of the host's; clamped far beyond any machine's.
   static std::int64_t DeviceBytes(const EmbeddingTableSpec& table);
   static std::int64_t HostBytes(const EmbeddingTableSpec& table, const OptimizerStateShape& state);
 
-  // As HostRows::Create. Weights are for the caller to set, state is 0.
+  // Weights are for the caller to set, state is 0. UNAVAILABLE when the system refuses the memory,
+  // which the caller has checked to be there.
   static StatusOr<std::unique_ptr<HostTable>> Create(const EmbeddingTableSpec& table,
                                                      const OptimizerStateShape& state);
+  ~HostTable();
+  HostTable(HostTable&&) = delete;
 
   // The table's weights, without what slots hold. Padded as blocks of a MemoryArena are.
   std::span<float> table_weights() const { return weights_; }
@@ -82,19 +59,21 @@ class HostTable {
   // One an id, after Fetch.
   std::span<const std::uint64_t> places() const { return places_; }
 
-  void Forget() { memory_->Forget(); }
+  // Takes the pages of the file out of the page table; their content stays.
+  void Forget();
   CacheCounts counts() const { return cache_ ? cache_->counts() : CacheCounts(); }
 
  private:
-  HostTable(const EmbeddingTableSpec& table, std::unique_ptr<HostRows> memory,
-            const OptimizerStateShape& state);
+  HostTable(const EmbeddingTableSpec& table, const OptimizerStateShape& state,
+            std::span<std::byte> memory, std::size_t near_bytes);
 
   const std::int64_t num_rows_;
   const std::int64_t cols_;
-  const std::unique_ptr<HostRows> memory_;
+  const std::span<std::byte> memory_;  // mapped: pages of the slots, then those of the file
+  const std::span<std::byte> far_;     // the file
   std::optional<RowCache> cache_;
-  float* rows_ = nullptr;
   std::span<float> weights_, momentum1_, momentum2_;
+  float* rows_ = nullptr;
   std::vector<std::uint64_t> places_;
   bool fetched_ = false;
 };

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "common/base/status.h"
@@ -26,6 +27,14 @@ class MemoryArena {
   // What a block of `bytes` takes: padded, so that vectors may be loaded past its end.
   static std::int64_t BlockBytes(std::int64_t bytes) {
     return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes + kAlignmentBytes;
+  }
+  // Sizes that are beyond any machine stay here instead of overflowing; so may sums of a few.
+  static constexpr std::int64_t kBeyondAny = std::numeric_limits<std::int64_t>::max() / 4;
+  // What a block of a x b floats takes.
+  static std::int64_t FloatBlockBytes(std::int64_t a, std::int64_t b) {
+    std::int64_t floats;
+    if (__builtin_mul_overflow(a, b, &floats) || floats > kBeyondAny / 8) return kBeyondAny;
+    return BlockBytes(floats * 4);
   }
 
   // All blocks are free again; the content of the pages stays, and stays resident.
