@@ -2,6 +2,7 @@
 // that many of them fit one machine and what is left of a sweep is its scheduling. All but the
 // device is the worker's own: RPC service, lease, the device's process. That process writes a line
 // "BEGIN END" a stage (steady clock, ms) to FOLDER/PID.
+#include <prometheus/registry.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -60,7 +61,9 @@ Status Serve() {
   DeviceInventory inventory(std::move(devices));
   CommGroupRegistry groups(inventory, clock);
   NS_ASSIGN_OR_RETURN(const auto logger, Logger::Create({.level = "off"}));
-  RpcGate gate(16, clock, nullptr);
+  prometheus::Registry registry;
+  RpcMetrics metrics(registry);
+  RpcGate gate(16, clock, metrics, *logger);
   WorkerServiceImpl service({inventory, groups, IdentifyHost(), nullptr}, gate, clock, *logger, {});
   NS_ASSIGN_OR_RETURN(
       const std::unique_ptr<RpcServer> server,

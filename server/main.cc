@@ -80,7 +80,7 @@ Status RunPlanner(const PlannerOptions& options) {
       SearchOn(threads), clock,
       [&models](const std::string& name) { return models->Current()->VersionsOf(name); });
   CallerQuotas quotas(options.quotas, clock);
-  RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get(), &quotas);
+  RpcGate gate(options.rpc.max_in_flight, clock, rpc_metrics, *logger, &quotas);
   PlannerServiceImpl service(
       {planner, *models, gate, clock, *logger, planner_metrics, options.limits,
        std::chrono::milliseconds(options.max_search_ms), options.service_limits,

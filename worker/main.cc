@@ -55,7 +55,7 @@ Status Serve(const WorkerOptions& options) {
     }
     groups.CutOffOverdueCalls();
   });
-  RpcGate gate(options.rpc.max_in_flight, clock, &rpc_metrics, logger.get());
+  RpcGate gate(options.rpc.max_in_flight, clock, rpc_metrics, *logger);
   WorkerServiceImpl service(
       {inventory, groups, IdentifyHost(), &metrics}, gate, clock, *logger,
       {.stream_idle_timeout = std::chrono::milliseconds(options.stream_idle_timeout_ms)});

@@ -5,25 +5,24 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 
+#include "common/base/ip_network.h"
 #include "common/base/number_text.h"
 
 namespace neuroshard {
 namespace {
 
-int BoundPort(int fd) {
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
-  return bound.ss_family == AF_INET6
-             ? ntohs(reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port)
-             : ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+// The port of an IP address, as it is on the wire.
+in_port_t& PortOf(SocketAddress& address) {
+  return address.storage.ss_family == AF_INET6
+             ? reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port
+             : reinterpret_cast<sockaddr_in&>(address.storage).sin_port;
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -44,42 +43,36 @@ bool IsUnix(const ListenAddress& address) { return address.host.starts_with(kUni
 StatusOr<std::vector<ListeningSocket>> ListenOnFile(const ListenAddress& address) {
   sockaddr_un name{.sun_family = AF_UNIX, .sun_path = {}};
   address.host.copy(name.sun_path, sizeof name.sun_path - 1, kUnixPrefix.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // The mode of the socket is that of its file from the moment that there is one.
-  if (fd >= 0 && fchmod(fd, S_IRUSR | S_IWUSR) == 0 &&
-      bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 &&
-      listen(fd, SOMAXCONN) == 0) {
-    return std::vector<ListeningSocket>{{fd, address}};
+  if (!fd.open() || fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
+      bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
+    return Unavailable("{}", std::strerror(errno));
   }
-  const std::string reason = std::strerror(errno);
-  if (fd >= 0) close(fd);
-  return Unavailable("{}", reason);
+  std::vector<ListeningSocket> sockets;
+  sockets.push_back({std::move(fd), address});
+  return sockets;
 }
 
-// The socket; -1 with errno.
-int Listen(const addrinfo& address, int port) {
-  const int fd = socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                        address.ai_protocol);
-  if (fd < 0) return -1;
-  sockaddr_storage name{};
-  std::memcpy(&name, address.ai_addr, address.ai_addrlen);
-  const auto wire_port = htons(static_cast<std::uint16_t>(port));
+// A socket on one of the addresses of `host`; one that is not open, and errno.
+ListeningSocket Listen(const addrinfo& address, const std::string& host, int port) {
+  FileDescriptor fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                           address.ai_protocol));
+  SocketAddress name{.length = address.ai_addrlen};
+  std::memcpy(&name.storage, address.ai_addr, address.ai_addrlen);
+  PortOf(name) = htons(static_cast<std::uint16_t>(port));
   const int on = 1;
-  if (address.ai_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(name).sin6_port = wire_port;
-  } else {
-    reinterpret_cast<sockaddr_in&>(name).sin_port = wire_port;
-  }
   // Without SO_REUSEADDR a port in TIME_WAIT would look taken.
-  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-      bind(fd, reinterpret_cast<const sockaddr*>(&name), address.ai_addrlen) == 0 &&
-      listen(fd, SOMAXCONN) == 0) {
-    return fd;
+  if (!fd.open() || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(fd.get(), &name.get(), name.length) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
+    const int error = errno;
+    fd.Close();
+    errno = error;
+  } else {
+    getsockname(fd.get(), &name.get(), &name.length);
   }
-  const int error = errno;
-  close(fd);
-  errno = error;
-  return -1;
+  return {std::move(fd), {host, ntohs(PortOf(name))}};
 }
 
 }  // namespace
@@ -124,14 +117,10 @@ std::string ToText(const ListenAddress& address) {
 StatusOr<bool> IsLoopback(const ListenAddress& address) {
   if (IsUnix(address)) return true;
   NS_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
+  const std::vector<IpNetwork> loopback = {*IpNetwork::Parse("127.0.0.0/8"),
+                                           *IpNetwork::Parse("::1")};
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-    if (one->ai_family == AF_INET6) {
-      const auto& name = *reinterpret_cast<const sockaddr_in6*>(one->ai_addr);
-      if (!IN6_IS_ADDR_LOOPBACK(&name.sin6_addr)) return false;
-    } else {
-      const auto& name = *reinterpret_cast<const sockaddr_in*>(one->ai_addr);
-      if (ntohl(name.sin_addr.s_addr) >> 24 != 127) return false;
-    }
+    if (!AnyContains(loopback, *one->ai_addr)) return false;
   }
   return true;
 }
@@ -140,8 +129,8 @@ StatusOr<ListeningSocket> ListenOn(const ListenAddress& address) {
   NS_ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   std::string reason = "no address";
   for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-    const int fd = Listen(*one, address.port);
-    if (fd >= 0) return ListeningSocket{fd, {address.host, BoundPort(fd)}};
+    ListeningSocket socket = Listen(*one, address.host, address.port);
+    if (socket.fd.open()) return socket;
     reason = std::strerror(errno);
   }
   return Unavailable("{}", reason);
@@ -154,9 +143,10 @@ StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address
   std::string reason = "no address";
   bool taken = false;
   for (const addrinfo* one = found.get(); one != nullptr && !taken; one = one->ai_next) {
-    const int fd = Listen(*one, sockets.empty() ? address.port : sockets.front().address.port);
-    if (fd >= 0) {
-      sockets.push_back({fd, {address.host, BoundPort(fd)}});
+    ListeningSocket socket =
+        Listen(*one, address.host, sockets.empty() ? address.port : sockets.front().address.port);
+    if (socket.fd.open()) {
+      sockets.push_back(std::move(socket));
       continue;
     }
     reason = std::strerror(errno);
@@ -164,7 +154,6 @@ StatusOr<std::vector<ListeningSocket>> ListenOnEach(const ListenAddress& address
     taken = errno == EADDRINUSE && address.port != 0;
   }
   if (!taken && !sockets.empty()) return sockets;
-  for (const ListeningSocket& socket : sockets) close(socket.fd);
   return Unavailable("{}", reason);
 }
 
@@ -181,10 +170,7 @@ void AddFaultIfTaken(std::string_view key, const std::string& address, Violation
   const auto parsed = ParseListenAddress(address);
   if (!parsed.ok() || parsed->port == 0) return;
   const auto socket = ListenOn(*parsed);
-  if (socket.ok()) {
-    close(socket->fd);
-    return;
-  }
+  if (socket.ok()) return;
   faults.Add(std::string(key), "cannot listen on {}: {}", address, Message(socket.status()));
 }
 

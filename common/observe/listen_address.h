@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 #include "common/base/violations.h"
 #include "common/text/config_reader.h"
@@ -35,7 +36,7 @@ StatusOr<bool> IsLoopback(const ListenAddress& address);
 
 // A socket that listens.
 struct ListeningSocket {
-  int fd = -1;            // the caller closes it
+  FileDescriptor fd;      // does not block
   ListenAddress address;  // with the port that was bound
 };
 

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxValueBytes = 2000;
 
 bool IsLevel(std::string_view text) {
   constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error", "off"};
-  return std::find(std::begin(kLevels), std::end(kLevels), text) != std::end(kLevels);
+  return std::ranges::find(kLevels, text) != std::end(kLevels);
 }
 
 // The beginning of a line; its fields follow, in JSON with the closing brace.
@@ -98,6 +98,11 @@ class Logger::Sink {
   bool off() const { return least_.load() == spdlog::level::off; }
   void SetLevel(spdlog::level::level_enum least) const { least_.store(least); }
 
+  // Where this level is written.
+  void WriteIf(spdlog::level::level_enum level, std::string_view event, std::string_view context,
+               Fields fields) const {
+    if (Writes(level)) Write(level, event, context, fields);
+  }
   void Write(spdlog::level::level_enum level, std::string_view event, std::string_view context,
              Fields fields, Fields last = {}) const {
     std::string line =
@@ -145,20 +150,16 @@ Logger Logger::With(Fields fields) const {
 }
 
 void Logger::Debug(std::string_view event, Fields fields) const {
-  if (!sink_->Writes(spdlog::level::debug)) return;
-  sink_->Write(spdlog::level::debug, event, context_, fields);
+  sink_->WriteIf(spdlog::level::debug, event, context_, fields);
 }
 void Logger::Info(std::string_view event, Fields fields) const {
-  if (!sink_->Writes(spdlog::level::info)) return;
-  sink_->Write(spdlog::level::info, event, context_, fields);
+  sink_->WriteIf(spdlog::level::info, event, context_, fields);
 }
 void Logger::Warn(std::string_view event, Fields fields) const {
-  if (!sink_->Writes(spdlog::level::warn)) return;
-  sink_->Write(spdlog::level::warn, event, context_, fields);
+  sink_->WriteIf(spdlog::level::warn, event, context_, fields);
 }
 void Logger::Error(std::string_view event, Fields fields) const {
-  if (!sink_->Writes(spdlog::level::err)) return;
-  sink_->Write(spdlog::level::err, event, context_, fields);
+  sink_->WriteIf(spdlog::level::err, event, context_, fields);
 }
 bool Logger::WritesDebug() const { return sink_->Writes(spdlog::level::debug); }
 bool Logger::WritesInfo() const { return sink_->Writes(spdlog::level::info); }

@@ -5,7 +5,6 @@
 #include <prometheus/text_serializer.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/observe/listen_address.h"
 #include "common/observe/server_metrics.h"
 #include "common/observe/status_page.h"
 
@@ -51,17 +49,14 @@ std::string_view PathOfGet(std::string_view head) {
 StatusOr<std::unique_ptr<MetricsExporter>> MetricsExporter::Start(
     const std::string& address, std::shared_ptr<prometheus::Registry> registry) {
   NS_ASSIGN_OR_RETURN(const ListenAddress parsed, ParseListenAddress(address));
-  const auto socket = ListenOn(parsed);
+  auto socket = ListenOn(parsed);
   if (!socket.ok()) {
     return Unavailable("cannot serve metrics on {}: {}", address, Message(socket.status()));
   }
-  const int wake_fd = eventfd(0, EFD_CLOEXEC);
-  if (wake_fd < 0) {
-    close(socket->fd);
-    return Internal("eventfd: {}", std::strerror(errno));
-  }
+  FileDescriptor wake(eventfd(0, EFD_CLOEXEC));
+  if (!wake.open()) return Internal("eventfd: {}", std::strerror(errno));
   return std::unique_ptr<MetricsExporter>(
-      new MetricsExporter(socket->fd, wake_fd, ToText(socket->address), std::move(registry)));
+      new MetricsExporter(*std::move(socket), std::move(wake), std::move(registry)));
 }
 
 StatusOr<std::unique_ptr<MetricsExporter>> MetricsExporter::StartForServer(
@@ -82,29 +77,25 @@ StatusOr<std::unique_ptr<MetricsExporter>> MetricsExporter::StartForServer(
   return exporter;
 }
 
-MetricsExporter::MetricsExporter(int listening_fd, int wake_fd, std::string address,
+MetricsExporter::MetricsExporter(ListeningSocket socket, FileDescriptor wake,
                                  std::shared_ptr<prometheus::Registry> registry)
-    : listening_fd_(listening_fd),
-      wake_fd_(wake_fd),
-      address_(std::move(address)),
+    : address_(ToText(socket.address)),
+      listening_(std::move(socket.fd)),
+      wake_(std::move(wake)),
       registry_(std::move(registry)),
       thread_([this] { Run(); }) {}
 
 MetricsExporter::~MetricsExporter() {
-  eventfd_write(wake_fd_, 1);
+  eventfd_write(wake_.get(), 1);
   thread_.join();
-  close(wake_fd_);
-  close(listening_fd_);
 }
 
 // One connection: reads the head of a request, then writes the answer.
 class MetricsExporter::Client {
  public:
-  Client(int fd, SteadyTime deadline) : fd_(fd), deadline_(deadline) {}
-  ~Client() { close(fd_); }
-  Client(Client&&) = delete;
+  Client(FileDescriptor fd, SteadyTime deadline) : fd_(std::move(fd)), deadline_(deadline) {}
 
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   SteadyTime deadline() const { return deadline_; }
   short waits_for() const { return answer_.empty() ? POLLIN : POLLOUT; }
 
@@ -112,21 +103,21 @@ class MetricsExporter::Client {
   bool Continue(const MetricsExporter& exporter) {
     if (answer_.empty()) {
       char buffer[4096];
-      const ssize_t count = recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
+      const ssize_t count = recv(fd(), buffer, sizeof buffer, MSG_DONTWAIT);
       if (count <= 0) return count < 0 && errno == EAGAIN;
       head_.append(buffer, static_cast<std::size_t>(count));
       if (head_.find("\r\n\r\n") == std::string::npos) return head_.size() < kMaxRequestBytes;
       answer_ = exporter.AnswerTo(head_);
     }
     const ssize_t count =
-        send(fd_, answer_.data() + sent_, answer_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(fd(), answer_.data() + sent_, answer_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count < 0) return errno == EAGAIN;
     sent_ += static_cast<std::size_t>(count);
     return sent_ < answer_.size();
   }
 
  private:
-  const int fd_;
+  const FileDescriptor fd_;
   const SteadyTime deadline_;
   std::string head_;
   std::string answer_;  // empty until the head is complete
@@ -136,7 +127,7 @@ class MetricsExporter::Client {
 void MetricsExporter::Run() {
   std::list<Client> clients;  // oldest first, so deadlines ascend
   while (true) {
-    std::vector<pollfd> polled = {{wake_fd_, POLLIN, 0}, {listening_fd_, POLLIN, 0}};
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}, {listening_.get(), POLLIN, 0}};
     for (const Client& client : clients) polled.push_back({client.fd(), client.waits_for(), 0});
     if (poll(polled.data(), polled.size(), TimeToWaitMs(clients)) < 0 && errno != EINTR) return;
     if (polled[0].revents != 0) return;
@@ -149,16 +140,16 @@ void MetricsExporter::Run() {
       client = goes_on ? std::next(client) : clients.erase(client);
     }
     if (polled[1].revents == 0) continue;
-    const int fd = accept4(listening_fd_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) {
+    FileDescriptor fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!fd.open()) {
       // Out of descriptors, most likely: the connection stays in the queue, so wait before trying
       // again.
-      pollfd wake{wake_fd_, POLLIN, 0};
+      pollfd wake{wake_.get(), POLLIN, 0};
       poll(&wake, 1, 100);
       continue;
     }
     if (clients.size() == kMaxClients) clients.pop_front();
-    clients.emplace_back(fd, now + kTimePerClient);
+    clients.emplace_back(std::move(fd), now + kTimePerClient);
   }
 }
 

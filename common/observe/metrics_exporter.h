@@ -15,8 +15,10 @@
 #include <string_view>
 #include <thread>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/observe/listen_address.h"
 #include "common/observe/logger.h"
 
 namespace prometheus {
@@ -55,7 +57,7 @@ class MetricsExporter {
   const std::string& address() const { return address_; }
 
  private:
-  MetricsExporter(int listening_fd, int wake_fd, std::string address,
+  MetricsExporter(ListeningSocket socket, FileDescriptor wake,
                   std::shared_ptr<prometheus::Registry> registry);
   class Client;
   void Run();
@@ -63,9 +65,9 @@ class MetricsExporter {
   std::string AnswerTo(std::string_view head) const;
   std::string StatusAnswer(bool as_page) const;
 
-  const int listening_fd_;
-  const int wake_fd_;  // an eventfd: readable once the thread shall end
   const std::string address_;
+  const FileDescriptor listening_;
+  const FileDescriptor wake_;  // an eventfd: readable once the thread shall end
   const std::shared_ptr<prometheus::Registry> registry_;
   std::atomic<bool> ready_{false};
   mutable Mutex status_mutex_;

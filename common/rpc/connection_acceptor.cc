@@ -43,20 +43,18 @@ int RaiseDescriptorLimit() {
 }
 
 StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Start(
-    std::vector<int> listening, const ConnectionLimits& limits, std::function<void(int)> take,
-    RpcGate& gate, CallCounters counters) {
-  const int wake_fd = eventfd(0, EFD_CLOEXEC);
-  if (wake_fd < 0) {
-    const std::string reason = std::strerror(errno);
-    for (const int fd : listening) close(fd);
-    return Unavailable("cannot accept connections: eventfd: {}", reason);
+    std::vector<ListeningSocket> listening, const ConnectionLimits& limits,
+    std::function<void(int)> take, RpcGate& gate, CallCounters counters) {
+  FileDescriptor wake(eventfd(0, EFD_CLOEXEC));
+  if (!wake.open()) {
+    return Unavailable("cannot accept connections: eventfd: {}", std::strerror(errno));
   }
   return std::unique_ptr<ConnectionAcceptor>(new ConnectionAcceptor(
-      std::move(listening), limits, std::move(take), gate, std::move(counters), wake_fd));
+      std::move(listening), limits, std::move(take), gate, std::move(counters), std::move(wake)));
 }
 
 ConnectionAcceptor::~ConnectionAcceptor() {
-  eventfd_write(wake_fd_, 1);
+  eventfd_write(wake_.get(), 1);
   accepting_.join();  // first: a flood that keeps it is ended by the other one
   {
     const MutexLock lock(mutex_);
@@ -64,13 +62,11 @@ ConnectionAcceptor::~ConnectionAcceptor() {
   }
   changed_.notify_all();
   watching_.join();
-  close(wake_fd_);
-  for (const int fd : listening_) close(fd);
 }
 
 void ConnectionAcceptor::AcceptAll() {
-  std::vector<pollfd> polled = {{wake_fd_, POLLIN, 0}};
-  for (const int fd : listening_) polled.push_back({fd, POLLIN, 0});
+  std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
+  for (const ListeningSocket& socket : listening_) polled.push_back({socket.fd.get(), POLLIN, 0});
   while (true) {
     const bool accepts = accepts_;
     const int ready =
@@ -93,7 +89,7 @@ void ConnectionAcceptor::Accept(int listening_fd) {
   const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
     const bool client_left = errno == ECONNABORTED || errno == EINTR || errno == EAGAIN;
-    pollfd wake{wake_fd_, POLLIN, 0};
+    pollfd wake{wake_.get(), POLLIN, 0};
     if (!client_left) poll(&wake, 1, kWaitAfterFailureMs);
     return;
   }
@@ -105,7 +101,7 @@ void ConnectionAcceptor::Accept(int listening_fd) {
     if (room) handed_over_[fd] = *inode;
     Report();
   }
-  if (gate_.metrics() != nullptr) gate_.metrics()->Connection(room);
+  gate_.metrics().Connection(room);
   if (!room) {
     Reset(fd);
     return;
@@ -174,8 +170,7 @@ void ConnectionAcceptor::ResetConnectionsOf(const std::set<std::string>& clients
 }
 
 void ConnectionAcceptor::Report() const {
-  if (gate_.metrics() == nullptr) return;
-  gate_.metrics()->SetConnections(handed_over_.size(), max_connections_);
+  gate_.metrics().SetConnections(handed_over_.size(), max_connections_);
 }
 
 }  // namespace neuroshard

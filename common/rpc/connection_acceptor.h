@@ -19,8 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/observe/listen_address.h"
 #include "common/rpc/flood/call_flood.h"
 #include "common/rpc/rpc_gate.h"
 
@@ -40,11 +42,11 @@ struct ConnectionLimits {
 // Connections that cause a flood are reset (flood/call_flood.h).
 class ConnectionAcceptor {
  public:
-  // Owns `listening`, sockets that listen and do not block. `take` owns the descriptor that it is
+  // `take` owns the descriptor that it is
   // called with, from the accepting thread. Connections are counted in the metrics of `gate`, which
   // outlives this; those that are reset for their calls are in its log, too. UNAVAILABLE when
   // descriptors have run out.
-  static StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(std::vector<int> listening,
+  static StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(std::vector<ListeningSocket> listening,
                                                              const ConnectionLimits& limits,
                                                              std::function<void(int fd)> take,
                                                              RpcGate& gate, CallCounters counters);
@@ -52,14 +54,14 @@ class ConnectionAcceptor {
   ConnectionAcceptor(ConnectionAcceptor&&) = delete;
 
  private:
-  ConnectionAcceptor(std::vector<int> listening, const ConnectionLimits& limits,
+  ConnectionAcceptor(std::vector<ListeningSocket> listening, const ConnectionLimits& limits,
                      std::function<void(int fd)> take, RpcGate& gate, CallCounters counters,
-                     int wake_fd)
+                     FileDescriptor wake)
       : listening_(std::move(listening)),
         max_connections_(limits.max_connections),
         take_(std::move(take)),
         gate_(gate),
-        wake_fd_(wake_fd),
+        wake_(std::move(wake)),
         flood_(limits.max_streams_per_connection, std::move(counters)),
         watching_([this] { Watch(); }),
         accepting_([this] { AcceptAll(); }) {}
@@ -76,11 +78,11 @@ class ConnectionAcceptor {
   void CountCalls();
   void ResetConnectionsOf(const std::set<std::string>& clients);
 
-  const std::vector<int> listening_;
+  const std::vector<ListeningSocket> listening_;
   const int max_connections_;
   const std::function<void(int)> take_;
   RpcGate& gate_;
-  const int wake_fd_;                 // an eventfd: readable once the accepting thread shall end
+  const FileDescriptor wake_;         // an eventfd: readable once the accepting thread shall end
   std::atomic<bool> accepts_ = true;  // false in a flood
   Mutex mutex_;
   std::condition_variable changed_;  // a new connection, or the end

@@ -67,14 +67,14 @@ class Taken {
 class ConnectionAcceptorTest : public ::testing::Test {
  protected:
   void Start(int max_connections) {
-    NS_ASSERT_OK_AND_ASSIGN(const auto sockets, ListenOnEach({"127.0.0.1", 0}));
+    NS_ASSERT_OK_AND_ASSIGN(auto sockets, ListenOnEach({"127.0.0.1", 0}));
     port_ = sockets[0].address.port;
-    NS_ASSERT_OK_AND_ASSIGN(
-        acceptor_, ConnectionAcceptor::Start({sockets[0].fd}, {.max_connections = max_connections},
-                                             [this](int fd) { taken_.Add(fd); }, gate_,
-                                             {.begun = [this] { return begun_.load(); },
-                                              .begun_by = [this] { return BegunByAll(); },
-                                              .forgotten = [] { return 0; }}));
+    NS_ASSERT_OK_AND_ASSIGN(acceptor_, ConnectionAcceptor::Start(
+                                           std::move(sockets), {.max_connections = max_connections},
+                                           [this](int fd) { taken_.Add(fd); }, gate_,
+                                           {.begun = [this] { return begun_.load(); },
+                                            .begun_by = [this] { return BegunByAll(); },
+                                            .forgotten = [] { return 0; }}));
   }
 
   static int Socket() { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
@@ -109,7 +109,8 @@ class ConnectionAcceptorTest : public ::testing::Test {
   prometheus::Registry registry_;
   RpcMetrics metrics_{registry_};
   SteadyClock clock_;
-  RpcGate gate_{1, clock_, &metrics_};
+  std::unique_ptr<Logger> logger_ = *Logger::Create({.level = "off"});
+  RpcGate gate_{1, clock_, metrics_, *logger_};
   std::string busy_client_;              // stated before there are calls
   std::atomic<std::int64_t> begun_ = 0;  // calls, all of that client
   Taken taken_;

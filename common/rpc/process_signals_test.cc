@@ -214,7 +214,8 @@ TEST_F(ServiceManagerTest, AServerSaysThatItServesThatItIsAliveAndThatItStops) {
   const SteadyClock clock;
   prometheus::Registry registry;
   RpcMetrics metrics(registry);
-  RpcGate gate(2, clock, &metrics);
+  const auto logger = Logger::Create({.level = "off"});
+  RpcGate gate(2, clock, metrics, **logger);
   const auto server = RpcServer::Start({}, {}, gate);
   ASSERT_THAT(server, IsOk());
   std::thread waiting([&] { (*server)->Wait(); });

@@ -26,7 +26,7 @@ Logger WithNotLogged(const Logger& logger, std::int64_t not_logged) {
 
 }  // namespace
 
-RpcGate::RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics, const Logger* logger,
+RpcGate::RpcGate(int max_in_flight, const Clock& clock, RpcMetrics& metrics, const Logger& logger,
                  CallerQuotas* quotas)
     : max_in_flight_(max_in_flight),
       clock_(clock),
@@ -34,7 +34,7 @@ RpcGate::RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics, con
       logger_(logger),
       quotas_(quotas),
       retry_pacer_(clock) {
-  if (metrics_ != nullptr) metrics_->SetLimit(max_in_flight);
+  metrics_.SetLimit(max_in_flight);
 }
 
 grpc::Status RpcGate::Serve(grpc::ServerContextBase& context, const std::string& rpc,
@@ -46,11 +46,10 @@ grpc::Status RpcGate::Serve(grpc::ServerContextBase& context, const std::string&
 
 void RpcGate::RefusedOutside(const CallIdentity& identity, std::string_view path,
                              const Status& status) {
-  if (metrics_ != nullptr) metrics_->RefusedOutside(path, status);
-  if (logger_ == nullptr) return;
+  metrics_.RefusedOutside(path, status);
   const auto before = CountFailure(Failure::kCallers);
   if (!before.has_value()) return;
-  WithNotLogged(identity.Log(*logger_), *before)
+  WithNotLogged(identity.Log(logger_), *before)
       .Info("call_refused", {{"rpc", Printable(path.substr(path.rfind('/') + 1), 200)},
                              {"path", Printable(path, 200)},
                              {"code", absl::StatusCodeToString(status.code())},
@@ -58,8 +57,7 @@ void RpcGate::RefusedOutside(const CallIdentity& identity, std::string_view path
 }
 
 std::optional<std::int64_t> RpcGate::CountFailure(Failure kind) {
-  const bool is_written =
-      kind == Failure::kCallers ? logger_->WritesInfo() : logger_->WritesError();
+  const bool is_written = kind == Failure::kCallers ? logger_.WritesInfo() : logger_.WritesError();
   if (!is_written) return std::nullopt;
   const MutexLock lock(failures_mutex_);
   FailureLines& lines = failures_[kind];
@@ -77,11 +75,10 @@ std::optional<std::int64_t> RpcGate::CountFailure(Failure kind) {
 }
 
 void RpcGate::ConnectionReset(const std::string& peer, std::int64_t open_calls) {
-  if (metrics_ != nullptr) metrics_->ConnectionReset();
-  if (logger_ == nullptr) return;
+  metrics_.ConnectionReset();
   const auto before = CountFailure(Failure::kConnectionReset);
   if (!before.has_value()) return;
-  WithNotLogged(*logger_, *before)
+  WithNotLogged(logger_, *before)
       .Error("connection_reset",
              {{"peer", peer},
               {"open_calls", open_calls},
@@ -95,7 +92,7 @@ RpcGate::Call::Call(RpcGate& gate, grpc::ServerContextBase& context, std::string
       kind_(kind),
       begin_(gate.clock_.Now()),
       identity_(IdentifyCall(context)) {
-  if (gate_.metrics_ != nullptr) gate_.metrics_->Began(rpc_);
+  gate_.metrics_.Began(rpc_);
   if (kind_ == Kind::kCounted) ++gate_.in_flight_;
   admission_ = Admit();
 }
@@ -146,7 +143,7 @@ void RpcGate::Call::LogFailure(const Status& status, double duration_ms) const {
   const bool ours = IsOurFault(status);
   const auto before = gate_.CountFailure(ours ? Failure::kOurs : Failure::kCallers);
   if (!before.has_value()) return;
-  const Logger log = WithNotLogged(Log(*gate_.logger_), *before);
+  const Logger log = WithNotLogged(Log(gate_.logger_), *before);
   const Logger::Fields fields = {{"duration_ms", duration_ms},
                                  {"code", absl::StatusCodeToString(status.code())},
                                  {"message", Message(status)}};
@@ -160,13 +157,11 @@ grpc::Status RpcGate::Call::End(const Status& status) {
     --gate_.in_flight_;
     if (!absl::IsResourceExhausted(status)) gate_.retry_pacer_.CallEnded();
   }
-  if (gate_.metrics_ != nullptr) gate_.metrics_->Ended(rpc_, status, duration_ms / 1e3);
-  if (gate_.logger_ != nullptr && status.ok()) {
-    if (gate_.logger_->WritesDebug()) {
-      Log(*gate_.logger_).Debug("call_done", {{"duration_ms", duration_ms}});
-    }
-  } else if (gate_.logger_ != nullptr) {
+  gate_.metrics_.Ended(rpc_, status, duration_ms / 1e3);
+  if (!status.ok()) {
     LogFailure(status, duration_ms);
+  } else if (gate_.logger_.WritesDebug()) {
+    Log(gate_.logger_).Debug("call_done", {{"duration_ms", duration_ms}});
   }
   context_.AddTrailingMetadata(kRequestIdKey, RequestIdHeader(identity_.request_id));
   return ToGrpc(status);

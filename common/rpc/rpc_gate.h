@@ -29,9 +29,9 @@ namespace neuroshard {
 class RpcGate {
  public:
   // At most `max_in_flight` (>= 1) handlers run at the same time. All that is given must outlive
-  // the gate; metrics, logger and quotas may be null.
-  RpcGate(int max_in_flight, const Clock& clock, RpcMetrics* metrics,
-          const Logger* logger = nullptr, CallerQuotas* quotas = nullptr);
+  // the gate; quotas may be null.
+  RpcGate(int max_in_flight, const Clock& clock, RpcMetrics& metrics, const Logger& logger,
+          CallerQuotas* quotas = nullptr);
 
   // Cheap calls (health, which models, which devices) are not counted against max_in_flight, nor
   // refused for it: they are what an operator asks when a server is overloaded.
@@ -95,8 +95,8 @@ class RpcGate {
   void ConnectionReset(const std::string& peer, std::int64_t open_calls);
 
   int max_in_flight() const { return max_in_flight_; }
-  RpcMetrics* metrics() const { return metrics_; }
-  const Logger* logger() const { return logger_; }
+  RpcMetrics& metrics() const { return metrics_; }
+  const Logger& logger() const { return logger_; }
   // When calls that are refused for want of room should come back; for whoever else refuses some.
   RetryPacer& retry_pacer() { return retry_pacer_; }
 
@@ -123,8 +123,8 @@ class RpcGate {
 
   const int max_in_flight_;
   const Clock& clock_;
-  RpcMetrics* const metrics_;
-  const Logger* const logger_;
+  RpcMetrics& metrics_;
+  const Logger& logger_;
   CallerQuotas* const quotas_;
   RetryPacer retry_pacer_;
   std::atomic<int> in_flight_{0};

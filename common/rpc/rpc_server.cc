@@ -51,13 +51,13 @@ constexpr int kHandshakeTimeoutMs = 10'000;
 constexpr int kConnectionGraceMs = 600'000;
 
 // The series of a service's methods, before their first calls.
-void DeclareMethods(const std::string& service, RpcMetrics* metrics) {
+void DeclareMethods(const std::string& service, RpcMetrics& metrics) {
   const auto* const descriptor =
       google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(service);
-  if (metrics == nullptr || descriptor == nullptr) return;
+  if (descriptor == nullptr) return;
   for (int i = 0; i < descriptor->method_count(); ++i) {
-    metrics->Declare(fmt::format("/{}/{}", service, descriptor->method(i)->name()),
-                     descriptor->method(i)->name());
+    metrics.Declare(fmt::format("/{}/{}", service, descriptor->method(i)->name()),
+                    descriptor->method(i)->name());
   }
 }
 
@@ -160,29 +160,41 @@ class FailuresOfGrpc final : public grpc::experimental::ServerInterceptorFactory
   RpcGate& gate_;
 };
 
+// visit(key, member, least, most) for the options of the section `rpc`; without limits, yes or no.
+template <typename Visit>
+void ForEachRpcOption(const Visit& visit) {
+  using Options = RpcServerOptions;
+  constexpr std::int64_t kHourMs = 3'600'000;
+  visit("max_in_flight", &Options::max_in_flight, 1, 10'000);
+  // gRPC takes the limit as an int.
+  visit("max_message_bytes", &Options::max_message_bytes, 1024, std::numeric_limits<int>::max());
+  visit("accept_compressed", &Options::accept_compressed);
+  visit("max_streams_per_connection", &Options::max_streams_per_connection, 1, 10'000);
+  visit("max_spare_threads", &Options::max_spare_threads, 1, 10'000);
+  visit("max_connections", &Options::max_connections, 1, 1'000'000);
+  visit("max_connection_idle_ms", &Options::max_connection_idle_ms, 0, 24 * kHourMs);
+  visit("max_connection_age_ms", &Options::max_connection_age_ms, 0, 24 * kHourMs);
+  visit("min_ping_interval_ms", &Options::min_ping_interval_ms, 10, kHourMs);
+  visit("drain_notice_ms", &Options::drain_notice_ms, 0, kHourMs);
+  visit("drain_grace_ms", &Options::drain_grace_ms, 0, kHourMs);
+}
+
 }  // namespace
 
 ConfigReader ReadRpcServerOptions(ConfigReader& root, RpcServerOptions* options) {
-  constexpr std::int64_t kHourMs = 3'600'000;
   ReadListenAddress(root, "listen", EmptyAddress::kIsAFault, &options->listen);
   root.Read("insecure", &options->insecure);
   if (std::optional<ConfigReader> tls = root.SectionIfGiven("tls")) {
     options->tls = ReadServerTls(*tls);
   }
   ConfigReader rpc = root.Section("rpc");
-  rpc.Read("max_in_flight", &options->max_in_flight, {1, 10'000});
-  // gRPC takes the limit as an int.
-  rpc.Read("max_message_bytes", &options->max_message_bytes,
-           {1024, std::numeric_limits<int>::max()});
-  rpc.Read("accept_compressed", &options->accept_compressed);
-  rpc.Read("max_streams_per_connection", &options->max_streams_per_connection, {1, 10'000});
-  rpc.Read("max_spare_threads", &options->max_spare_threads, {1, 10'000});
-  rpc.Read("max_connections", &options->max_connections, {1, 1'000'000});
-  rpc.Read("max_connection_idle_ms", &options->max_connection_idle_ms, {0, 24 * kHourMs});
-  rpc.Read("max_connection_age_ms", &options->max_connection_age_ms, {0, 24 * kHourMs});
-  rpc.Read("min_ping_interval_ms", &options->min_ping_interval_ms, {10, 3'600'000});
-  rpc.Read("drain_notice_ms", &options->drain_notice_ms, {0, kHourMs});
-  rpc.Read("drain_grace_ms", &options->drain_grace_ms, {0, kHourMs});
+  ForEachRpcOption([&](const char* key, auto member, auto... limits) {
+    if constexpr (sizeof...(limits) == 0) {
+      rpc.Read(key, &(options->*member));
+    } else {
+      rpc.Read(key, &(options->*member), {limits...});
+    }
+  });
   return rpc;
 }
 
@@ -193,7 +205,8 @@ void AddFaultsOfStart(const RpcServerOptions& options, Violations& faults) {
     if (open.code() == absl::StatusCode::kFailedPrecondition) faults.Add("listen", Message(open));
   }
   if (!options.tls.has_value()) return;
-  for (const Violation& fault : Violations::FromStatus(CheckTlsFiles(*options.tls))) {
+  for (const Violation& fault :
+       Violations::FromStatus(ReadTlsMaterial(options.tls->files).status())) {
     faults.Add(fault.field, fault.description);
   }
 }
@@ -206,25 +219,18 @@ Logger WithOptions(const RpcServerOptions& options, const Logger& logger) {
     }
   }
   const ServerTls tls = options.tls.value_or(ServerTls());
-  return logger.With({{"listen", options.listen},
-                      {"insecure", options.insecure},
-                      {"tls", options.tls.has_value()},
-                      {"tls.certificate", tls.files.certificate},
-                      {"tls.key", tls.files.key},
-                      {"tls.client_ca", tls.files.client_ca},
-                      {"tls.reload_s", tls.reload_s},
-                      {"tls.roles", roles},
-                      {"rpc.max_in_flight", options.max_in_flight},
-                      {"rpc.max_message_bytes", options.max_message_bytes},
-                      {"rpc.accept_compressed", options.accept_compressed},
-                      {"rpc.max_streams_per_connection", options.max_streams_per_connection},
-                      {"rpc.max_spare_threads", options.max_spare_threads},
-                      {"rpc.max_connections", options.max_connections},
-                      {"rpc.max_connection_idle_ms", options.max_connection_idle_ms},
-                      {"rpc.max_connection_age_ms", options.max_connection_age_ms},
-                      {"rpc.min_ping_interval_ms", options.min_ping_interval_ms},
-                      {"rpc.drain_notice_ms", options.drain_notice_ms},
-                      {"rpc.drain_grace_ms", options.drain_grace_ms}});
+  Logger with = logger.With({{"listen", options.listen},
+                             {"insecure", options.insecure},
+                             {"tls", options.tls.has_value()},
+                             {"tls.certificate", tls.files.certificate},
+                             {"tls.key", tls.files.key},
+                             {"tls.client_ca", tls.files.client_ca},
+                             {"tls.reload_s", tls.reload_s},
+                             {"tls.roles", roles}});
+  ForEachRpcOption([&](const char* key, auto member, auto...) {
+    with = with.With({{fmt::format("rpc.{}", key), options.*member}});
+  });
+  return with;
 }
 
 void WarnIfOpen(const RpcServerOptions& options, const Logger& logger) {
@@ -244,19 +250,16 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   NS_RETURN_IF_ERROR(CheckNotOpen(options, address));
   // Callers whose texts are not UTF-8 would write lines of protobuf's own into the log.
   google::protobuf::SetLogHandler(nullptr);
-  if (gate.logger() != nullptr) {
-    g_log_of_grpc.store(gate.logger());
-    gpr_set_log_function(LogLineOfGrpc);
-  }
+  g_log_of_grpc.store(&gate.logger());
+  gpr_set_log_function(LogLineOfGrpc);
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.tls.has_value()) {
     NS_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(*options.tls, gate));
   }
-  const auto sockets = ListenOnEach(address);
+  auto sockets = ListenOnEach(address);
   if (!sockets.ok()) {
     return Unavailable("cannot listen on {}: {}", options.listen, Message(sockets.status()));
   }
-  const std::vector<int> listening = Mapped<int>(*sockets, &ListeningSocket::fd);
   address.port = sockets->front().address.port;
   // Both are process-wide switches of gRPC and idempotent.
   grpc::EnableDefaultHealthCheckService(true);
@@ -306,7 +309,6 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) {
-    for (const int fd : listening) close(fd);
     return Internal("cannot serve on {}: gRPC did not start", options.listen);
   }
   // gRPC knows only the server as a whole ("") by itself.
@@ -320,7 +322,7 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& op
   NS_ASSIGN_OR_RETURN(
       server->acceptor_,
       ConnectionAcceptor::Start(
-          std::move(listening),
+          *std::move(sockets),
           {.max_connections = std::min(options.max_connections, descriptors),
            .max_streams_per_connection = options.max_streams_per_connection},
           [entry = server->entry_.get()](int fd) {
@@ -338,7 +340,7 @@ RpcServer::~RpcServer() {
   acceptor_.reset();
   if (server_ != nullptr) server_->Shutdown(DeadlineIn(milliseconds(0)));
   if (address_.starts_with(kUnixPrefix)) unlink(address_.c_str() + kUnixPrefix.size());
-  const Logger* mine = gate_.logger();
+  const Logger* mine = &gate_.logger();
   g_log_of_grpc.compare_exchange_strong(mine, nullptr);
 }
 

@@ -93,7 +93,7 @@ struct HostedService {
 // by name) and reflection besides the given services.
 //
 //   CatchProcessSignals();                                             // process_signals.h
-//   RpcGate gate(options.max_in_flight, clock, &rpc_metrics);
+//   RpcGate gate(options.max_in_flight, clock, rpc_metrics, logger);
 //   PlannerServiceImpl service(..., gate);
 //   NS_ASSIGN_OR_RETURN(auto server, RpcServer::Start(
 //       options, {{v1::PlannerService::service_full_name(), &service}}, gate));

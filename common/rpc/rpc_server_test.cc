@@ -115,8 +115,7 @@ class HeldService final : public v1::PlannerService::Service {
 
 class RpcServerTest : public ::testing::Test {
  protected:
-  RpcServerTest()
-      : metrics_(registry_), gate_(2, clock_, &metrics_, logger_.get()), service_(gate_) {}
+  RpcServerTest() : metrics_(registry_), gate_(2, clock_, metrics_, *logger_), service_(gate_) {}
 
   void Start(RpcServerOptions options = {}) {
     auto server = RpcServer::Start(options, {{kService, &service_}}, gate_);
@@ -248,7 +247,7 @@ TEST_F(RpcServerTest, ReflectionListsTheServices) {
 
 TEST_F(RpcServerTest, ASecondServerOnThePortIsRefused) {
   Start();
-  RpcGate other_gate(1, clock_, nullptr);
+  RpcGate other_gate(1, clock_, metrics_, *logger_);
   HeldService other_service(other_gate);
   EXPECT_THAT(
       RpcServer::Start({.listen = server_->address()}, {{kService, &other_service}}, other_gate),
@@ -268,7 +267,7 @@ TEST_F(RpcServerTest, ListensOnASocketThatOnlyThisUserMayConnectTo) {
   EXPECT_EQ(Health(kService), 1);
   EXPECT_EQ(std::filesystem::status(file).permissions(),
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-  RpcGate other_gate(1, clock_, nullptr);
+  RpcGate other_gate(1, clock_, metrics_, *logger_);
   HeldService other_service(other_gate);
   EXPECT_THAT(
       RpcServer::Start({.listen = server_->address()}, {{kService, &other_service}}, other_gate),
@@ -431,7 +430,7 @@ TEST_F(RpcServerTest, CompressedRequestsAreTakenWhereTheOperatorSaysSo) {
 }
 
 TEST_F(RpcServerTest, CheapCallsAreAnsweredWhenTheServerIsFull) {
-  RpcGate full(1, clock_, nullptr);
+  RpcGate full(1, clock_, metrics_, *logger_);
   grpc::ServerContext context;
   RpcGate::Call one(full, context, "Search", RpcGate::Kind::kCounted);
   RpcGate::Call two(full, context, "Search", RpcGate::Kind::kCounted);
@@ -448,7 +447,7 @@ TEST_F(RpcServerTest, CheapCallsAreAnsweredWhenTheServerIsFull) {
 
 TEST_F(RpcServerTest, CallsThatAFullServerRefusesAreToldToComeBackOneAfterTheOther) {
   testing::FakeClock clock;
-  RpcGate full(1, clock, nullptr);
+  RpcGate full(1, clock, metrics_, *logger_);
   grpc::ServerContext context;
   const auto advice = [&] {
     RpcGate::Call call(full, context, "Search", RpcGate::Kind::kCounted);
@@ -544,7 +543,9 @@ TEST(RpcGateTest, AFloodOfFailuresIsLoggedInPart) {
   testing::FakeClock clock;
   std::ostringstream log;
   const auto logger = Logger::ToStream(&log);
-  RpcGate gate(1, clock, nullptr, logger.get());
+  prometheus::Registry registry;
+  RpcMetrics metrics(registry);
+  RpcGate gate(1, clock, metrics, *logger);
   const auto lines = [&log] {
     const std::string text = log.str();
     log.str("");

@@ -145,8 +145,6 @@ Status CheckRole(const ServerTls& tls, std::string_view path,
       names.empty() ? "the caller (without alternative names)" : absl::StrJoin(names, ", "));
 }
 
-Status CheckTlsFiles(const ServerTls& tls) { return ReadTlsMaterial(tls.files).status(); }
-
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls,
                                                                       RpcGate& gate) {
   NS_ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsMaterial(tls.files));

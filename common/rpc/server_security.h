@@ -54,13 +54,10 @@ bool MatchesPattern(std::string_view pattern, std::string_view text);
 Status CheckRole(const ServerTls& tls, std::string_view path,
                  const std::vector<std::string>& names);
 
-// Why the files cannot be used now, as ReadTlsMaterial says it: gRPC itself would start, and fail
-// every handshake.
-Status CheckTlsFiles(const ServerTls& tls);
-
 // Credentials for TLS 1.2 and later with a verified certificate of the caller; every call is
 // checked by CheckRole before its handler runs, and one that is refused is told to `gate`, which
-// must outlive the credentials. Errors as CheckTlsFiles has them.
+// must outlive the credentials. Errors as ReadTlsMaterial has them: with files that cannot be used
+// gRPC itself would start, and fail every handshake.
 StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(const ServerTls& tls,
                                                                       RpcGate& gate);
 

@@ -117,24 +117,25 @@ TEST(ServerTlsTest, IsReadWithAllItsFaults) {
               UnorderedElementsAre("key", "client_ca", "reload_s", "roles.planner", "roles.read"));
 }
 
-TEST(CheckTlsFilesTest, NamesEveryFileThatCannotBeUsed) {
+TEST(ReadTlsMaterialTest, NamesEveryFileThatCannotBeUsed) {
   const std::string folder = ::testing::TempDir();
   std::ofstream(folder + "/not.pem") << "nothing\n";
   ServerTls tls = SomeRoles();
   tls.files.certificate = folder + "/none.pem";
   tls.files.key = folder + "/not.pem";
   tls.files.client_ca = folder + "/not.pem";
-  const Status files = CheckTlsFiles(tls);
+  const Status files = ReadTlsMaterial(tls.files).status();
   EXPECT_THAT(FaultyFields(files),
               UnorderedElementsAre("tls.certificate", "tls.key", "tls.client_ca"));
   EXPECT_THAT(Message(files), AllOf(HasSubstr("cannot read"), HasSubstr("no private key")));
   tls.files.client_ca = folder;  // opens, and cannot be read
-  EXPECT_THAT(Message(CheckTlsFiles(tls)), HasSubstr("tls.client_ca: cannot read " + folder));
+  EXPECT_THAT(Message(ReadTlsMaterial(tls.files).status()),
+              HasSubstr("tls.client_ca: cannot read " + folder));
 }
 
 // At every 29th byte, and at all where a certificate ends and another one begins: only the end of
 // one, with or without its line's, ends a file.
-TEST(CheckTlsFilesTest, AChainIsWholeOrSaidToBeCut) {
+TEST(ReadTlsMaterialTest, AChainIsWholeOrSaidToBeCut) {
   const std::string folder = ::testing::TempDir() + "tls";
   ASSERT_EQ(std::system((NEUROSHARD_SOURCE_DIR "/deploy/make_dev_certs.sh " + folder +
                          " a=DNS:a >/dev/null 2>&1")
@@ -157,7 +158,7 @@ TEST(CheckTlsFilesTest, AChainIsWholeOrSaidToBeCut) {
     std::ofstream(tls.files.certificate) << chain.substr(0, bytes);
     const bool whole =
         bytes + 1 == first.size() || bytes == first.size() || bytes + 1 >= chain.size();
-    EXPECT_EQ(CheckTlsFiles(tls).ok(), whole) << bytes << " of " << chain.size();
+    EXPECT_EQ(ReadTlsMaterial(tls.files).status().ok(), whole) << bytes << " of " << chain.size();
   }
 }
 

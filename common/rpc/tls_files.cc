@@ -8,7 +8,6 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -217,40 +216,30 @@ StatusOr<std::unique_ptr<CheckedTlsFiles>> CheckedTlsFiles::Start(ServerTlsFiles
   return checked;
 }
 
-CheckedTlsFiles::~CheckedTlsFiles() {
-  reloading_.reset();
-  for (const int fd : {identity_fd_, client_ca_fd_}) {
-    if (fd >= 0) close(fd);
-  }
+std::string CheckedTlsFiles::PathOf(const FileDescriptor& fd) {
+  return fmt::format("/proc/self/fd/{}", fd.get());
 }
-
-std::string CheckedTlsFiles::PathOf(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
 // A new file takes the descriptor of the old one, so that a reader has either.
 Status CheckedTlsFiles::Write() {
   for (const auto& [text, fd] : {std::pair(&material_.identity, &identity_fd_),
                                  std::pair(&material_.client_ca, &client_ca_fd_)}) {
-    const int written = memfd_create("neuroshard-tls", MFD_CLOEXEC);
-    if (written < 0 ||
-        write(written, text->data(), text->size()) != static_cast<ssize_t>(text->size())) {
-      const int error = errno;
-      if (written >= 0) close(written);
-      return Internal("no memory for the files of TLS: {}", std::strerror(error));
+    FileDescriptor written(memfd_create("neuroshard-tls", MFD_CLOEXEC));
+    if (!written.open() || !WriteAll(written.get(), *text)) {
+      return Internal("no memory for the files of TLS: {}", std::strerror(errno));
     }
-    if (*fd < 0) {
-      *fd = written;
+    if (fd->open()) {
+      dup3(written.get(), fd->get(), O_CLOEXEC);
     } else {
-      dup3(written, *fd, O_CLOEXEC);
-      close(written);
+      *fd = std::move(written);
     }
   }
   return absl::OkStatus();
 }
 
 void CheckedTlsFiles::Report() const {
-  if (gate_.metrics() == nullptr) return;
-  gate_.metrics()->SetTlsEnds(static_cast<double>(material_.certificate_ends_unix_s),
-                              static_cast<double>(material_.client_ca_ends_unix_s));
+  gate_.metrics().SetTlsEnds(static_cast<double>(material_.certificate_ends_unix_s),
+                             static_cast<double>(material_.client_ca_ends_unix_s));
 }
 
 void CheckedTlsFiles::Reload() {
@@ -262,19 +251,17 @@ void CheckedTlsFiles::Reload() {
     status = Write();
     if (status.ok()) {
       Report();
-      if (gate_.logger() != nullptr) {
-        gate_.logger()->Info("tls_reloaded",
-                             {{"certificate_ends", DateOf(material_.certificate_ends_unix_s)},
-                              {"client_ca_ends", DateOf(material_.client_ca_ends_unix_s)}});
-      }
+      gate_.logger().Info("tls_reloaded",
+                          {{"certificate_ends", DateOf(material_.certificate_ends_unix_s)},
+                           {"client_ca_ends", DateOf(material_.client_ca_ends_unix_s)}});
     } else {
       std::swap(material_, *read);
     }
   }
   const std::string failure = status.ok() ? "" : Message(status);
-  if (!failure.empty() && gate_.metrics() != nullptr) gate_.metrics()->TlsReloadFailed();
-  if (!failure.empty() && failure != failure_ && gate_.logger() != nullptr) {
-    gate_.logger()->Error(
+  if (!failure.empty()) gate_.metrics().TlsReloadFailed();
+  if (!failure.empty() && failure != failure_) {
+    gate_.logger().Error(
         "tls_reload_failed",
         {{"reason", failure}, {"in_use_until", DateOf(material_.certificate_ends_unix_s)}});
   }

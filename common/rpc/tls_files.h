@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/periodic_thread.h"
 #include "common/base/status.h"
 #include "common/rpc/rpc_gate.h"
@@ -64,15 +65,13 @@ class CheckedTlsFiles {
   static StatusOr<std::unique_ptr<CheckedTlsFiles>> Start(ServerTlsFiles files,
                                                           TlsMaterial material, int reload_s,
                                                           RpcGate& gate);
-  ~CheckedTlsFiles();
-
   std::string identity_path() const { return PathOf(identity_fd_); }
   std::string client_ca_path() const { return PathOf(client_ca_fd_); }
 
  private:
   CheckedTlsFiles(ServerTlsFiles files, TlsMaterial material, RpcGate& gate)
       : files_(std::move(files)), gate_(gate), material_(std::move(material)) {}
-  static std::string PathOf(int fd);
+  static std::string PathOf(const FileDescriptor& fd);
   Status Write();
   void Report() const;
   // Takes what the files hold now, if it can be used.
@@ -82,9 +81,9 @@ class CheckedTlsFiles {
   RpcGate& gate_;
   TlsMaterial material_;
   std::string failure_;  // of the last reading; empty: there was none
-  int identity_fd_ = -1;
-  int client_ca_fd_ = -1;
-  std::optional<PeriodicThread> reloading_;  // started when everything else is there
+  FileDescriptor identity_fd_;
+  FileDescriptor client_ca_fd_;
+  std::optional<PeriodicThread> reloading_;  // last: started when everything else is there
 };
 
 }  // namespace neuroshard

@@ -156,7 +156,9 @@ class PlannerServiceTest : public ::testing::Test {
   PlannerMetrics metrics_{registry_};
   std::ostringstream log_;
   std::unique_ptr<Logger> logger_ = Logger::ToStream(&log_);
-  RpcGate gate_{16, clock_, nullptr};
+  RpcMetrics rpc_metrics_{registry_};
+  std::unique_ptr<Logger> log_of_calls_ = *Logger::Create({.level = "off"});
+  RpcGate gate_{16, clock_, rpc_metrics_, *log_of_calls_};
   std::unique_ptr<ModelRepository> models_;
   std::unique_ptr<Planner> planner_;
   std::unique_ptr<PlannerServiceImpl> service_;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "common/observe/listen_address.h"
 
@@ -13,13 +13,10 @@ namespace neuroshard::testing {
 class SilentPort {
  public:
   SilentPort() {
-    const auto socket = ListenOn({"127.0.0.1", 0});
+    auto socket = ListenOn({"127.0.0.1", 0});
     EXPECT_TRUE(socket.ok()) << socket.status();
-    if (socket.ok()) socket_ = *socket;
+    if (socket.ok()) socket_ = *std::move(socket);
   }
-  ~SilentPort() { close(socket_.fd); }
-  SilentPort(const SilentPort&) = delete;
-  SilentPort& operator=(const SilentPort&) = delete;
 
   std::string address() const { return ToText(socket_.address); }
 

@@ -3,6 +3,7 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <prometheus/registry.h>
 
 #include <memory>
 #include <utility>
@@ -48,7 +49,9 @@ class TestWorker {
   DeviceInventory inventory_;
   CommGroupRegistry groups_{inventory_, clock_};
   std::unique_ptr<Logger> logger_ = *Logger::Create({.level = "off"});
-  RpcGate gate_{16, time_, nullptr};
+  prometheus::Registry registry_;
+  RpcMetrics metrics_{registry_};
+  RpcGate gate_{16, time_, metrics_, *logger_};
   WorkerServiceImpl service_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<v1::WorkerService::Stub> stub_;
