@@ -47,7 +47,8 @@ class Case {
  public:
   explicit Case(const Json& json)
       : folder_(json.at("folder").get<std::string>()),
-        device_(CpuDevice::Create({8 * kGiB}, std::make_shared<TcpBackend>(TcpOptions{})).value()) {
+        device_(CpuDevice::Create(8 * kGiB, std::make_shared<TcpBackend>(CollectiveOptions{}))
+                    .value()) {
     EmbeddingOpSpec spec;
     spec.batch_size = json.at("batch_size");
     spec.optimizer = FromText<Optimizer>(json.at("optimizer").get<std::string>()).value();

@@ -80,7 +80,8 @@ Setup MakeSetup(const benchmark::State& state, Optimizer optimizer) {
   const std::int64_t cols = state.range(0);
   const std::int64_t rows = kTableBytes / 4 / cols;
   Setup setup;
-  setup.device = CpuDevice::Create({4 * kGiB}, std::make_shared<TcpBackend>(TcpOptions{})).value();
+  setup.device =
+      CpuDevice::Create(4 * kGiB, std::make_shared<TcpBackend>(CollectiveOptions{})).value();
   EmbeddingOpSpec spec;
   spec.tables = {{rows, cols, PoolingMode::kSum}};
   spec.batch_size = kBatchSize;

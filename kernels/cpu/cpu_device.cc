@@ -14,13 +14,8 @@
 namespace neuroshard {
 
 StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(
-    const CpuDeviceOptions& options, std::shared_ptr<const CollectiveBackend> collectives) {
-  if (options.memory_bytes < 0) {
-    return InvalidArgument("memory_bytes: must not be negative, got {}", options.memory_bytes);
-  }
-  NS_ASSIGN_OR_RETURN(auto arena,
-                      MemoryArena::Create(options.memory_bytes > 0 ? options.memory_bytes
-                                                                   : MachineMemoryBytes() / 2));
+    std::int64_t memory_bytes, std::shared_ptr<const CollectiveBackend> collectives) {
+  NS_ASSIGN_OR_RETURN(auto arena, MemoryArena::Create(memory_bytes));
   return std::unique_ptr<CpuDevice>(new CpuDevice(std::move(arena), std::move(collectives)));
 }
 

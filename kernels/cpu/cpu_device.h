@@ -12,22 +12,16 @@
 
 namespace neuroshard {
 
-// Memory of a CPU device.
-struct CpuDeviceOptions {
-  // Upper limit of what tables, optimizer state, activations and ids may take. 0: half of the
-  // machine's (or its cgroup's) memory.
-  std::int64_t memory_bytes = 0;
-};
-
 // Works on the thread that calls it and starts none, so a device is one core; pin that thread with
 // PinThisThread (kernels/machine) for steady measurements. One EmbeddingOp at a time: all of them
 // use the device's one arena, whose pages are touched once and then reused, so that no measurement
 // pays for page faults. Pages are returned when device and op are gone.
 class CpuDevice final : public DeviceBackend {
  public:
+  // `memory_bytes`: upper limit of what tables, optimizer state, activations and ids may take.
   // UNAVAILABLE when the address space cannot be reserved.
   static StatusOr<std::unique_ptr<CpuDevice>> Create(
-      const CpuDeviceOptions& options, std::shared_ptr<const CollectiveBackend> collectives);
+      std::int64_t memory_bytes, std::shared_ptr<const CollectiveBackend> collectives);
 
   const DeviceProperties& properties() const override { return properties_; }
 

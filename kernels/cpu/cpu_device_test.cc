@@ -14,7 +14,7 @@ using ::testing::Contains;
 using ::testing::Key;
 
 std::unique_ptr<CpuDevice> Device(std::int64_t memory_bytes = 64 * kMiB) {
-  return CpuDevice::Create({memory_bytes}, std::make_shared<TcpBackend>(TcpOptions{})).value();
+  return CpuDevice::Create(memory_bytes, std::make_shared<TcpBackend>(CollectiveOptions{})).value();
 }
 
 EmbeddingOpSpec Spec(std::int64_t rows) {
@@ -36,11 +36,12 @@ TEST(CpuDeviceTest, SaysWhatItIs) {
   }
 }
 
-TEST(CpuDeviceTest, DefaultMemoryIsPositive) { EXPECT_GT(Device(0)->properties().memory_bytes, 0); }
-
-TEST(CpuDeviceTest, NegativeMemoryIsInvalid) {
-  EXPECT_EQ(CpuDevice::Create({-1}, std::make_shared<TcpBackend>(TcpOptions{})).status().code(),
-            absl::StatusCode::kInvalidArgument);
+TEST(CpuDeviceTest, NoOrNegativeMemoryIsInvalid) {
+  const auto collectives = std::make_shared<TcpBackend>(CollectiveOptions{});
+  for (const std::int64_t bytes : {0, -1}) {
+    EXPECT_EQ(CpuDevice::Create(bytes, collectives).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(CpuDeviceTest, OneOpAtATime) {

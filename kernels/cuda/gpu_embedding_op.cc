@@ -71,21 +71,25 @@ GpuEmbeddingOp::GpuEmbeddingOp(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& 
 Status GpuEmbeddingOp::Allocate() {
   const Optimizer optimizer = spec_.optimizer;
   MemoryLayout layout, host_layout;
-  std::vector<std::int64_t> weights, states, first_moments, second_moments;
-  for (const EmbeddingTableSpec& table : spec_.tables) {
+  tables_.resize(spec_.tables.size());
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const EmbeddingTableSpec& table = spec_.tables[t];
+    TableData& data = tables_[t];
     const std::int64_t vectors = VectorsOf(table.cols);
+    data.spec = table;
+    data.type = TypeOf(table.weight_dtype);
+    data.vectors = static_cast<std::int32_t>(vectors);
+    data.stride = vectors * kVector;
     MemoryLayout& of_rows = IsInHostMemory(table.kernel) ? host_layout : layout;
-    weights.push_back(
-        of_rows.Take(table.rows, vectors * kVector * BytesOf(TypeOf(table.weight_dtype))));
-    const std::int64_t row_bytes = vectors * kVector * 4;
-    states.push_back(layout.Take(HasRowState(optimizer) ? table.rows : 0, 4));
-    first_moments.push_back(of_rows.Take(HasMoments(optimizer) ? table.rows : 0, row_bytes));
-    second_moments.push_back(of_rows.Take(HasSecondMoments(optimizer) ? table.rows : 0, row_bytes));
-    if (table.pooling_mode == PoolingMode::kNone) continue;
-    device_cols_ += vectors * kVector;  // at most 2^13 a table
+    const std::int64_t row_bytes = data.stride * 4;
+    of_rows.Take(table.rows, &data.weights, data.stride * BytesOf(data.type));
+    if (HasRowState(optimizer)) layout.Take(table.rows, &data.state);
+    if (HasMoments(optimizer)) of_rows.Take(table.rows, &data.momentum1, row_bytes);
+    if (HasSecondMoments(optimizer)) of_rows.Take(table.rows, &data.momentum2, row_bytes);
+    if (data.pooled()) device_cols_ += data.stride;  // at most 2^13 a table
   }
-  const std::int64_t output = layout.Take(spec_.batch_size, device_cols_ * 4);
-  const std::int64_t gradient = layout.Take(spec_.batch_size, device_cols_ * 4);
+  layout.Take(spec_.batch_size, &output_, device_cols_ * 4);
+  layout.Take(spec_.batch_size, &output_gradient_, device_cols_ * 4);
   caches_.TakeMemory(layout);
   NS_RETURN_IF_ERROR(CheckFits(layout.bytes(), gpu_->AvailableBytes()));
   NS_RETURN_IF_ERROR(
@@ -93,36 +97,20 @@ Status GpuEmbeddingOp::Allocate() {
   NS_RETURN_IF_ERROR(CheckNumberOfRows(spec_));
   NS_RETURN_IF_ERROR(model_.Reserve(std::max<std::int64_t>(layout.bytes(), 1)));
   NS_RETURN_IF_ERROR(Annotate(host_.Reserve(host_layout.bytes()), "in host memory"));
-  output_ = model_.at<float>(output);
-  output_gradient_ = model_.at<float>(gradient);
+  layout.PlaceAt(model_.at(0));
+  host_layout.PlaceAt(host_.at(0));
   std::int64_t col = 0, key = 0;
-  std::vector<void*> rows_of_table;
-  for (std::size_t t = 0; t < spec_.tables.size(); ++t) {
-    const EmbeddingTableSpec& table = spec_.tables[t];
-    const auto vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
-    TableData& data = tables_.emplace_back();
-    data.spec = table;
-    data.type = TypeOf(table.weight_dtype);
-    data.vectors = vectors;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    TableData& data = tables_[t];
     data.first_key = static_cast<std::uint32_t>(key);
-    const GpuBuffer& of_rows = IsInHostMemory(table.kernel) ? host_ : model_;
-    data.weights = of_rows.at(weights[t]);
-    rows_of_table.push_back(data.weights);
-    const auto state_at = [](bool has, const GpuBuffer& buffer, std::int64_t place) {
-      return has ? buffer.at<float>(place) : nullptr;
-    };
-    data.state = state_at(HasRowState(optimizer), model_, states[t]);
-    data.momentum1 = state_at(HasMoments(optimizer), of_rows, first_moments[t]);
-    data.momentum2 = state_at(HasSecondMoments(optimizer), of_rows, second_moments[t]);
-    key += table.rows;
-    data.stride = std::int64_t{vectors} * kVector;
+    key += data.spec.rows;
+    caches_.SetRows(t, data.weights);
     if (!data.pooled()) continue;
     data.output = output_ + col;
     data.gradient = output_gradient_ + col;
     col += data.stride;
     data.stride = device_cols_;
   }
-  caches_.SetMemory(model_.at(0), rows_of_table);
   key_bits_ = std::max(1, static_cast<int>(std::bit_width(
                               static_cast<std::uint64_t>(std::max<std::int64_t>(key, 1) - 1))));
   return absl::OkStatus();
@@ -173,7 +161,7 @@ Status GpuEmbeddingOp::SetInputs(std::vector<LookupBatch> inputs) {
   for (std::size_t t = 0; t < inputs.size(); ++t) {
     shapes.push_back(ShapeOf(inputs[t], tables_[t].pooled()));
   }
-  return TakeInputs(shapes, [&](const BatchPlaces& places) { return CopyInputs(inputs, places); });
+  return TakeInputs(shapes, [&](const BatchArrays& batch) { return CopyInputs(inputs, batch); });
 }
 
 Status GpuEmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
@@ -185,7 +173,7 @@ Status GpuEmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
   for (std::size_t t = 0; t < plans.size(); ++t) {
     shapes.push_back(ShapeOf(plans[t], tables_[t].pooled()));
   }
-  return TakeInputs(shapes, [&](const BatchPlaces& places) { return LaunchPlans(plans, places); });
+  return TakeInputs(shapes, [&](const BatchArrays& batch) { return LaunchPlans(plans, batch); });
 }
 
 Status GpuEmbeddingOp::CheckRoom(std::int64_t bytes) const {
@@ -196,69 +184,68 @@ Status GpuEmbeddingOp::CheckRoom(std::int64_t bytes) const {
 }
 
 Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,
-                                  const std::function<Status(const BatchPlaces&)>& fill) {
-  BatchPlaces places = PlaceBatch(spec_, shapes);
-  if (places.entries > std::numeric_limits<std::int32_t>::max()) {  // which sorts count in
-    return InvalidArgument("inputs: {} ids in all, a gpu has fewer than 2^31", places.entries);
+                                  const std::function<Status(const BatchArrays&)>& fill) {
+  BatchArrays batch;
+  MemoryLayout layout;
+  PlaceBatch(spec_, shapes, &batch, &layout);
+  if (batch.entries > std::numeric_limits<std::int32_t>::max()) {  // which sorts count in
+    return InvalidArgument("inputs: {} ids in all, a gpu has fewer than 2^31", batch.entries);
   }
-  if (places.entries > 0) {
+  if (batch.entries > 0) {
     NS_ASSIGN_OR_RETURN(
-        places.scratch_bytes,
+        batch.scratch_bytes,
         gpu_->ScratchBytes(
-            SortLaunch{.entries = places.entries, .key_bits = key_bits_, .scaled = places.scaled}));
+            SortLaunch{.entries = batch.entries, .key_bits = key_bits_, .scaled = batch.scaled}));
   }
-  NS_ASSIGN_OR_RETURN(const std::int64_t cache_scratch, caches_.ScratchBytes(places.cache_entries));
-  places.scratch_bytes = std::max(places.scratch_bytes, cache_scratch);
+  NS_ASSIGN_OR_RETURN(const std::int64_t cache_scratch, caches_.ScratchBytes(batch.cache_entries));
+  batch.scratch_bytes = std::max(batch.scratch_bytes, cache_scratch);
+  layout.Take(batch.scratch_bytes, &batch.scratch);
   has_inputs_ = false;
   for (TableData& table : tables_) table.num_unpooled = 0;
-  const std::int64_t bytes = places.scratch + places.scratch_bytes;
-  NS_RETURN_IF_ERROR(CheckRoom(bytes));
-  NS_RETURN_IF_ERROR(Annotate(batch_.Reserve(std::max<std::int64_t>(bytes, 1)), "ids"));
+  NS_RETURN_IF_ERROR(CheckRoom(layout.bytes()));
+  NS_RETURN_IF_ERROR(Annotate(batch_.Reserve(std::max<std::int64_t>(layout.bytes(), 1)), "ids"));
+  layout.PlaceAt(batch_.at(0));
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     TableData& table = tables_[t];
     if (table.pooled()) continue;
-    table.output = batch_.at<float>(places.tables[t].output);
-    table.gradient = batch_.at<float>(places.tables[t].gradient);
+    table.output = batch.tables[t].output;
+    table.gradient = batch.tables[t].gradient;
     table.num_unpooled = shapes[t].ids;
   }
-  NS_RETURN_IF_ERROR(fill(places));
+  NS_RETURN_IF_ERROR(fill(batch));
   NS_RETURN_IF_ERROR(FillGradients());
-  NS_RETURN_IF_ERROR(CopyLongBags(shapes, places));
-  NS_RETURN_IF_ERROR(PlanLaunches(shapes, places));
+  NS_RETURN_IF_ERROR(CopyLongBags(shapes, batch));
+  NS_RETURN_IF_ERROR(PlanLaunches(shapes, batch));
   has_inputs_ = true;
   return absl::OkStatus();
 }
 
 template <typename T>
-Status GpuEmbeddingOp::CopyToBatch(const std::vector<T>& values, std::int64_t place) {
+Status GpuEmbeddingOp::CopyIn(const std::vector<T>& values, T* to) {
   if (values.empty()) return absl::OkStatus();
-  return gpu_->CopyIn(batch_.at(place), values.data(),
-                      static_cast<std::int64_t>(values.size() * sizeof(T)));
+  return gpu_->CopyIn(to, values.data(), static_cast<std::int64_t>(values.size() * sizeof(T)));
 }
 
 Status GpuEmbeddingOp::CopyInputs(const std::vector<LookupBatch>& inputs,
-                                  const BatchPlaces& places) {
+                                  const BatchArrays& batch) {
   for (std::size_t t = 0; t < inputs.size(); ++t) {
-    const BatchPlaces::Table& place = places.tables[t];
-    NS_RETURN_IF_ERROR(CopyToBatch(inputs[t].ids, place.ids));
-    NS_RETURN_IF_ERROR(CopyToBatch(inputs[t].offsets, place.offsets));
-    NS_RETURN_IF_ERROR(CopyToBatch(inputs[t].weights, place.weights));
+    const BatchArrays::Table& place = batch.tables[t];
+    NS_RETURN_IF_ERROR(CopyIn(inputs[t].ids, place.ids));
+    NS_RETURN_IF_ERROR(CopyIn(inputs[t].offsets, place.offsets));
+    NS_RETURN_IF_ERROR(CopyIn(inputs[t].weights, place.weights));
   }
   return absl::OkStatus();
 }
 
-Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans,
-                                   const BatchPlaces& places) {
+Status GpuEmbeddingOp::LaunchPlans(const std::vector<LookupPlan>& plans, const BatchArrays& batch) {
   std::vector<RankRun> runs;
   for (const LookupPlan& plan : plans) runs.insert(runs.end(), plan.runs.begin(), plan.runs.end());
-  NS_RETURN_IF_ERROR(CopyToBatch(runs, places.runs));
-  const auto* const runs_there = batch_.at<RankRun>(places.runs);
+  NS_RETURN_IF_ERROR(CopyIn(runs, batch.runs));
   std::vector<LookupTable> tables;
   for (std::size_t t = 0; t < plans.size(); ++t) {
-    const BatchPlaces::Table& place = places.tables[t];
-    tables.push_back({plans[t].RuleWith(runs_there + place.first_run),
-                      batch_.at<std::int64_t>(place.ids), batch_.at<std::int64_t>(place.offsets),
-                      plans[t].weighted ? batch_.at<float>(place.weights) : nullptr});
+    const BatchArrays::Table& place = batch.tables[t];
+    tables.push_back(
+        {plans[t].RuleWith(batch.runs + place.first_run), place.ids, place.offsets, place.weights});
   }
   LookupLaunch launch;
   LaunchArrays arrays(launches_);
@@ -280,29 +267,29 @@ Status GpuEmbeddingOp::FillGradients() {
 }
 
 Status GpuEmbeddingOp::CopyLongBags(const std::vector<BatchShape>& shapes,
-                                    const BatchPlaces& places) {
+                                    const BatchArrays& batch) {
   for (std::size_t t = 0; t < shapes.size(); ++t) {
-    const BatchPlaces::Table& place = places.tables[t];
+    const BatchArrays::Table& place = batch.tables[t];
     const LongBags& long_bags = shapes[t].long_bags;
     if (long_bags.bags.empty()) continue;
-    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.begins, place.segment_begins));
-    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.ends, place.segment_ends));
-    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.first_segment, place.first_segments));
-    NS_RETURN_IF_ERROR(CopyToBatch(long_bags.bags, place.long_bags));
+    NS_RETURN_IF_ERROR(CopyIn(long_bags.begins, place.segment_begins));
+    NS_RETURN_IF_ERROR(CopyIn(long_bags.ends, place.segment_ends));
+    NS_RETURN_IF_ERROR(CopyIn(long_bags.first_segment, place.first_segments));
+    NS_RETURN_IF_ERROR(CopyIn(long_bags.bags, place.long_bags));
   }
   return absl::OkStatus();
 }
 
 Status GpuEmbeddingOp::PlanLaunches(const std::vector<BatchShape>& shapes,
-                                    const BatchPlaces& places) {
+                                    const BatchArrays& batch) {
   LaunchArrays arrays(launches_);
-  NS_RETURN_IF_ERROR(caches_.Plan(shapes, places, batch_, arrays));
-  NS_RETURN_IF_ERROR(PlanForward(shapes, places, arrays));
-  NS_RETURN_IF_ERROR(PlanBackward(shapes, places, arrays));
+  NS_RETURN_IF_ERROR(caches_.Plan(shapes, batch, arrays));
+  NS_RETURN_IF_ERROR(PlanForward(shapes, batch, arrays));
+  NS_RETURN_IF_ERROR(PlanBackward(shapes, batch, arrays));
   return arrays.Copy(*gpu_);
 }
 
-Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
+Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const BatchArrays& batch,
                                    LaunchArrays& arrays) {
   struct {
     std::vector<PoolTable> pools, segments;
@@ -311,14 +298,13 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
   std::vector<SegmentTable> sums;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const TableData& table = tables_[t];
-    const BatchPlaces::Table& place = places.tables[t];
+    const BatchArrays::Table& place = batch.tables[t];
     const LongBags& long_bags = shapes[t].long_bags;
     const bool cached = caches_.of(t) != nullptr;
     const CacheTable cache = cached ? *caches_.of(t) : CacheTable();
     auto& lists = of[cached ? 1 : 0];
-    const auto longs = [&](std::int64_t at) { return batch_.at<std::int64_t>(at); };
     if (!table.pooled()) {
-      lists.gathers.push_back({table.weights, table.type, table.vectors, longs(place.ids),
+      lists.gathers.push_back({table.weights, table.type, table.vectors, place.ids,
                                table.num_unpooled, table.output, cache.slots, cache.slot_of_row});
       continue;
     }
@@ -327,9 +313,9 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     pool.weights = table.weights;
     pool.type = table.type;
     pool.vectors = table.vectors;
-    pool.ids = longs(place.ids);
-    pool.id_weights = shapes[t].weighted ? batch_.at<float>(place.weights) : nullptr;
-    pool.begins = longs(place.offsets);
+    pool.ids = place.ids;
+    pool.id_weights = place.weights;
+    pool.begins = place.offsets;
     pool.ends = pool.begins + 1;
     pool.bags = spec_.batch_size;
     pool.longest = kLongestBag;
@@ -343,9 +329,9 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     lists.pools.push_back(pool);
     if (long_bags.bags.empty()) continue;
 
-    auto* partials = batch_.at<float>(place.segment_sums);
-    pool.begins = longs(place.segment_begins);
-    pool.ends = longs(place.segment_ends);
+    float* const partials = place.segment_sums;
+    pool.begins = place.segment_begins;
+    pool.ends = place.segment_ends;
     pool.bags = static_cast<std::int64_t>(long_bags.begins.size());
     pool.longest = kSegment;
     pool.bags_per_thread = 1;
@@ -355,8 +341,8 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
     lists.segments.push_back(pool);
 
     const auto bags = static_cast<std::int64_t>(long_bags.bags.size());
-    sums.push_back({partials, table.vectors, longs(place.first_segments), longs(place.long_bags),
-                    longs(place.offsets), bags, mean, table.output, table.stride});
+    sums.push_back({partials, table.vectors, place.first_segments, place.long_bags, place.offsets,
+                    bags, mean, table.output, table.stride});
   }
   for (const bool cached : {false, true}) {
     RowLaunches& rows = rows_[cached ? 1 : 0];
@@ -369,36 +355,34 @@ Status GpuEmbeddingOp::PlanForward(const std::vector<BatchShape>& shapes, const 
   return arrays.Add(sums, &add_segments_);
 }
 
-Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
-                                    const BatchPlaces& places, LaunchArrays& arrays) {
+Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes, const BatchArrays& batch,
+                                    LaunchArrays& arrays) {
   std::vector<KeyTable> key_tables;
   std::size_t levels = 0;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
-    const BatchPlaces::Table& place = places.tables[t];
+    const BatchArrays::Table& place = batch.tables[t];
     const std::int64_t entries = shapes[t].ids;
-    key_tables.push_back({batch_.at<std::int64_t>(place.ids),
-                          tables_[t].pooled() ? batch_.at<std::int64_t>(place.offsets) : nullptr,
-                          shapes[t].weighted ? batch_.at<float>(place.weights) : nullptr,
+    key_tables.push_back({place.ids, tables_[t].pooled() ? place.offsets : nullptr, place.weights,
                           spec_.batch_size, entries, tables_[t].first_key, place.first_entry,
                           tables_[t].spec.pooling_mode == PoolingMode::kMean});
     levels = std::max(levels, place.levels.size());
   }
   NS_RETURN_IF_ERROR(arrays.Add(key_tables, &make_keys_));
-  make_keys_.keys = batch_.at<std::uint32_t>(places.keys);
-  make_keys_.occurrences = batch_.at(places.occurrences);
-  make_keys_.scaled = places.scaled;
-  sort_ = {.entries = places.entries,
+  make_keys_.keys = batch.keys;
+  make_keys_.occurrences = batch.occurrences;
+  make_keys_.scaled = batch.scaled;
+  sort_ = {.entries = batch.entries,
            .key_bits = key_bits_,
-           .scaled = places.scaled,
+           .scaled = batch.scaled,
            .keys = make_keys_.keys,
            .occurrences = make_keys_.occurrences,
-           .sorted_keys = batch_.at<std::uint32_t>(places.sorted_keys),
-           .sorted_occurrences = batch_.at(places.sorted_occurrences),
-           .scratch = batch_.at(places.scratch),
-           .scratch_bytes = places.scratch_bytes};
+           .sorted_keys = batch.sorted_keys,
+           .sorted_occurrences = batch.sorted_occurrences,
+           .scratch = batch.scratch,
+           .scratch_bytes = batch.scratch_bytes};
 
   const std::int64_t occurrence_bytes =
-      places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
+      batch.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
   const int narrow = NarrowVectors(HasMoments(spec_.optimizer));
   updates_.clear();
   updates_.reserve(4 * levels);  // arrays keeps addresses of its elements
@@ -411,13 +395,13 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
       int vectors_per_lane = 0;
       for (std::size_t t = 0; t < tables_.size(); ++t) {
         const TableData& table = tables_[t];
-        const BatchPlaces::Table& place = places.tables[t];
+        const BatchArrays::Table& place = batch.tables[t];
         const CacheTable* const cache = caches_.of(t);
         if (level >= place.levels.size() || (VectorsPerLane(table.vectors) > narrow) != wide ||
             (cache != nullptr) != cached) {
           continue;
         }
-        const BatchPlaces::Level& here = place.levels[level];
+        const BatchArrays::Level& here = place.levels[level];
         UpdateTable update;
         update.weights = table.weights;
         update.type = table.type;
@@ -436,28 +420,27 @@ Status GpuEmbeddingOp::PlanBackward(const std::vector<BatchShape>& shapes,
           update.keys = sort_.sorted_keys + place.first_entry;
           update.gradients = table.gradient;
           update.gradient_stride = table.stride;
-          update.occurrences = static_cast<const std::byte*>(sort_.sorted_occurrences) +
-                               place.first_entry * occurrence_bytes;
+          update.occurrences = batch.sorted_occurrences + place.first_entry * occurrence_bytes;
         } else {
-          update.keys = batch_.at<std::uint32_t>(here.keys);
-          update.filled = batch_.at<std::uint8_t>(here.filled);
-          update.gradients = batch_.at<float>(here.partials);
+          update.keys = here.keys;
+          update.filled = here.filled;
+          update.gradients = here.partials;
           update.gradient_stride = std::int64_t{table.vectors} * kVector;
         }
         if (level + 1 < place.levels.size()) {
-          const BatchPlaces::Level& next = place.levels[level + 1];
-          update.next_keys = batch_.at<std::uint32_t>(next.keys);
-          update.next_filled = batch_.at<std::uint8_t>(next.filled);
-          update.next_partials = batch_.at<float>(next.partials);
+          const BatchArrays::Level& next = place.levels[level + 1];
+          update.next_keys = next.keys;
+          update.next_filled = next.filled;
+          update.next_partials = next.partials;
         }
         updates.push_back(update);
         vectors_per_lane = std::max(vectors_per_lane, VectorsPerLane(table.vectors));
       }
       if (updates.empty()) continue;
       UpdateLaunch& launch = updates_.emplace_back();
-      launch.entries = level > 0       ? EntryKind::kPartial
-                       : places.scaled ? EntryKind::kScaled
-                                       : EntryKind::kPlain;
+      launch.entries = level > 0      ? EntryKind::kPartial
+                       : batch.scaled ? EntryKind::kScaled
+                                      : EntryKind::kPlain;
       launch.vectors_per_lane = vectors_per_lane;
       launch.cached = cached;
       NS_RETURN_IF_ERROR(arrays.Add(updates, &launch));

@@ -48,19 +48,19 @@ class GpuEmbeddingOp final : public EmbeddingOp {
 
   struct TableData {
     EmbeddingTableSpec spec;
-    NumberType type;
-    std::int32_t vectors;
-    std::uint32_t first_key;
-    std::byte* weights;
+    NumberType type = NumberType::kFp32;
+    std::int32_t vectors = 0;
+    std::uint32_t first_key = 0;
+    std::byte* weights = nullptr;
     // Optimizer state, null without: one value a row, or one a weight in padded rows.
-    float* state;
-    float* momentum1;
-    float* momentum2;
-    std::uint64_t gradient_seed;
+    float* state = nullptr;
+    float* momentum1 = nullptr;
+    float* momentum2 = nullptr;
+    std::uint64_t gradient_seed = 0;
     // Where the table's first column is, on the device; without pooling, of the batch's vectors.
-    float* output;
-    float* gradient;
-    std::int64_t stride;            // floats from one sample, or id, to the next
+    float* output = nullptr;
+    float* gradient = nullptr;
+    std::int64_t stride = 0;        // floats from one sample, or id, to the next
     std::int64_t num_unpooled = 0;  // ids of the batch
 
     bool pooled() const { return spec.pooling_mode != PoolingMode::kNone; }
@@ -72,20 +72,20 @@ class GpuEmbeddingOp final : public EmbeddingOp {
   // Makes room for batches of these shapes, in which `fill` then puts ids, offsets and weights, and
   // plans the launches.
   Status TakeInputs(const std::vector<BatchShape>& shapes,
-                    const std::function<Status(const BatchPlaces&)>& fill);
+                    const std::function<Status(const BatchArrays&)>& fill);
   Status CheckRoom(std::int64_t bytes) const;
-  Status CopyInputs(const std::vector<LookupBatch>& inputs, const BatchPlaces& places);
-  Status LaunchPlans(const std::vector<LookupPlan>& plans, const BatchPlaces& places);
+  Status CopyInputs(const std::vector<LookupBatch>& inputs, const BatchArrays& batch);
+  Status LaunchPlans(const std::vector<LookupPlan>& plans, const BatchArrays& batch);
   // Writes the gradients of tables without pooling.
   Status FillGradients();
   Status Fill(const std::vector<FillTable>& fills);
-  Status CopyLongBags(const std::vector<BatchShape>& shapes, const BatchPlaces& places);
+  Status CopyLongBags(const std::vector<BatchShape>& shapes, const BatchArrays& batch);
   template <typename T>
-  Status CopyToBatch(const std::vector<T>& values, std::int64_t place);
-  Status PlanLaunches(const std::vector<BatchShape>& shapes, const BatchPlaces& places);
-  Status PlanForward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
+  Status CopyIn(const std::vector<T>& values, T* to);
+  Status PlanLaunches(const std::vector<BatchShape>& shapes, const BatchArrays& batch);
+  Status PlanForward(const std::vector<BatchShape>& shapes, const BatchArrays& batch,
                      LaunchArrays& arrays);
-  Status PlanBackward(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
+  Status PlanBackward(const std::vector<BatchShape>& shapes, const BatchArrays& batch,
                       LaunchArrays& arrays);
   UpdateStep NextStep();
 

@@ -30,31 +30,20 @@ GpuRowCaches::GpuRowCaches(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec
     cache.slots = CacheSlots(table.rows, table.cache_load_factor);
     cache.on_device.type = TypeOf(table.weight_dtype);
     cache.on_device.sets = cache.slots / kCacheWays;
+    row_bits_ = std::max(row_bits_, BitsFor(table.rows));
     cache.on_device.vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
   }
 }
 
 void GpuRowCaches::TakeMemory(MemoryLayout& layout) {
   for (Cache& cache : caches_) {
-    cache.slots_place = layout.Take(cache.slots, cache.row_bytes());
-    cache.slot_of_row_place = layout.Take(cache.rows, 4);
-    cache.row_of_slot_place = layout.Take(cache.slots, 8);
-    cache.batch_of_slot_place = layout.Take(cache.slots, 8);
-  }
-  totals_place_ = layout.Take(empty() ? 0 : kCacheTotals, sizeof(CacheTotals));
-}
-
-void GpuRowCaches::SetMemory(std::byte* memory, const std::vector<void*>& rows_of_table) {
-  totals_ = reinterpret_cast<CacheTotals*>(memory + totals_place_);
-  for (Cache& cache : caches_) {
     CacheTable& table = cache.on_device;
-    table.rows = rows_of_table[cache.table];
-    table.slots = memory + cache.slots_place;
-    table.slot_of_row = reinterpret_cast<std::uint32_t*>(memory + cache.slot_of_row_place);
-    table.row_of_slot = reinterpret_cast<std::int64_t*>(memory + cache.row_of_slot_place);
-    table.batch_of_slot = reinterpret_cast<std::int64_t*>(memory + cache.batch_of_slot_place);
-    row_bits_ = std::max(row_bits_, BitsFor(cache.rows));
+    layout.Take(cache.slots, &table.slots, cache.row_bytes());
+    layout.Take(cache.rows, &table.slot_of_row);
+    layout.Take(cache.slots, &table.row_of_slot);
+    layout.Take(cache.slots, &table.batch_of_slot);
   }
+  if (!empty()) layout.Take(kCacheTotals, &totals_);
 }
 
 std::vector<FillTable> GpuRowCaches::Zeros() const {
@@ -78,6 +67,12 @@ const CacheTable* GpuRowCaches::of(std::size_t table) const {
   return cache == nullptr ? nullptr : &cache->on_device;
 }
 
+void GpuRowCaches::SetRows(std::size_t table, void* rows) {
+  for (Cache& cache : caches_) {
+    if (cache.table == table) cache.on_device.rows = rows;
+  }
+}
+
 int GpuRowCaches::KeyBits() const {
   std::int64_t sets = 0;
   for (const Cache& cache : caches_) sets += cache.on_device.sets;
@@ -92,34 +87,34 @@ StatusOr<std::int64_t> GpuRowCaches::ScratchBytes(std::int64_t entries) const {
   return gpu_->ScratchBytes(DistinctLaunch{.entries = entries, .key_bits = KeyBits()});
 }
 
-Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
-                          const GpuBuffer& batch, LaunchArrays& arrays) {
+Status GpuRowCaches::Plan(const std::vector<BatchShape>& shapes, const BatchArrays& batch,
+                          LaunchArrays& arrays) {
   fetched_ = false;
   std::vector<CacheKeyTable> key_tables;
   std::vector<CacheTable> tables;
   std::int64_t first_set = 0;
   for (const Cache& cache : caches_) {
-    const BatchPlaces::Table& place = places.tables[cache.table];
+    const BatchArrays::Table& place = batch.tables[cache.table];
     const std::int64_t sets = cache.on_device.sets;
-    key_tables.push_back({batch.at<std::int64_t>(place.ids), shapes[cache.table].ids,
-                          place.first_cache_key, first_set, sets});
+    key_tables.push_back(
+        {place.ids, shapes[cache.table].ids, place.first_cache_key, first_set, sets});
     tables.push_back(cache.on_device);
     first_set += sets;
   }
   NS_RETURN_IF_ERROR(arrays.Add(key_tables, &make_keys_));
   NS_RETURN_IF_ERROR(arrays.Add(tables, &use_.caches));
-  keep_distinct_ = {.entries = places.cache_entries,
+  keep_distinct_ = {.entries = batch.cache_entries,
                     .key_bits = KeyBits(),
-                    .keys = batch.at<std::uint64_t>(places.cache_keys),
-                    .sorted_keys = batch.at<std::uint64_t>(places.sorted_cache_keys),
-                    .num_kept = batch.at<std::int64_t>(places.num_cache_keys),
-                    .scratch = batch.at(places.scratch),
-                    .scratch_bytes = places.scratch_bytes};
+                    .keys = batch.cache_keys,
+                    .sorted_keys = batch.sorted_cache_keys,
+                    .num_kept = batch.num_cache_keys,
+                    .scratch = batch.scratch,
+                    .scratch_bytes = batch.scratch_bytes};
   make_keys_.row_bits = row_bits_;
   make_keys_.keys = keep_distinct_.keys;
   use_.keys = keep_distinct_.keys;
   use_.num_keys = keep_distinct_.num_kept;
-  use_.blocks = CacheBlocks(places.cache_entries);
+  use_.blocks = CacheBlocks(batch.cache_entries);
   use_.row_bits = row_bits_;
   use_.totals = totals_;
   return absl::OkStatus();

@@ -28,9 +28,10 @@ class GpuRowCaches {
   bool empty() const { return caches_.empty(); }
 
   // Memory of the device that lasts as long as the op: slots, four bytes a row of a table, 16 a
-  // slot. SetMemory: the address of what was taken, and those of the tables' rows on the host.
+  // slot.
   void TakeMemory(MemoryLayout& layout);
-  void SetMemory(std::byte* memory, const std::vector<void*>& rows_of_table);
+  // Where a table's rows are in the host's memory.
+  void SetRows(std::size_t table, void* rows);
   // What has to be zero before the first batch.
   std::vector<FillTable> Zeros() const;
   // Null for a table without a cache.
@@ -38,9 +39,9 @@ class GpuRowCaches {
 
   // INVALID_ARGUMENT for more ids than one sort takes.
   StatusOr<std::int64_t> ScratchBytes(std::int64_t entries) const;
-  // The launches for the batch in that memory, which is not fetched yet.
-  Status Plan(const std::vector<BatchShape>& shapes, const BatchPlaces& places,
-              const GpuBuffer& batch, LaunchArrays& arrays);
+  // The launches for the batch, which is not fetched yet.
+  Status Plan(const std::vector<BatchShape>& shapes, const BatchArrays& batch,
+              LaunchArrays& arrays);
   bool fetched() const { return fetched_; }
   void Fetch();
 
@@ -54,8 +55,6 @@ class GpuRowCaches {
     std::size_t table = 0;  // of the spec
     std::int64_t rows = 0;
     std::int64_t slots = 0;
-    std::int64_t slots_place = 0, slot_of_row_place = 0, row_of_slot_place = 0;
-    std::int64_t batch_of_slot_place = 0;
     CacheTable on_device;
 
     std::int64_t row_bytes() const {
@@ -68,7 +67,6 @@ class GpuRowCaches {
 
   const std::shared_ptr<Gpu> gpu_;
   std::vector<Cache> caches_;
-  std::int64_t totals_place_ = 0;
   CacheTotals* totals_ = nullptr;
   int row_bits_ = 0;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 namespace neuroshard::cuda {
 namespace {
@@ -137,54 +136,52 @@ BatchShape ShapeOf(const LookupPlan& plan, bool pooled) {
           static_cast<std::int64_t>(plan.runs.size())};
 }
 
-BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape>& shapes) {
-  BatchPlaces places;
-  MemoryLayout layout;
+void PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape>& shapes,
+                BatchArrays* batch, MemoryLayout* layout) {
+  batch->tables.resize(shapes.size());
   std::int64_t runs = 0;
   for (std::size_t t = 0; t < shapes.size(); ++t) {
     const std::int64_t ids = shapes[t].ids;
     const auto segments = static_cast<std::int64_t>(shapes[t].long_bags.begins.size());
     const auto bags = static_cast<std::int64_t>(shapes[t].long_bags.bags.size());
-    const std::int64_t row_floats = VectorsOf(spec.tables[t].cols) * kVector;
-    BatchPlaces::Table table;
-    table.first_entry = places.entries;
-    table.ids = layout.Take(ids, 8);
-    table.offsets = layout.Take(spec.batch_size + 1, 8);
-    table.weights = layout.Take(shapes[t].weighted ? ids : 0, 4);
+    const std::int64_t row_bytes = VectorsOf(spec.tables[t].cols) * kVector * 4;
+    BatchArrays::Table& table = batch->tables[t];
+    table.first_entry = batch->entries;
+    layout->Take(ids, &table.ids);
+    layout->Take(spec.batch_size + 1, &table.offsets);
+    if (shapes[t].weighted) layout->Take(ids, &table.weights);
     table.first_run = runs;
     runs += shapes[t].runs;
-    table.segment_begins = layout.Take(segments, 8);
-    table.segment_ends = layout.Take(segments, 8);
-    table.first_segments = layout.Take(bags + 1, 8);
-    table.long_bags = layout.Take(bags, 8);
-    table.segment_sums = layout.Take(segments, row_floats * 4);
+    layout->Take(segments, &table.segment_begins);
+    layout->Take(segments, &table.segment_ends);
+    layout->Take(bags + 1, &table.first_segments);
+    layout->Take(bags, &table.long_bags);
+    layout->Take(segments, &table.segment_sums, row_bytes);
     const bool pooled = spec.tables[t].pooling_mode != PoolingMode::kNone;
-    table.output = layout.Take(pooled ? 0 : ids, row_floats * 4);
-    table.gradient = layout.Take(pooled ? 0 : ids, row_floats * 4);
-    for (const std::int64_t entries : LevelEntries(ids)) {
-      const std::int64_t kept = table.levels.empty() ? 0 : entries;
-      table.levels.push_back(
-          {entries, layout.Take(kept, 4), layout.Take(kept, 1), layout.Take(kept, row_floats * 4)});
+    layout->Take(pooled ? 0 : ids, &table.output, row_bytes);
+    layout->Take(pooled ? 0 : ids, &table.gradient, row_bytes);
+    for (const std::int64_t entries : LevelEntries(ids)) table.levels.push_back({entries});
+    for (std::size_t l = 1; l < table.levels.size(); ++l) {
+      BatchArrays::Level& level = table.levels[l];
+      layout->Take(level.entries, &level.keys);
+      layout->Take(level.entries, &level.filled);
+      layout->Take(level.entries, &level.partials, row_bytes);
     }
-    table.first_cache_key = places.cache_entries;
-    if (spec.tables[t].kernel == ComputeKernel::kFusedUvmCaching) places.cache_entries += ids;
-    places.entries += ids;
-    places.scaled = places.scaled || NeedsScale(spec.tables[t], shapes[t].weighted);
-    places.tables.push_back(std::move(table));
+    table.first_cache_key = batch->cache_entries;
+    if (spec.tables[t].kernel == ComputeKernel::kFusedUvmCaching) batch->cache_entries += ids;
+    batch->entries += ids;
+    batch->scaled = batch->scaled || NeedsScale(spec.tables[t], shapes[t].weighted);
   }
   const std::int64_t occurrence =
-      places.scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
-  places.runs = layout.Take(runs, sizeof(RankRun));
-  places.keys = layout.Take(places.entries, 4);
-  places.occurrences = layout.Take(places.entries, occurrence);
-  places.sorted_keys = layout.Take(places.entries, 4);
-  places.sorted_occurrences = layout.Take(places.entries, occurrence);
-  places.cache_keys = layout.Take(places.cache_entries, 8);
-  places.sorted_cache_keys = layout.Take(places.cache_entries, 8);
-  places.num_cache_keys = layout.Take(places.cache_entries > 0 ? 1 : 0, 8);
-  places.scratch = layout.bytes();
-  places.scratch_bytes = 0;
-  return places;
+      batch->scaled ? sizeof(ScaledOccurrence) : sizeof(PlainOccurrence);
+  layout->Take(runs, &batch->runs);
+  layout->Take(batch->entries, &batch->keys);
+  layout->Take(batch->entries, &batch->occurrences, occurrence);
+  layout->Take(batch->entries, &batch->sorted_keys);
+  layout->Take(batch->entries, &batch->sorted_occurrences, occurrence);
+  layout->Take(batch->cache_entries, &batch->cache_keys);
+  layout->Take(batch->cache_entries, &batch->sorted_cache_keys);
+  layout->Take(batch->cache_entries > 0 ? 1 : 0, &batch->num_cache_keys);
 }
 
 }  // namespace neuroshard::cuda

@@ -3,7 +3,9 @@
 // ids there are, not on which; pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "common/base/status.h"
@@ -13,16 +15,28 @@
 
 namespace neuroshard::cuda {
 
-// Gives arrays their places in one block of device memory, one behind the other.
+// Gives arrays their places in one block of memory, one behind the other.
 class MemoryLayout {
  public:
   static constexpr std::int64_t kAlignmentBytes = 256;
   // Counts that are beyond any machine make bytes() stay there instead of overflowing.
   std::int64_t Take(std::int64_t count, std::int64_t element_bytes);
+  // The array that *pointer, which must stay where it is, points to once there is the block.
+  template <typename T>
+  void Take(std::int64_t count, T** pointer, std::int64_t element_bytes = sizeof(T)) {
+    placed_.push_back([pointer, place = Take(count, element_bytes)](std::byte* block) {
+      *pointer = reinterpret_cast<T*>(block + place);
+    });
+  }
   std::int64_t bytes() const { return bytes_; }
+  // The block, of bytes() bytes.
+  void PlaceAt(std::byte* block) const {
+    for (const auto& place : placed_) place(block);
+  }
 
  private:
   std::int64_t bytes_ = 0;
+  std::vector<std::function<void(std::byte*)>> placed_;
 };
 
 // `type` must be one of a spec that CheckSpec lets through.
@@ -70,29 +84,41 @@ BatchShape ShapeOf(const LookupBatch& batch, bool pooled);
 // The shape of a planned batch, without making ids: bags are known in closed form.
 BatchShape ShapeOf(const LookupPlan& plan, bool pooled);
 
-// Where the arrays of one batch are: bytes from the beginning of the batch's memory.
-struct BatchPlaces {
+// The arrays of one batch, in the batch's memory.
+struct BatchArrays {
   struct Level {
-    std::int64_t entries, keys, filled, partials;
+    std::int64_t entries = 0;
+    std::uint32_t* keys = nullptr;
+    std::uint8_t* filled = nullptr;
+    float* partials = nullptr;
   };
   struct Table {
-    std::int64_t first_entry, first_run, ids, offsets, weights;
-    std::int64_t segment_begins, segment_ends, first_segments, long_bags, segment_sums;
-    std::int64_t output, gradient;  // without pooling: a padded row an id each
-    std::int64_t first_cache_key;   // among those of all tables
-    std::vector<Level> levels;      // the first one: entries only
+    std::int64_t first_entry = 0, first_run = 0;
+    std::int64_t *ids = nullptr, *offsets = nullptr;
+    float* weights = nullptr;  // null: the ids have none
+    std::int64_t *segment_begins = nullptr, *segment_ends = nullptr;
+    std::int64_t *first_segments = nullptr, *long_bags = nullptr;
+    float* segment_sums = nullptr;
+    float *output = nullptr, *gradient = nullptr;  // without pooling: a padded row an id each
+    std::int64_t first_cache_key = 0;              // among those of all tables
+    std::vector<Level> levels = {};                // the first one: entries only
   };
   std::vector<Table> tables;
   std::int64_t entries = 0;
-  std::int64_t runs = 0;  // where those of all plans are
-  bool scaled = false;    // some gradient is multiplied by something
-  std::int64_t keys, occurrences, sorted_keys, sorted_occurrences;
+  RankRun* runs = nullptr;  // those of all plans
+  bool scaled = false;      // some gradient is multiplied by something
+  std::uint32_t *keys = nullptr, *sorted_keys = nullptr;
+  std::byte *occurrences = nullptr, *sorted_occurrences = nullptr;
   std::int64_t cache_entries = 0;  // ids of tables with a cache
-  std::int64_t cache_keys, sorted_cache_keys, num_cache_keys;
-  std::int64_t scratch, scratch_bytes;  // at the end, as large as the sort says; here 0
+  std::uint64_t *cache_keys = nullptr, *sorted_cache_keys = nullptr;
+  std::int64_t* num_cache_keys = nullptr;
+  // Of the sorts, as large as they say; not PlaceBatch's.
+  std::byte* scratch = nullptr;
+  std::int64_t scratch_bytes = 0;
 };
 
-// One shape a table.
-BatchPlaces PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape>& shapes);
+// Fills in `batch`, which must stay where it is until the layout is placed. One shape a table.
+void PlaceBatch(const EmbeddingOpSpec& spec, const std::vector<BatchShape>& shapes,
+                BatchArrays* batch, MemoryLayout* layout);
 
 }  // namespace neuroshard::cuda

@@ -34,24 +34,6 @@ Status Check(const LookupSpec& spec) {
   return absl::OkStatus();
 }
 
-// All but the runs.
-LookupPlan StartPlan(const LookupSpec& spec, KeyChoice key_choice) {
-  LookupPlan plan;
-  plan.rows = spec.rows;
-  plan.weighted = spec.weighted;
-  LookupRule& rule = plan.rule;
-  rule.batch_size = spec.batch_size;
-  rule.lookups = NumLookups(spec.batch_size, spec.pooling_factor);
-  rule.key_choice = key_choice;
-  Random random(spec.seed);
-  rule.row_order = RandomPermutation(spec.rows, random.Next());
-  rule.key_order = RandomPermutation(std::max<std::int64_t>(1, rule.lookups), random.Next());
-  rule.draw_seed = random.Next();
-  rule.length_seed = random.Next();
-  rule.weight_seed = random.Next();
-  return plan;
-}
-
 Status CheckBins(const ReuseHistogram& histogram) {
   for (int bin = 0; bin < kReuseBins; ++bin) {
     if (!std::isfinite(histogram[bin]) || histogram[bin] < 0) {
@@ -71,6 +53,28 @@ Status CheckSum(const ReuseHistogram& histogram, std::int64_t lookups) {
   return absl::OkStatus();
 }
 
+// All but the runs, of checked arguments.
+StatusOr<LookupPlan> StartPlan(const LookupSpec& spec, const ReuseHistogram& histogram,
+                               KeyChoice key_choice) {
+  NS_RETURN_IF_ERROR(Check(spec));
+  NS_RETURN_IF_ERROR(CheckBins(histogram));
+  LookupPlan plan;
+  plan.rows = spec.rows;
+  plan.weighted = spec.weighted;
+  LookupRule& rule = plan.rule;
+  rule.batch_size = spec.batch_size;
+  rule.lookups = NumLookups(spec.batch_size, spec.pooling_factor);
+  rule.key_choice = key_choice;
+  Random random(spec.seed);
+  rule.row_order = RandomPermutation(spec.rows, random.Next());
+  rule.key_order = RandomPermutation(std::max<std::int64_t>(1, rule.lookups), random.Next());
+  rule.draw_seed = random.Next();
+  rule.length_seed = random.Next();
+  rule.weight_seed = random.Next();
+  if (rule.lookups > 0) NS_RETURN_IF_ERROR(CheckSum(histogram, rule.lookups));
+  return plan;
+}
+
 // Keys of all rows, about: leaves room for rounding up.
 constexpr double kKeys = 0x1p61;
 
@@ -81,12 +85,9 @@ std::int64_t NumLookups(std::int64_t batch_size, double pooling_factor) {
 }
 
 StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& histogram) {
-  NS_RETURN_IF_ERROR(Check(spec));
-  NS_RETURN_IF_ERROR(CheckBins(histogram));
-  LookupPlan plan = StartPlan(spec, KeyChoice::kPermuted);
+  NS_ASSIGN_OR_RETURN(LookupPlan plan, StartPlan(spec, histogram, KeyChoice::kPermuted));
   const std::int64_t lookups = plan.rule.lookups;
   if (lookups == 0) return plan;
-  NS_RETURN_IF_ERROR(CheckSum(histogram, lookups));
   RankRun next;
   for (const ReuseCount& group : ChooseReuseCounts(histogram, lookups, spec.rows)) {
     next.keys_per_rank = group.count;
@@ -99,13 +100,10 @@ StatusOr<LookupPlan> PlanLookups(const LookupSpec& spec, const ReuseHistogram& h
 
 StatusOr<LookupPlan> PlanIndependentLookups(const LookupSpec& spec, const ReuseHistogram& histogram,
                                             std::int64_t batch) {
-  NS_RETURN_IF_ERROR(Check(spec));
-  NS_RETURN_IF_ERROR(CheckBins(histogram));
-  LookupPlan plan = StartPlan(spec, KeyChoice::kDrawn);
+  NS_ASSIGN_OR_RETURN(LookupPlan plan, StartPlan(spec, histogram, KeyChoice::kDrawn));
   plan.rule.draw_seed = SplitMix(plan.rule.draw_seed + static_cast<std::uint64_t>(batch));
   const std::int64_t lookups = plan.rule.lookups;
   if (lookups == 0) return plan;
-  NS_RETURN_IF_ERROR(CheckSum(histogram, lookups));
   const auto ids = static_cast<double>(lookups);
   double rows = 0;  // of the classes so far, and the lookups of those that have no whole rank yet
   double waiting = 0;

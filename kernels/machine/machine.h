@@ -46,6 +46,16 @@ std::vector<int> UsableCpus();
 // Keeps the calling thread on one core. INVALID_ARGUMENT when the process may not use it.
 Status PinThisThread(int cpu);
 
+// Where the ranks of collectives listen, and what they connect to.
+struct CollectiveOptions {
+  // Address that this host's ranks listen on, while a group connects, and that the other hosts can
+  // reach.
+  std::string host = "127.0.0.1";
+  std::string interface = "";  // "eth0": its address instead of `host`, when not empty
+  // Peers outside of these are neither dialled nor accepted; empty: the network of that address.
+  std::vector<IpNetwork> networks = {};
+};
+
 // An address of this host, without a port, and the network that it is in: that of its interface;
 // all of 127.0.0.0/8 for an IPv4 loopback address; the address alone where the system names none.
 struct LocalAddress {

@@ -1,7 +1,5 @@
 #include "kernels/nccl/nccl_backend.h"
 
-#include <absl/strings/escaping.h>
-
 #include <cstdlib>
 
 #include "kernels/nccl/nccl_communicator.h"

@@ -3,10 +3,12 @@
 // text. No CUDA.
 #pragma once
 
+#include <absl/strings/escaping.h>
 #include <nccl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -26,17 +28,9 @@ namespace neuroshard {
 // A unique id travels between ranks as an address, in the digits of absl::BytesToHexString. Fills
 // all of `bytes`; false unless the text has just as many.
 inline bool HexToBytes(std::string_view text, std::span<char> bytes) {
-  const auto digit = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-  };
-  if (text.size() != 2 * bytes.size()) return false;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
-    if (high < 0 || low < 0) return false;
-    bytes[i] = static_cast<char>(high << 4 | low);
-  }
+  const bool is_hex = text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  if (text.size() != 2 * bytes.size() || !is_hex) return false;
+  std::ranges::copy(absl::HexStringToBytes({text.data(), text.size()}), bytes.begin());
   return true;
 }
 

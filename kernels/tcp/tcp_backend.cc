@@ -15,7 +15,6 @@
 #include "common/base/bytes.h"
 #include "common/base/mutex.h"
 #include "common/base/stop_signal.h"
-#include "kernels/machine/machine.h"
 #include "kernels/tcp/rank_sockets.h"
 #include "kernels/tcp/ring_schedule.h"
 #include "kernels/tcp/tcp_mesh.h"
@@ -274,23 +273,18 @@ class PendingTcpCommunicator final : public PendingCommunicator {
 
 }  // namespace
 
-std::map<std::string, std::string> TcpBackend::details() const {
-  return {{"tcp_bind",
-           options_.network_interface.empty() ? options_.hostname : options_.network_interface}};
-}
+std::map<std::string, std::string> TcpBackend::details() const { return {{"tcp_bind", where()}}; }
 
 StatusOr<std::unique_ptr<PendingCommunicator>> TcpBackend::Open(
     const CommunicatorSpec& spec) const {
   NS_RETURN_IF_ERROR(CheckSpec(spec));
-  const std::string& where =
-      options_.network_interface.empty() ? options_.hostname : options_.network_interface;
-  const auto local = FindLocalAddress(options_.hostname, options_.network_interface);
-  if (!local.ok()) return Unavailable("cannot listen on {}: {}", where, Message(local.status()));
+  const auto local = FindLocalAddress(options_.host, options_.interface);
+  if (!local.ok()) return Unavailable("cannot listen on {}: {}", where(), Message(local.status()));
   auto sockets = RankSockets::Open(
       spec.rank, spec.world_size, *local,
       options_.networks.empty() ? std::vector{local->network} : options_.networks);
   if (!sockets.ok()) {
-    return Unavailable("cannot listen on {}: {}", where, Message(sockets.status()));
+    return Unavailable("cannot listen on {}: {}", where(), Message(sockets.status()));
   }
   return std::make_unique<PendingTcpCommunicator>(spec, NetworkProperties(*local),
                                                   *std::move(sockets));

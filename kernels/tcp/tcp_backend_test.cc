@@ -277,19 +277,19 @@ TEST(TcpBackendTest, DestroyingWhatWasNeverConnectedIsQuick) {
 }
 
 TEST(TcpBackendTest, AddressThatIsNotOursIsUnavailable) {
-  const TcpBackend backend{{.hostname = "192.0.2.1", .network_interface = ""}};  // nobody's
+  const TcpBackend backend{{.host = "192.0.2.1"}};  // nobody's
   const auto opened = backend.Open({0, 2, kShort});
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(opened.status()), HasSubstr("192.0.2.1"));
 }
 
 TEST(TcpBackendTest, UnknownInterfaceIsUnavailable) {
-  const TcpBackend backend{{.hostname = "", .network_interface = "nosuch0"}};
+  const TcpBackend backend{{.host = "", .interface = "nosuch0"}};
   EXPECT_EQ(backend.Open({0, 2, kShort}).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(TcpBackendTest, RankOutsideTheGroupIsInvalid) {
-  const TcpBackend backend{TcpOptions{}};
+  const TcpBackend backend{CollectiveOptions{}};
   EXPECT_EQ(backend.Open({2, 2, kShort}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(backend.Open({-1, 2, kShort}).status().code(), absl::StatusCode::kInvalidArgument);
 }

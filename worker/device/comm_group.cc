@@ -95,6 +95,7 @@ class CommGroup::Call {
       const MutexLock lock(group_.mutex_);
       group_.call_stop_ = nullptr;
       group_.call_stop_seen_.reset();
+      group_.last_used_ = group_.clock_.Now();
       if (connected_ && group_.phase_ == Phase::kOpened) group_.phase_ = Phase::kConnected;
     }
     group_.idle_.notify_all();
@@ -106,11 +107,13 @@ class CommGroup::Call {
   bool connected_ = false;
 };
 
-StatusOr<std::shared_ptr<CommGroup>> CommGroup::Open(CommGroupSpec spec,
-                                                     DeviceInventory& inventory) {
+StatusOr<std::shared_ptr<CommGroup>> CommGroup::Open(CommGroupSpec spec, DeviceInventory& inventory,
+                                                     const Clock& clock) {
   NS_ASSIGN_OR_RETURN(std::string token, RandomToken());
-  std::shared_ptr<CommGroup> group(new CommGroup(std::move(spec), std::move(token)));
+  std::shared_ptr<CommGroup> group(new CommGroup(std::move(spec), std::move(token), clock));
   NS_RETURN_IF_ERROR(group->OpenRanks(inventory));
+  const MutexLock lock(group->mutex_);
+  group->last_used_ = clock.Now();
   return group;
 }
 
@@ -187,9 +190,15 @@ void CommGroup::CutOffRanks() {
   for (const DeviceLease& lease : leases_) lease->CutOff();
 }
 
-void CommGroup::CutOffIfOverdue(TimePoint now) {
+bool CommGroup::IsIdleForTooLong() const {
+  const MutexLock lock(mutex_);
+  return call_stop_ == nullptr && clock_.Now() - last_used_ > spec_.idle_timeout;
+}
+
+void CommGroup::CutOffIfOverdue() {
   {
     const MutexLock lock(mutex_);
+    const TimePoint now = clock_.Now();
     if (call_stop_ == nullptr || !call_stop_->ShouldStop()) return;
     if (!call_stop_seen_.has_value()) call_stop_seen_ = now;
     if (now - *call_stop_seen_ <= kStopGrace) return;

@@ -57,8 +57,10 @@ Status CheckCommGroupSpec(const CommGroupSpec& spec, int num_devices);
 // (FAILED_PRECONDITION for the later one).
 class CommGroup {
  public:
-  // The spec is legal (CheckCommGroupSpec). RESOURCE_EXHAUSTED when a device is busy.
-  static StatusOr<std::shared_ptr<CommGroup>> Open(CommGroupSpec spec, DeviceInventory& inventory);
+  // The spec is legal (CheckCommGroupSpec). RESOURCE_EXHAUSTED when a device is busy. The clock must
+  // outlive the group.
+  static StatusOr<std::shared_ptr<CommGroup>> Open(CommGroupSpec spec, DeviceInventory& inventory,
+                                                   const Clock& clock);
   ~CommGroup();
 
   const CommGroupSpec& spec() const { return spec_; }
@@ -77,10 +79,13 @@ class CommGroup {
                                                  const MeasurementSettings& settings,
                                                  const StopSignal& stop);
 
+  // Whether nobody has called Connect or Measure for longer than the spec's idle_timeout.
+  bool IsIdleForTooLong() const;
+
   // Cuts off the running call (ABORTED) if its `stop` was first seen to have stopped more than
   // kStopGrace ago: a peer that stalls must not hold this worker's devices, and keep the process
   // from ending, for the whole timeout. To be called from time to time.
-  void CutOffIfOverdue(TimePoint now);
+  void CutOffIfOverdue();
 
   // Stops the call that is running, waits for it, cuts it off after kStopGrace, disconnects and
   // gives the devices back. Later calls fail. Idempotent.
@@ -90,8 +95,8 @@ class CommGroup {
   enum class Phase { kOpened, kConnected, kClosed };
   class Call;  // marks the group busy while it lives
 
-  CommGroup(CommGroupSpec spec, std::string token)
-      : spec_(std::move(spec)), token_(std::move(token)) {}
+  CommGroup(CommGroupSpec spec, std::string token, const Clock& clock)
+      : spec_(std::move(spec)), token_(std::move(token)), clock_(clock) {}
   Status OpenRanks(DeviceInventory& inventory);
   void CutOffRanks();
   // `step` for all local ranks at the same time; waits for all. One that breaks the group ends the
@@ -101,6 +106,7 @@ class CommGroup {
 
   const CommGroupSpec spec_;
   const std::string token_;
+  const Clock& clock_;
   std::vector<RankAddress> addresses_;  // fixed after Open
   ManualStop closing_;
 
@@ -108,13 +114,14 @@ class CommGroup {
   Mutex leases_mutex_;  // against Close; never held for long
   // The leases by local rank; empty once closed.
   std::vector<DeviceLease> leases_ NS_GUARDED_BY(leases_mutex_);
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable idle_;
   Phase phase_ NS_GUARDED_BY(mutex_) = Phase::kOpened;
   // The stop signal of the running call; null: none.
   const StopSignal* call_stop_ NS_GUARDED_BY(mutex_) = nullptr;
   // When it was first seen to have stopped.
   std::optional<TimePoint> call_stop_seen_ NS_GUARDED_BY(mutex_);
+  TimePoint last_used_ NS_GUARDED_BY(mutex_);  // the end of the last call, or of Open
 };
 
 }  // namespace neuroshard

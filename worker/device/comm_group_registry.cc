@@ -7,7 +7,7 @@ namespace neuroshard {
 CommGroupRegistry::~CommGroupRegistry() { CloseAll(); }
 
 void CommGroupRegistry::ReportCount() const {
-  if (observer_) observer_(static_cast<int>(entries_.size()));
+  if (observer_) observer_(static_cast<int>(groups_.size()));
 }
 
 StatusOr<std::shared_ptr<const CommGroup>> CommGroupRegistry::Open(CommGroupSpec spec) {
@@ -15,56 +15,39 @@ StatusOr<std::shared_ptr<const CommGroup>> CommGroupRegistry::Open(CommGroupSpec
   const std::string id = spec.group_id;
   {
     const MutexLock lock(mutex_);
-    if (!entries_.try_emplace(id, Entry{.group = nullptr, .last_used = clock_.Now()}).second) {
+    if (!groups_.try_emplace(id, nullptr).second) {
       return AlreadyExists("comm group '{}' is open already", id);
     }
   }
-  StatusOr<std::shared_ptr<CommGroup>> group = CommGroup::Open(std::move(spec), inventory_);
+  StatusOr<std::shared_ptr<CommGroup>> group = CommGroup::Open(std::move(spec), inventory_, clock_);
   const MutexLock lock(mutex_);
   if (!group.ok()) {
-    entries_.erase(id);
+    groups_.erase(id);
     return group.status();
   }
-  entries_[id] = {.group = *group, .last_used = clock_.Now()};
+  groups_[id] = *group;
   ReportCount();
   return *std::move(group);
 }
 
 StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::Find(const CommGroupKey& key) const {
   const MutexLock lock(mutex_);
-  return FindLocked(key);
-}
-
-StatusOr<std::shared_ptr<CommGroup>> CommGroupRegistry::FindLocked(const CommGroupKey& key) const {
-  const auto found = entries_.find(key.group_id);
-  if (found == entries_.end() || found->second.group == nullptr) {
+  const auto found = groups_.find(key.group_id);
+  if (found == groups_.end() || found->second == nullptr) {
     return NotFound("no comm group '{}': never opened here, closed, idle for too long, or aborted",
                     key.group_id);
   }
-  if (!SameSecret(key.token, found->second.group->token())) {
+  if (!SameSecret(key.token, found->second->token())) {
     return PermissionDenied("token: not the one that comm group '{}' was opened with",
                             key.group_id);
   }
-  return found->second.group;
+  return found->second;
 }
 
 Status CommGroupRegistry::Call(const CommGroupKey& key,
                                const std::function<Status(CommGroup&)>& body) {
-  std::shared_ptr<CommGroup> group;
-  {
-    const MutexLock lock(mutex_);
-    NS_ASSIGN_OR_RETURN(group, FindLocked(key));
-    ++entries_[key.group_id].running_calls;
-  }
+  NS_ASSIGN_OR_RETURN(const std::shared_ptr<CommGroup> group, Find(key));
   Status status = body(*group);
-  {
-    const MutexLock lock(mutex_);
-    const auto found = entries_.find(key.group_id);
-    if (found != entries_.end() && found->second.group == group) {
-      found->second.last_used = clock_.Now();
-      --found->second.running_calls;
-    }
-  }
   if (BreaksGroup(status)) Remove(key.group_id, group);
   return status;
 }
@@ -95,9 +78,9 @@ void CommGroupRegistry::Remove(const std::string& group_id,
                                const std::shared_ptr<CommGroup>& group) {
   {
     const MutexLock lock(mutex_);
-    const auto found = entries_.find(group_id);
-    if (found != entries_.end() && found->second.group == group) {
-      entries_.erase(found);
+    const auto found = groups_.find(group_id);
+    if (found != groups_.end() && found->second == group) {
+      groups_.erase(found);
       ReportCount();
     }
   }
@@ -113,26 +96,23 @@ Status CommGroupRegistry::Close(const CommGroupKey& key) {
 }
 
 std::vector<std::string> CommGroupRegistry::CloseIdle() {
-  const TimePoint now = clock_.Now();
-  return CloseWhere([now](const Entry& entry) {
-    return entry.running_calls == 0 && now - entry.last_used > entry.group->spec().idle_timeout;
-  });
+  return CloseWhere(&CommGroup::IsIdleForTooLong);
 }
 
 void CommGroupRegistry::CloseAll() {
-  CloseWhere([](const Entry&) { return true; });
+  CloseWhere([](const CommGroup&) { return true; });
 }
 
 std::vector<std::string> CommGroupRegistry::CloseWhere(
-    const std::function<bool(const Entry&)>& closes) {
+    const std::function<bool(const CommGroup&)>& closes) {
   std::vector<std::string> ids;
   std::vector<std::shared_ptr<CommGroup>> groups;
   {
     const MutexLock lock(mutex_);
-    std::erase_if(entries_, [&](const auto& each) {
-      if (each.second.group == nullptr || !closes(each.second)) return false;
+    std::erase_if(groups_, [&](const auto& each) {
+      if (each.second == nullptr || !closes(*each.second)) return false;
       ids.push_back(each.first);
-      groups.push_back(each.second.group);
+      groups.push_back(each.second);
       return true;
     });
     if (!groups.empty()) ReportCount();
@@ -145,11 +125,11 @@ void CommGroupRegistry::CutOffOverdueCalls() {
   std::vector<std::shared_ptr<CommGroup>> groups;
   {
     const MutexLock lock(mutex_);
-    for (const auto& [id, entry] : entries_) {
-      if (entry.group != nullptr) groups.push_back(entry.group);
+    for (const auto& [id, group] : groups_) {
+      if (group != nullptr) groups.push_back(group);
     }
   }
-  for (const auto& group : groups) group->CutOffIfOverdue(clock_.Now());
+  for (const auto& group : groups) group->CutOffIfOverdue();
 }
 
 }  // namespace neuroshard

@@ -51,21 +51,13 @@ class CommGroupRegistry {
   void CloseAll();
 
  private:
-  struct Entry {
-    std::shared_ptr<CommGroup> group;  // null while it is being opened
-    TimePoint last_used;
-    int running_calls = 0;
-  };
-
   StatusOr<std::shared_ptr<CommGroup>> Find(const CommGroupKey& key) const;
-  StatusOr<std::shared_ptr<CommGroup>> FindLocked(const CommGroupKey& key) const
-      NS_REQUIRES(mutex_);
-  // Runs `body` on the group, which is not idle meanwhile; a status that BreaksGroup removes it.
+  // Runs `body` on the group; a status that BreaksGroup removes it.
   Status Call(const CommGroupKey& key, const std::function<Status(CommGroup&)>& body);
   // Out of the map first (so that nobody finds them), then closed without the lock. Returns the ids;
   // those that are being opened stay.
-  std::vector<std::string> CloseWhere(const std::function<bool(const Entry&)>& closes);
-  // Takes one group out of the map and closes it, likewise.
+  std::vector<std::string> CloseWhere(const std::function<bool(const CommGroup&)>& closes);
+  // Takes one group out of the map and closes it, in the same order.
   void Remove(const std::string& group_id, const std::shared_ptr<CommGroup>& group);
   void ReportCount() const NS_REQUIRES(mutex_);
 
@@ -73,7 +65,8 @@ class CommGroupRegistry {
   const Clock& clock_;
   const CountObserver observer_;
   mutable Mutex mutex_;
-  std::map<std::string, Entry> entries_ NS_GUARDED_BY(mutex_);
+  // By id; null while one is being opened.
+  std::map<std::string, std::shared_ptr<CommGroup>> groups_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard

@@ -15,7 +15,6 @@ std::int64_t FairCpuMemoryBytes(std::int64_t available_bytes, int count) {
 
 std::vector<DeviceSpec> CpuDeviceSpecs(const CpuDevicesOptions& options,
                                        std::shared_ptr<const CollectiveBackend> collectives) {
-  const CpuDeviceOptions device{.memory_bytes = options.memory_bytes};
   const std::vector<int> cores = UsableCpus();
   std::vector<DeviceSpec> specs;
   for (int i = 0; i < options.count; ++i) {
@@ -23,8 +22,9 @@ std::vector<DeviceSpec> CpuDeviceSpecs(const CpuDevicesOptions& options,
     if (options.pin_threads && !cores.empty()) {
       core = cores[static_cast<std::size_t>(options.first_core + i) % cores.size()];
     }
-    specs.push_back({.create = [device, collectives]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
-                       return CpuDevice::Create(device, collectives);
+    specs.push_back({.create = [bytes = options.memory_bytes,
+                                collectives]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
+                       return CpuDevice::Create(bytes, collectives);
                      },
                      .core = core});
   }

@@ -32,7 +32,7 @@ TEST(CpuDevicesTest, PinsRoundRobinFromTheFirstCore) {
 
 TEST(CpuDevicesTest, DevicesHaveTheMemoryThatWasAsked) {
   const auto specs = CpuDeviceSpecs({.count = 2, .memory_bytes = 64 * kMiB},
-                                    std::make_shared<const TcpBackend>(TcpOptions{}));
+                                    std::make_shared<const TcpBackend>(CollectiveOptions{}));
   ASSERT_EQ(specs.size(), 2U);
   NS_ASSERT_OK_AND_ASSIGN(const auto device, specs[1].create());
   EXPECT_EQ(device->properties().memory_bytes, 64 * kMiB);

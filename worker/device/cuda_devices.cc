@@ -35,38 +35,26 @@ class MissingCollectives final : public CollectiveBackend {
   const Status reason_;
 };
 
+std::shared_ptr<const CollectiveBackend> CollectivesOf(
+    [[maybe_unused]] int device, [[maybe_unused]] const std::vector<IpNetwork>& networks) {
 #ifdef NEUROSHARD_WITH_NCCL
-// Those of each of `count` devices.
-std::vector<std::shared_ptr<const CollectiveBackend>> Collectives(
-    int count, const std::vector<IpNetwork>& networks) {
-  const StatusOr<std::shared_ptr<const NcclLibrary>> nccl = NcclLibrary::Load();
-  std::vector<std::shared_ptr<const CollectiveBackend>> made;
-  for (int i = 0; i < count; ++i) {
-    if (nccl.ok()) {
-      made.push_back(std::make_shared<const NcclBackend>(*nccl, i, networks));
-    } else {
-      made.push_back(std::make_shared<const MissingCollectives>(nccl.status()));
-    }
-  }
-  return made;
-}
+  StatusOr<std::shared_ptr<const NcclLibrary>> nccl = NcclLibrary::Load();
+  if (nccl.ok()) return std::make_shared<const NcclBackend>(*std::move(nccl), device, networks);
+  return std::make_shared<const MissingCollectives>(nccl.status());
 #else
-std::vector<std::shared_ptr<const CollectiveBackend>> Collectives(int count,
-                                                                  const std::vector<IpNetwork>&) {
-  return {static_cast<std::size_t>(count), std::make_shared<const MissingCollectives>(Unavailable(
-                                               "this neuroshard-worker was built without NCCL"))};
-}
+  return std::make_shared<const MissingCollectives>(
+      Unavailable("this neuroshard-worker was built without NCCL"));
 #endif
+}
 
 }  // namespace
 
 StatusOr<std::vector<DeviceSpec>> CudaDeviceSpecs(const std::vector<IpNetwork>& networks) {
   NS_ASSIGN_OR_RETURN(const int count, cuda::CountCudaDevices());
   std::vector<DeviceSpec> specs;
-  for (const auto& collectives : Collectives(count, networks)) {
-    const int device = static_cast<int>(specs.size());
-    specs.push_back({.create = [device, collectives]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
-                       return CudaDevice::Create(device, collectives);
+  for (int device = 0; device < count; ++device) {
+    specs.push_back({.create = [device, networks]() -> StatusOr<std::unique_ptr<DeviceBackend>> {
+                       return CudaDevice::Create(device, CollectivesOf(device, networks));
                      },
                      .core = std::nullopt});
   }

@@ -67,6 +67,9 @@ class DeviceSession {
   virtual void CutOff() = 0;
 };
 
+// What v1.RankAddress says in fields of the same names.
+NS_FIELDS(RankAddress, rank, address);
+
 // What messages that list a device (v1.WorkerDevice) say of it in fields of the same names.
 NS_FIELDS(DeviceProperties, name, backend, collective_backend, memory_bytes);
 NS_FIELDS(EmbeddingAbilities, weight_dtypes, optimizers, pooling_modes, compute_kernels);

@@ -50,7 +50,7 @@ class LocalDeviceSessionTest : public ::testing::Test {
   FakeDeviceScript script_;
   FakeDeviceLog log_;
   const SteadyTimekeeper time_{};
-  const RecordStamp stamp_{HostIdentity{}, [] { return std::int64_t{0}; }};
+  const RecordStamp stamp_{MeasurementEnvironment{}, [] { return std::int64_t{0}; }};
   const NeverStop never_{};
   std::thread::id maker_;
   std::unique_ptr<LocalDeviceSession> session_;

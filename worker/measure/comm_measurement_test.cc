@@ -71,7 +71,7 @@ class CommMeasurementTest : public ::testing::Test {
   FakeDeviceScript script_;
   FakeDeviceLog log_;
   ManualStop stop_;
-  RecordStamp stamp_{HostIdentity{}, [] { return std::int64_t{1}; }};
+  RecordStamp stamp_{MeasurementEnvironment{}, [] { return std::int64_t{1}; }};
 };
 
 TEST_F(CommMeasurementTest, TimesOwnCompletionMinusOwnStart) {

@@ -37,10 +37,12 @@ class ComputeMeasurementTest : public ::testing::Test {
   FakeDeviceScript script_;
   FakeDeviceLog log_;
   ManualStop stop_;
-  RecordStamp stamp_{HostIdentity{.worker_version = "1.2",
-                                  .git_commit = "abc",
-                                  .hostname = "h",
-                                  .environment = {{"os", "test"}}},
+  RecordStamp stamp_{MeasurementEnvironment{.worker_version = "1.2",
+                                            .git_commit = "abc",
+                                            .hostname = "h",
+                                            .device = "",
+                                            .backend = "",
+                                            .properties = {{"os", "test"}}},
                      [] { return std::int64_t{1234}; }};
 };
 

@@ -25,30 +25,28 @@ std::int64_t MostOfBag(std::size_t features, double ids_of_sample) {
   return 2 * static_cast<std::int64_t>(MeanOfBag(features, ids_of_sample)) + 1;
 }
 
-// Bags of `mean` ids on average: whole parts spread evenly from none to twice the mean.
-IdBatch DrawIds(std::size_t features, double ids_of_sample, std::int64_t num_bags, bool weighted,
-                std::int64_t table_rows, Random& random, const StopSignal& stop) {
-  IdBatch batch;
+// Appends features to the batch. Bags have the mean number of ids on average: whole parts spread
+// evenly from none to twice the mean.
+void DrawIds(std::size_t features, double ids_of_sample, std::int64_t num_bags, bool weighted,
+             std::int64_t table_rows, Random& random, const StopSignal& stop, IdBatch& batch) {
+  const std::size_t first = batch.ids.size();
   const double mean = MeanOfBag(features, ids_of_sample);
   const auto whole = static_cast<std::uint64_t>(mean);
-  batch.lengths.reserve(features * static_cast<std::size_t>(num_bags));
-  std::int64_t ids = 0;
+  std::size_t end = first;
   for (std::size_t i = 0; i < features * static_cast<std::size_t>(num_bags); ++i) {
     const bool one_more = random.UniformReal() < mean - std::floor(mean);
     batch.lengths.push_back(static_cast<std::int64_t>(random.Below(2 * whole + 1)) + one_more);
-    ids += batch.lengths.back();
+    end += static_cast<std::size_t>(batch.lengths.back());
   }
-  const auto fill = [&stop](auto& values, const auto& draw) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (i % kDrawsBetweenStops == 0 && stop.ShouldStop()) return;
+  const auto fill = [&](auto& values, const auto& draw) {
+    values.resize(end);
+    for (std::size_t i = first; i < end; ++i) {
+      if ((i - first) % kDrawsBetweenStops == 0 && stop.ShouldStop()) return;
       values[i] = draw();
     }
   };
-  batch.ids.resize(static_cast<std::size_t>(ids));
   fill(batch.ids, [&] { return random.Between(0, table_rows - 1); });
-  if (weighted) batch.weights.resize(batch.ids.size());
-  fill(batch.weights, [&] { return static_cast<float>(random.UniformReal()); });
-  return batch;
+  if (weighted) fill(batch.weights, [&] { return static_cast<float>(random.UniformReal()); });
 }
 
 // Features of whole tables come from a loader in an order of their own: dealt to the ranks in turn.
@@ -77,36 +75,24 @@ InputDistribution::InputDistribution(Communicator& communicator, const CommSampl
   Random random(input.seed ^
                 (0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(communicator.rank() + 1)));
   features_of_rank_ = DealFeatures(input.whole_features);
-  const auto whole_features = static_cast<std::size_t>(
-      std::accumulate(input.whole_features.begin(), input.whole_features.end(), std::int64_t{0}));
   // Features of one rank are alike, those of different ranks are not: each rank's are drawn with
   // its own mean, then put where the loader has them.
-  std::vector<IdBatch> of_ranks;
+  IdBatch by_rank;
   for (std::size_t rank = 0; rank < features_of_rank_.size(); ++rank) {
-    of_ranks.push_back(DrawIds(features_of_rank_[rank].size(), input.whole_ids[rank], num_bags_,
-                               weighted_, kTableRows, random, stop));
+    DrawIds(features_of_rank_[rank].size(), input.whole_ids[rank], num_bags_, weighted_, kTableRows,
+            random, stop, by_rank);
   }
-  std::vector<std::pair<std::size_t, std::size_t>> rank_and_row(whole_features);
-  for (std::size_t rank = 0; rank < features_of_rank_.size(); ++rank) {
-    for (std::size_t row = 0; row < features_of_rank_[rank].size(); ++row) {
-      rank_and_row[features_of_rank_[rank][row]] = {rank, row};
-    }
+  const std::vector<std::int64_t> begins = RowBegins(by_rank.lengths, num_bags_);
+  std::vector<std::size_t> order(begins.size() - 1);
+  std::size_t row = 0;
+  for (const std::vector<std::size_t>& features : features_of_rank_) {
+    for (const std::size_t feature : features) order[feature] = row++;
   }
-  std::vector<std::vector<std::int64_t>> begins;
-  for (const IdBatch& batch : of_ranks) begins.push_back(RowBegins(batch.lengths, num_bags_));
-  for (const auto& [rank, row] : rank_and_row) {
-    const IdBatch& from = of_ranks[rank];
-    const auto first_bag = static_cast<std::int64_t>(row) * num_bags_;
-    whole_.lengths.insert(whole_.lengths.end(), from.lengths.begin() + first_bag,
-                          from.lengths.begin() + first_bag + num_bags_);
-    const std::int64_t begin = begins[rank][row];
-    const std::int64_t end = begins[rank][row + 1];
-    whole_.ids.insert(whole_.ids.end(), from.ids.begin() + begin, from.ids.begin() + end);
-    if (!weighted_) continue;
-    whole_.weights.insert(whole_.weights.end(), from.weights.begin() + begin,
-                          from.weights.begin() + end);
-  }
-  cut_ = DrawIds(cut_features_, input.cut_ids, num_bags_, weighted_, kTableRows, random, stop);
+  whole_ = by_rank;
+  PermuteLengths(by_rank.lengths, num_bags_, order, whole_.lengths);
+  PermuteValues<std::int64_t>(by_rank.ids, begins, order, whole_.ids);
+  if (weighted_) PermuteValues<float>(by_rank.weights, begins, order, whole_.weights);
+  DrawIds(cut_features_, input.cut_ids, num_bags_, weighted_, kTableRows, random, stop, cut_);
 
   const std::size_t ranks = features_of_rank_.size();
   const auto rank = static_cast<std::size_t>(communicator.rank());

@@ -34,16 +34,15 @@ std::string OperatingSystem() {
 
 }  // namespace
 
-HostIdentity IdentifyHost() {
-  HostIdentity host{.worker_version = BuildVersion(),
-                    .git_commit = BuildGitCommit(),
-                    .hostname = "",
-                    .environment = {}};
+MeasurementEnvironment IdentifyHost() {
+  MeasurementEnvironment host;
+  host.worker_version = BuildVersion();
+  host.git_commit = BuildGitCommit();
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) == 0) host.hostname = name.data();
 
   const auto add = [&host](const char* key, const std::string& value) {
-    if (!value.empty()) host.environment[key] = value;
+    if (!value.empty()) host.properties[key] = value;
   };
   add("os", OperatingSystem());
   if (utsname system{}; uname(&system) == 0) {
@@ -57,13 +56,10 @@ HostIdentity IdentifyHost() {
 MeasurementEnvironment RecordStamp::Make(const DeviceProperties& device,
                                          const MeasurementSettings& settings,
                                          const std::map<std::string, std::string>& more) const {
-  MeasurementEnvironment environment{.worker_version = host_.worker_version,
-                                     .git_commit = host_.git_commit,
-                                     .hostname = host_.hostname,
-                                     .device = device.name,
-                                     .backend = device.backend,
-                                     .properties = host_.environment,
-                                     .measured_at_unix_ms = unix_time_ms_()};
+  MeasurementEnvironment environment = host_;
+  environment.device = device.name;
+  environment.backend = device.backend;
+  environment.measured_at_unix_ms = unix_time_ms_();
   for (const auto& [key, value] : device.details) environment.properties[key] = value;
   environment.properties["device_memory_bytes"] = std::to_string(device.memory_bytes);
   environment.properties["settings"] = DescribeSettings(settings);

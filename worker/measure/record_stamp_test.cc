@@ -10,10 +10,12 @@ namespace {
 
 TEST(RecordStampTest, LaterPropertiesWin) {
   const RecordStamp stamp(
-      HostIdentity{.worker_version = "1",
-                   .git_commit = "c",
-                   .hostname = "h",
-                   .environment = {{"a", "host"}, {"b", "host"}, {"c", "host"}}},
+      MeasurementEnvironment{.worker_version = "1",
+                             .git_commit = "c",
+                             .hostname = "h",
+                             .device = "",
+                             .backend = "",
+                             .properties = {{"a", "host"}, {"b", "host"}, {"c", "host"}}},
       [] { return std::int64_t{99}; });
   DeviceProperties device;
   device.memory_bytes = 5;
@@ -30,12 +32,12 @@ TEST(RecordStampTest, LaterPropertiesWin) {
 }
 
 TEST(RecordStampTest, HostIdentifiesItself) {
-  const HostIdentity host = IdentifyHost();
+  const MeasurementEnvironment host = IdentifyHost();
   EXPECT_EQ(host.worker_version, BuildVersion());
   EXPECT_THAT(host.worker_version, ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
   EXPECT_FALSE(host.git_commit.empty());
   EXPECT_FALSE(host.hostname.empty());
-  EXPECT_THAT(host.environment, ::testing::Contains(::testing::Key("kernel")));
+  EXPECT_THAT(host.properties, ::testing::Contains(::testing::Key("kernel")));
 }
 
 }  // namespace

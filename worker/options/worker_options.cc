@@ -8,7 +8,6 @@
 #include "common/cli/option_values.h"
 #include "common/observe/listen_address.h"
 #include "common/text/config_reader.h"
-#include "kernels/machine/machine.h"
 
 namespace neuroshard {
 namespace {

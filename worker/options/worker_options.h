@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "common/base/ip_network.h"
 #include "common/base/status.h"
 #include "common/base/violations.h"
 #include "common/cli/server_command_line.h"
 #include "common/observe/logger.h"
 #include "common/rpc/rpc_server.h"
+#include "kernels/machine/machine.h"
 #include "worker/device/cpu_devices.h"
 
 namespace neuroshard {
@@ -21,14 +21,6 @@ namespace neuroshard {
 enum class WorkerBackend { kAuto, kCpu, kCuda };
 
 NS_WORDS(WorkerBackend, {kAuto, "auto"}, {kCpu, "cpu"}, {kCuda, "cuda"});
-
-// The addresses of collectives between workers.
-struct CollectiveOptions {
-  std::string host = "127.0.0.1";  // address that ranks listen on; what the other hosts dial
-  std::string interface;           // its address instead of `host`, when not empty
-  // Peers outside of these are refused; empty: the network of that address.
-  std::vector<IpNetwork> networks;
-};
 
 // Options of neuroshard-worker, with their defaults (configs/worker.yaml).
 struct WorkerOptions {

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,8 +19,6 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-MessageSocket::~MessageSocket() { close(fd_); }
-
 Status MessageSocket::Send(const std::string& message) {
   if (message.size() > kMaxBytes) {
     return Internal("a message has {} bytes, at most {} are sent", message.size(), kMaxBytes);
@@ -33,7 +30,7 @@ Status MessageSocket::Send(const std::string& message) {
   bytes += message;
   const MutexLock lock(send_mutex_);
   for (std::size_t sent = 0; sent < bytes.size();) {
-    const ssize_t count = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    const ssize_t count = send(fd_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return Unavailable("the other end is gone: {}", std::strerror(errno));
     sent += static_cast<std::size_t>(count);
@@ -62,7 +59,7 @@ StatusOr<std::string> MessageSocket::Receive() {
 
 Status MessageSocket::ReceiveBytes(char* bytes, std::size_t count) {
   while (count > 0) {
-    const ssize_t received = recv(fd_, bytes, count, 0);
+    const ssize_t received = recv(fd_.get(), bytes, count, 0);
     if (received < 0 && errno == EINTR) continue;
     if (received <= 0) return Unavailable("the other end is gone");
     bytes += received;
@@ -72,7 +69,7 @@ Status MessageSocket::ReceiveBytes(char* bytes, std::size_t count) {
 }
 
 bool MessageSocket::WaitForMessage(std::chrono::milliseconds wait) const {
-  pollfd readable{fd_, POLLIN, 0};
+  pollfd readable{fd_.get(), POLLIN, 0};
   return poll(&readable, 1, static_cast<int>(wait.count())) > 0;
 }
 

@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "google/rpc/status.pb.h"
@@ -23,10 +25,7 @@ class MessageSocket {
   // The longest message; the records of the longest series take a hundredth of it.
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
 
-  // Owns the descriptor.
-  explicit MessageSocket(int fd) : fd_(fd) {}
-  ~MessageSocket();
-  MessageSocket(MessageSocket&&) = delete;
+  explicit MessageSocket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   // Blocks until the other end's buffer has it. UNAVAILABLE when the other end is gone.
   Status Send(const std::string& message);
@@ -38,7 +37,7 @@ class MessageSocket {
  private:
   Status ReceiveBytes(char* bytes, std::size_t count);
 
-  const int fd_;
+  const FileDescriptor fd_;
   Mutex send_mutex_;
 };
 

@@ -13,8 +13,8 @@ class MessageSocketTest : public ::testing::Test {
  protected:
   MessageSocketTest() {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_), 0);
-    a_ = std::make_unique<MessageSocket>(ends_[0]);
-    b_ = std::make_unique<MessageSocket>(ends_[1]);
+    a_ = std::make_unique<MessageSocket>(FileDescriptor(ends_[0]));
+    b_ = std::make_unique<MessageSocket>(FileDescriptor(ends_[1]));
   }
   int ends_[2];
   std::unique_ptr<MessageSocket> a_, b_;

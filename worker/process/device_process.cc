@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/codec/measurement_codec.h"
+#include "common/codec/message_fields.h"
 #include "worker/process/device_server.h"
 
 namespace neuroshard {
@@ -67,8 +68,8 @@ Status DeviceProcess::Spawn() {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return Unavailable("{}", std::strerror(errno));
   }
-  auto own = std::make_shared<MessageSocket>(ends[0]);
-  const MessageSocket others(ends[1]);  // closed at the end
+  auto own = std::make_shared<MessageSocket>(FileDescriptor(ends[0]));
+  const FileDescriptor others(ends[1]);  // closed at the end
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   // What a library prints belongs to the log; stdout says where the worker listens.
@@ -186,9 +187,7 @@ StatusOr<std::string> DeviceProcess::OpenRank(const CommunicatorSpec& spec) {
 Status DeviceProcess::ConnectRank(const std::vector<RankAddress>& addresses) {
   internal::DeviceCall call;
   for (const RankAddress& one : addresses) {
-    v1::RankAddress* message = call.mutable_connect_rank()->add_addresses();
-    message->set_rank(one.rank);
-    message->set_address(one.address);
+    PutFields(one, *call.mutable_connect_rank()->add_addresses());
   }
   return Call(std::move(call), NeverStop(), kNoLimit).status();
 }

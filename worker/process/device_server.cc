@@ -18,7 +18,8 @@ constexpr int kDeviceUnusable = 3;
 
 class DeviceServer {
  public:
-  explicit DeviceServer(const DeviceOpener& open) : open_(open), socket_(kDeviceSocketFd) {}
+  explicit DeviceServer(const DeviceOpener& open)
+      : open_(open), socket_(FileDescriptor(kDeviceSocketFd)) {}
 
   // Returns when the other end is gone. The calls run on a thread of their own, so that this one
   // hears of stops, and of the end, meanwhile.

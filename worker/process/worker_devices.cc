@@ -16,13 +16,6 @@
 namespace neuroshard {
 namespace {
 
-std::vector<DeviceSpec> MakeCpuDeviceSpecs(const WorkerOptions& options) {
-  return CpuDeviceSpecs(options.cpu, std::make_shared<const TcpBackend>(TcpOptions{
-                                         .hostname = options.collective.host,
-                                         .network_interface = options.collective.interface,
-                                         .networks = options.collective.networks}));
-}
-
 // NCCL finds its interface by itself unless it is told one; an operator's own word stands.
 StatusOr<std::vector<DeviceSpec>> MakeCudaDeviceSpecs(const CollectiveOptions& options) {
   NS_ASSIGN_OR_RETURN(const LocalAddress local, FindLocalAddress(options.host, options.interface));
@@ -50,7 +43,8 @@ StatusOr<ChosenDevices> ChooseDevices(const WorkerOptions& options) {
   if (options.cpu.memory_bytes == 0) {
     chosen.options.cpu.memory_bytes = FairCpuMemoryBytes(AvailableMemoryBytes(), options.cpu.count);
   }
-  chosen.specs = MakeCpuDeviceSpecs(chosen.options);
+  chosen.specs = CpuDeviceSpecs(chosen.options.cpu,
+                                std::make_shared<const TcpBackend>(chosen.options.collective));
   return chosen;
 }
 

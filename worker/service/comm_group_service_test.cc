@@ -35,7 +35,7 @@ class CommGroupServiceTest : public ::testing::Test {
     for (int i = 0; i < kWorkers; ++i) {
       workers_.push_back(std::make_unique<TestWorker>(
           CpuDeviceSpecs({.count = kDevices, .memory_bytes = 64 * kMiB},
-                         std::make_shared<const TcpBackend>(TcpOptions{}))));
+                         std::make_shared<const TcpBackend>(CollectiveOptions{}))));
     }
   }
 
@@ -144,7 +144,7 @@ class OtherCollectives final : public CollectiveBackend {
   }
 
  private:
-  const TcpBackend tcp_{TcpOptions{}};
+  const TcpBackend tcp_{CollectiveOptions{}};
 };
 
 TEST_F(CommGroupServiceTest, RanksOfOtherCollectivesRefuseDistributionsOfIdsByName) {

@@ -32,7 +32,7 @@ using ::testing::SizeIs;
 
 std::vector<DeviceSpec> CpuSpecs(int count, std::int64_t memory_bytes = 64 * kMiB) {
   return CpuDeviceSpecs({.count = count, .memory_bytes = memory_bytes},
-                        std::make_shared<const TcpBackend>(TcpOptions{}));
+                        std::make_shared<const TcpBackend>(CollectiveOptions{}));
 }
 
 v1::ProfileComputeRequest Header(int device = 0) {

@@ -5,9 +5,7 @@
 namespace neuroshard {
 namespace {
 
-std::string Label(MeasurementKind kind) {
-  return kind == MeasurementKind::kCompute ? "compute" : "comm";
-}
+std::string Label(MeasurementKind kind) { return std::string(ToText(kind)); }
 
 // A sample takes from milliseconds (tiny tables) to minutes (the largest max_time_ms).
 const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {0.01, 0.03, 0.1, 0.3, 1,

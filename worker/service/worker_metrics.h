@@ -3,12 +3,15 @@
 
 #include <string>
 
+#include "common/domain/vocabulary.h"
 #include "common/observe/prometheus_types.h"
 
 namespace neuroshard {
 
 // The label `kind`.
 enum class MeasurementKind { kCompute, kComm };
+
+NS_WORDS(MeasurementKind, {kCompute, "compute"}, {kComm, "comm"});
 
 // Counts samples, their durations, and what devices and groups are doing. Thread-safe.
 class WorkerMetrics {

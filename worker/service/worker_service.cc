@@ -171,7 +171,7 @@ Status CheckMeasures(const DeviceInventory& inventory, const CommGroupSpec& spec
 
 v1::WorkerInfo WorkerServiceImpl::Info() const {
   v1::WorkerInfo info;
-  const HostIdentity& host = parts_.host;
+  const MeasurementEnvironment& host = parts_.host;
   info.set_version(host.worker_version);
   info.set_git_commit(host.git_commit);
   info.set_hostname(host.hostname);
@@ -181,7 +181,7 @@ v1::WorkerInfo WorkerServiceImpl::Info() const {
     info.mutable_environment()->insert(device.properties.details.begin(),
                                        device.properties.details.end());
   }
-  info.mutable_environment()->insert(host.environment.begin(), host.environment.end());
+  info.mutable_environment()->insert(host.properties.begin(), host.properties.end());
   return info;
 }
 
@@ -255,11 +255,7 @@ grpc::Status WorkerServiceImpl::OpenCommGroup(grpc::ServerContext* context,
                                                   {"world_size", request->world_size()},
                                                   {"devices", DevicesOf(*request)}});
     response->set_token(group->token());
-    for (const RankAddress& address : group->addresses()) {
-      v1::RankAddress* message = response->add_addresses();
-      message->set_rank(address.rank);
-      message->set_address(address.address);
-    }
+    for (const RankAddress& one : group->addresses()) PutFields(one, *response->add_addresses());
     return absl::OkStatus();
   });
 }

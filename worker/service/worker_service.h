@@ -27,7 +27,7 @@ struct WorkerServiceOptions {
 struct WorkerParts {
   DeviceInventory& inventory;
   CommGroupRegistry& groups;
-  HostIdentity host;
+  MeasurementEnvironment host;  // IdentifyHost
   WorkerMetrics* metrics;
 };
 

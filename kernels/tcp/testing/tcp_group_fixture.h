@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kLong{20000};  // never reached unless somet
 
 inline std::vector<std::unique_ptr<PendingCommunicator>> OpenAll(
     int world_size, std::chrono::milliseconds timeout) {
-  const TcpBackend backend{TcpOptions{}};
+  const TcpBackend backend{CollectiveOptions{}};
   std::vector<std::unique_ptr<PendingCommunicator>> pending;
   for (int rank = 0; rank < world_size; ++rank) {
     auto opened = backend.Open({.rank = rank, .world_size = world_size, .timeout = timeout});
