@@ -37,17 +37,6 @@ prometheus::Family<prometheus::Counter>& Connections(prometheus::Registry& regis
                   "too many calls");
 }
 
-prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type,
-                                double value) {
-  prometheus::MetricFamily family;
-  family.name = std::move(name);
-  family.help = std::move(help);
-  family.type = type;
-  prometheus::ClientMetric& metric = family.metric.emplace_back();
-  (type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  return family;
-}
-
 // proc(5), /proc/pid/stat; fields are counted from 1 there.
 struct ProcessStat {
   double cpu_ticks = 0;       // 14 and 15
@@ -169,19 +158,26 @@ void RpcMetrics::Connection(bool accepted) {
 std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
   using prometheus::MetricType;
   std::vector<prometheus::MetricFamily> families;
+  const auto add = [&families](const char* name, const char* help, double value,
+                               MetricType type = MetricType::Gauge) {
+    prometheus::MetricFamily& family = families.emplace_back();
+    family.name = name;
+    family.help = help;
+    family.type = type;
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  };
   ProcessStat stat;
   if (ReadProcessStat(stat)) {
     const auto ticks_a_second = static_cast<double>(sysconf(_SC_CLK_TCK));
-    families.push_back(Family("process_cpu_seconds_total", "User and system CPU time spent",
-                              MetricType::Counter, stat.cpu_ticks / ticks_a_second));
-    families.push_back(Family("process_start_time_seconds", "When the process started, Unix time",
-                              MetricType::Gauge,
-                              MachineStartSeconds() + stat.start_ticks / ticks_a_second));
-    families.push_back(Family("process_resident_memory_bytes", "Resident memory", MetricType::Gauge,
-                              stat.resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE))));
-    families.push_back(Family("process_virtual_memory_bytes", "Virtual memory", MetricType::Gauge,
-                              stat.virtual_bytes));
-    families.push_back(Family("process_threads", "Threads", MetricType::Gauge, stat.threads));
+    add("process_cpu_seconds_total", "User and system CPU time spent",
+        stat.cpu_ticks / ticks_a_second, MetricType::Counter);
+    add("process_start_time_seconds", "When the process started, Unix time",
+        MachineStartSeconds() + stat.start_ticks / ticks_a_second);
+    add("process_resident_memory_bytes", "Resident memory",
+        stat.resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE)));
+    add("process_virtual_memory_bytes", "Virtual memory", stat.virtual_bytes);
+    add("process_threads", "Threads", stat.threads);
   }
   std::error_code error;
   int count = 0;
@@ -189,16 +185,11 @@ std::vector<prometheus::MetricFamily> CollectProcessMetrics() {
        it.increment(error)) {
     ++count;
   }
-  if (!error) {
-    families.push_back(Family("process_open_fds", "Open descriptors", MetricType::Gauge,
-                              static_cast<double>(count)));
-  }
+  if (!error) add("process_open_fds", "Open descriptors", count);
   if (rlimit limit{}; getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    families.push_back(Family("process_max_fds", "Descriptors that may be open", MetricType::Gauge,
-                              static_cast<double>(limit.rlim_cur)));
+    add("process_max_fds", "Descriptors that may be open", static_cast<double>(limit.rlim_cur));
   }
-  families.push_back(
-      Family("neuroshard_build_info", "Version and commit of the program", MetricType::Gauge, 1));
+  add("neuroshard_build_info", "Version and commit of the program", 1);
   families.back().metric.front().label = {{"version", BuildVersion()},
                                           {"commit", BuildGitCommit()}};
   return families;

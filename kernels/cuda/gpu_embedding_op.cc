@@ -177,10 +177,8 @@ Status GpuEmbeddingOp::GenerateInputs(const std::vector<LookupPlan>& plans) {
 }
 
 Status GpuEmbeddingOp::CheckRoom(std::int64_t bytes) const {
-  const std::int64_t available = gpu_->AvailableBytes() + batch_.bytes();
-  if (bytes <= available) return absl::OkStatus();
-  return ResourceExhausted("ids and the room to sort them: {} do not fit the {} that are available",
-                           FormatBytes(bytes), FormatBytes(available));
+  return Annotate(CheckFits(bytes, gpu_->AvailableBytes() + batch_.bytes()),
+                  "ids and the room to sort them");
 }
 
 Status GpuEmbeddingOp::TakeInputs(const std::vector<BatchShape>& shapes,

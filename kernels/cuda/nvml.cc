@@ -66,29 +66,28 @@ Nvml::~Nvml() {
 std::map<std::string, std::string> Nvml::Read() const {
   constexpr int kSmClock = 1, kMemoryClock = 2, kGpuSensor = 0;
   std::map<std::string, std::string> values;
+  // Whether there is such a function and it succeeds.
+  const auto read = [](auto* function, auto... arguments) {
+    return function != nullptr && function(arguments...) == 0;
+  };
   unsigned value = 0;
-  if (library_->clock != nullptr) {
-    if (library_->clock(device_, kSmClock, &value) == 0) {
-      values["nvml_sm_clock_mhz"] = std::to_string(value);
-    }
-    if (library_->clock(device_, kMemoryClock, &value) == 0) {
-      values["nvml_memory_clock_mhz"] = std::to_string(value);
-    }
+  if (read(library_->clock, device_, kSmClock, &value)) {
+    values["nvml_sm_clock_mhz"] = std::to_string(value);
   }
-  if (library_->temperature != nullptr && library_->temperature(device_, kGpuSensor, &value) == 0) {
+  if (read(library_->clock, device_, kMemoryClock, &value)) {
+    values["nvml_memory_clock_mhz"] = std::to_string(value);
+  }
+  if (read(library_->temperature, device_, kGpuSensor, &value)) {
     values["nvml_temperature_celsius"] = std::to_string(value);
   }
-  if (library_->power != nullptr && library_->power(device_, &value) == 0) {
-    values["nvml_power_mw"] = std::to_string(value);
-  }
+  if (read(library_->power, device_, &value)) values["nvml_power_mw"] = std::to_string(value);
   unsigned long long reasons = 0;
-  if (library_->throttle_reasons != nullptr && library_->throttle_reasons(device_, &reasons) == 0) {
+  if (read(library_->throttle_reasons, device_, &reasons)) {
     values["nvml_throttle_reasons"] = DescribeThrottleReasons(reasons);
   }
   char driver[96] = {};
-  if (library_->driver != nullptr && library_->driver(driver, sizeof driver) == 0) {
+  if (read(library_->driver, &driver[0], static_cast<unsigned>(sizeof driver)))
     values["nvml_driver"] = driver;
-  }
   return values;
 }
 
