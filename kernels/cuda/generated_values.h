@@ -49,14 +49,7 @@ NS_DEVICE_CODE void FillBlock(const FillTable& table, std::int64_t block, int th
 }
 
 NS_DEVICE_CODE void FillBlockOfAnyType(const FillTable& table, std::int64_t block, int thread) {
-  switch (table.type) {
-    case NumberType::kFp32:
-      return FillBlock<Fp32>(table, block, thread);
-    case NumberType::kFp16:
-      return FillBlock<Fp16>(table, block, thread);
-    case NumberType::kBf16:
-      return FillBlock<Bf16>(table, block, thread);
-  }
+  WithType(table.type, [&](auto type) { FillBlock<decltype(type)>(table, block, thread); });
 }
 
 // The ids of one table to be made on the device: rule, and arrays in device memory.

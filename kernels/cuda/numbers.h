@@ -106,14 +106,12 @@ NS_DEVICE_CODE std::uint16_t FloatToBf16(float value) {
 // A storage type as template argument: Raw is what is loaded at once, so that loads can be issued
 // before the first of them is waited for.
 struct Fp32 {
-  using Element = float;
   using Raw = Float4;
   static NS_DEVICE_CODE Float4 Widen(Raw raw) { return raw; }
   static NS_DEVICE_CODE Raw Narrow(Float4 value) { return value; }
 };
 // IEEE binary16 in memory, fp32 in registers.
 struct Fp16 {
-  using Element = std::uint16_t;
   using Raw = Half4;
   static NS_DEVICE_CODE Float4 Widen(Raw raw) {
     return {HalfToFloat(Lower(raw.xy)), HalfToFloat(Upper(raw.xy)), HalfToFloat(Lower(raw.zw)),
@@ -125,7 +123,6 @@ struct Fp16 {
 };
 // bfloat16 in memory, fp32 in registers.
 struct Bf16 {
-  using Element = std::uint16_t;
   using Raw = Half4;
   static NS_DEVICE_CODE Float4 Widen(Raw raw) {
     return {Bf16ToFloat(Lower(raw.xy)), Bf16ToFloat(Upper(raw.xy)), Bf16ToFloat(Lower(raw.zw)),
@@ -135,6 +132,19 @@ struct Bf16 {
     return {Pair(FloatToBf16(v.x), FloatToBf16(v.y)), Pair(FloatToBf16(v.z), FloatToBf16(v.w))};
   }
 };
+
+// visit(Fp32()) or that of another type, which tells it by its argument's.
+template <typename Visit>
+NS_DEVICE_CODE void WithType(NumberType type, const Visit& visit) {
+  switch (type) {
+    case NumberType::kFp32:
+      return visit(Fp32());
+    case NumberType::kFp16:
+      return visit(Fp16());
+    case NumberType::kBf16:
+      return visit(Bf16());
+  }
+}
 
 #ifdef __CUDA_ARCH__
 // What one instruction loads or stores, for a value of so many bytes.

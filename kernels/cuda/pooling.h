@@ -226,14 +226,8 @@ NS_DEVICE_CODE void PoolBagsOfAnyLength(const PoolTable& table, std::int64_t blo
 
 template <bool kCached>
 NS_DEVICE_CODE void PoolBagsOfAnyType(const PoolTable& table, std::int64_t block, int thread) {
-  switch (table.type) {
-    case NumberType::kFp32:
-      return PoolBagsOfAnyLength<Fp32, kCached>(table, block, thread);
-    case NumberType::kFp16:
-      return PoolBagsOfAnyLength<Fp16, kCached>(table, block, thread);
-    case NumberType::kBf16:
-      return PoolBagsOfAnyLength<Bf16, kCached>(table, block, thread);
-  }
+  WithType(table.type,
+           [&](auto type) { PoolBagsOfAnyLength<decltype(type), kCached>(table, block, thread); });
 }
 
 NS_DEVICE_CODE void SumSegments(const SegmentTable& table, std::int64_t block, int thread) {
@@ -307,14 +301,8 @@ NS_DEVICE_CODE void GatherRows(const GatherTable& table, std::int64_t block, int
 
 template <bool kCached>
 NS_DEVICE_CODE void GatherRowsOfAnyType(const GatherTable& table, std::int64_t block, int thread) {
-  switch (table.type) {
-    case NumberType::kFp32:
-      return GatherRows<Fp32, kCached>(table, block, thread);
-    case NumberType::kFp16:
-      return GatherRows<Fp16, kCached>(table, block, thread);
-    case NumberType::kBf16:
-      return GatherRows<Bf16, kCached>(table, block, thread);
-  }
+  WithType(table.type,
+           [&](auto type) { GatherRows<decltype(type), kCached>(table, block, thread); });
 }
 
 }  // namespace neuroshard::cuda

@@ -469,20 +469,11 @@ template <int kVectorsPerLane, typename Occurrence, bool kMoments = false, bool 
           typename Group>
 NS_DEVICE_CODE void UpdateChunk(const UpdateTable& table, UpdateStep step, std::int64_t chunk,
                                 Group group) {
-  switch (table.type) {
-    case NumberType::kFp32:
-      return ChunkUpdate<Fp32, kVectorsPerLane, Occurrence, kMoments, kCached, Group>(table, step,
-                                                                                      group)
-          .Run(chunk);
-    case NumberType::kFp16:
-      return ChunkUpdate<Fp16, kVectorsPerLane, Occurrence, kMoments, kCached, Group>(table, step,
-                                                                                      group)
-          .Run(chunk);
-    case NumberType::kBf16:
-      return ChunkUpdate<Bf16, kVectorsPerLane, Occurrence, kMoments, kCached, Group>(table, step,
-                                                                                      group)
-          .Run(chunk);
-  }
+  WithType(table.type, [&](auto type) {
+    ChunkUpdate<decltype(type), kVectorsPerLane, Occurrence, kMoments, kCached, Group>(table, step,
+                                                                                       group)
+        .Run(chunk);
+  });
 }
 
 }  // namespace neuroshard::cuda
