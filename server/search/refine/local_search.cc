@@ -4,16 +4,13 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "common/base/hash.h"
 #include "common/base/random.h"
-#include "server/search/refine/moves/partition_moves.h"
-#include "server/search/refine/moves/rank_moves.h"
-#include "server/search/refine/moves/residency_moves.h"
-#include "server/search/refine/moves/table_moves.h"
+#include "server/search/refine/moves/neighbourhood.h"
 #include "server/search/refine/perturbation.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/plan_units.h"
@@ -59,9 +56,7 @@ class LocalSearch : MoveTools {
   LocalSearch(Workbench& bench, int start)
       : MoveTools(bench),
         bench_(bench),
-        rank_moves_(bench),
-        table_moves_(bench),
-        perturbation_(bench, table_moves_),
+        perturbation_(bench),
         list_(pricer_.batch_size()),
         random_(context_.request().search.seed.value_or(0) +
                 kGoldenGamma * static_cast<std::uint64_t>(start)),
@@ -69,8 +64,14 @@ class LocalSearch : MoveTools {
             std::numeric_limits<std::int64_t>::max())),
         max_fruitless_rounds_(MaxFruitlessRounds(context_)),
         start_(start) {
-    if (bench.rules.has_off_device()) residency_moves_.emplace(bench);
-    if (context_.model().properties().additive_compute) partition_moves_.emplace(bench);
+    const bool off_device = rules_.has_off_device();
+    neighbourhoods_.push_back(MakeRankMoves(bench));
+    if (off_device) neighbourhoods_.push_back(MakePromotionMoves(bench));
+    if (context_.model().properties().additive_compute) {
+      neighbourhoods_.push_back(MakePartitionMoves(bench));
+    }
+    neighbourhoods_.push_back(MakeTableMoves(bench));
+    if (off_device) neighbourhoods_.push_back(MakeExchangeMoves(bench));
   }
 
   Status Run() {
@@ -176,40 +177,20 @@ class LocalSearch : MoveTools {
     return Publish();
   }
 
-  // Makes the best move of the neighbourhood that collect(source) lists, at the first source that
-  // has one. Whether there was one.
-  template <typename Collect>
-  bool Try(const Collect& collect) {
-    for (const int source : sources_) {
-      if (context_.ShouldStop()) return false;
-      list_.Clear();
-      collect(source);
-      if (TakeBest()) return true;
-    }
-    return false;
-  }
-
-  // Only where compute adds up: otherwise what many units take together is not known beforehand.
-  bool TryPartitions() {
-    return partition_moves_.has_value() &&
-           Try([&](int source) { partition_moves_->Collect(source, list_); });
-  }
-
-  // Where tables may be in host memory.
-  bool TryResidencies(ResidencyNeighbourhood neighbourhood) {
-    return residency_moves_.has_value() && Try([&](int source) {
-             residency_moves_->Collect(source, neighbourhood, PricedUpToMs(), list_);
-           });
-  }
-
-  // Carries out the best move found, if any is better than nothing.
+  // Carries out the best move around the first source in the first neighbourhood that has one which
+  // gains. Whether there was one.
   bool Step() {
     --steps_left_;
     ChooseSources();
-    using enum ResidencyNeighbourhood;
-    return Try([&](int source) { rank_moves_.Collect(source, list_); }) ||
-           TryResidencies(kPromotions) || TryPartitions() ||
-           Try([&](int source) { table_moves_.Collect(source, list_); }) || TryResidencies(kPlaces);
+    for (const auto& neighbourhood : neighbourhoods_) {
+      for (const int source : sources_) {
+        if (context_.ShouldStop()) return false;
+        list_.Clear();
+        neighbourhood->Collect(source, PricedUpToMs(), list_);
+        if (TakeBest()) return true;
+      }
+    }
+    return false;
   }
 
   // Prices the most promising first and stops at the first batch that holds something better.
@@ -301,11 +282,8 @@ class LocalSearch : MoveTools {
   }
 
   Workbench& bench_;
-  RankMoves rank_moves_;
-  TableMoves table_moves_;
+  std::vector<std::unique_ptr<Neighbourhood>> neighbourhoods_;  // those tried first in front
   Perturbation perturbation_;
-  std::optional<PartitionMoves> partition_moves_;
-  std::optional<ResidencyMoves> residency_moves_;
   MoveList list_;
   Random random_;
   std::int64_t steps_left_;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
+
+#include "common/base/positions.h"
+#include "server/search/refine/solution/lowest_place.h"
 
 namespace neuroshard {
 namespace {
@@ -17,9 +19,9 @@ constexpr double kFromSecond = 0.3;
 
 }  // namespace
 
-Perturbation::Perturbation(Workbench& bench, TableMoves& table_moves)
+Perturbation::Perturbation(MoveBench& bench)
     : MoveTools(bench),
-      table_moves_(table_moves),
+      placer_(bench),
       total_ms_(static_cast<std::size_t>(bench.solution.num_ranks())),
       from_second_(bench.context.request().tables.size()) {}
 
@@ -28,7 +30,7 @@ void Perturbation::MoveAtRandom(Random& random) {
   const int moves = static_cast<int>(random.Between(2, 6));
   for (int i = 0; i < moves; ++i) {
     if (random.Below(2) == 0) {
-      table_moves_.RandomRelayout(random);
+      RandomRelayout(random);
       continue;
     }
     const int from = static_cast<int>(random.Below(ranks));
@@ -42,6 +44,30 @@ void Perturbation::MoveAtRandom(Random& random) {
     solution_.Remove(id);
     solution_.Add(unit);
   }
+}
+
+bool Perturbation::RandomRelayout(Random& random) {
+  const int table = static_cast<int>(random.Below(context_.request().tables.size()));
+  if (solution_.fixed(table) != nullptr) return false;
+  const std::vector<TableLayout>& layouts = placer_.LayoutsOf(table);
+  TableLayout layout = placer_.Stay(table, layouts[random.Below(layouts.size())]);
+  placer_.AddShards(table);
+  if (rules_.has_off_device() && random.Below(2) == 0) {
+    const std::vector<int>& residencies = *rules_.of(table).residencies;
+    const int residency = residencies[random.Below(residencies.size())];
+    if (rules_.Allows(table, residency, layout.type)) layout.residency = residency;
+    placer_.AddShards(table, layout);
+  }
+  shard_table_.PredictNew();
+  placer_.Reset();
+  const std::span<const int> units = solution_.units_of_table(table);
+  removed_.assign(units.begin(), units.end());
+  placer_.Without(removed_);
+  if (!placer_.Place(table, layout)) return false;
+  if (!solution_.Allows(removed_, placer_.added())) return false;
+  for (const int id : removed_) solution_.Remove(id);
+  for (const Unit& unit : placer_.added()) solution_.Add(unit);
+  return true;
 }
 
 bool Perturbation::RuinRanks(int rank, Random& random) {
@@ -90,11 +116,8 @@ bool Perturbation::Cross(std::span<const Unit> first, std::span<const Unit> seco
   for (const Unit& unit : second) {
     if (is_from_second(unit) && unit.spread() == Spread::kRank) AddUnplaced(unit, 0);
   }
-  ranks_.resize(total_ms_.size());
-  std::iota(ranks_.begin(), ranks_.end(), 0);
-  for (const int rank : ranks_) {
-    At(total_ms_, rank) = pricer_.objective().rank(rank).total_ms();
-  }
+  ranks_ = Positions<int>(total_ms_.size());
+  total_ms_ = pricer_.objective().TotalsMs();
   return Place(ranks_);
 }
 
@@ -107,17 +130,12 @@ bool Perturbation::Place(std::span<const int> ranks) {
   context_.AddWork(Work::kConstruction, unplaced_.size() * ranks.size());
   std::ranges::stable_sort(unplaced_, std::greater{}, &Unplaced::order_ms);
   for (auto& [unit, share_ms, order_ms] : unplaced_) {
-    int best = -1;
-    for (const int rank : ranks) {
-      const auto total_ms = [&](int of) { return At(total_ms_, of); };
-      if (best >= 0 && total_ms(rank) >= total_ms(best)) continue;
-      unit.place = rank;
-      if (solution_.Allows({}, std::span(&unit, 1))) best = rank;
-    }
-    if (best < 0) return false;
-    unit.place = best;
-    solution_.Add(unit);
-    At(total_ms_, best) += share_ms;
+    const std::optional<Unit> placed = OnLowestPlace(
+        unit, {.ranks = ranks}, total_ms_, solution_, shard_table_, [](int, int) { return true; },
+        [&](const Unit& at) { return solution_.Allows({}, std::span(&at, 1)); });
+    if (!placed) return false;
+    solution_.Add(*placed);
+    At(total_ms_, placed->place) += share_ms;
   }
   return true;
 }

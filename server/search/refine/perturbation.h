@@ -6,10 +6,9 @@
 
 #include "common/base/random.h"
 #include "server/search/core/search_context.h"
-#include "server/search/refine/moves/table_moves.h"
+#include "server/search/refine/moves/table_placer.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/solution/solution.h"
-#include "server/search/refine/workbench.h"
 
 namespace neuroshard {
 
@@ -18,11 +17,14 @@ namespace neuroshard {
 // move x the ranks that they may go to. For one thread.
 class Perturbation : MoveTools {
  public:
-  // Both must outlive it; `bench` holds a complete solution that is priced.
-  Perturbation(Workbench& bench, TableMoves& table_moves);
+  // `bench` must outlive it, and holds a complete solution that is priced.
+  explicit Perturbation(MoveBench& bench);
 
   // Two to six units go to other ranks, or tables get other layouts.
   void MoveAtRandom(Random& random);
+  // Lays some table out in some way, at the ranks or hosts with the lowest totals. False: nothing
+  // changed, for lack of room.
+  bool RandomRelayout(Random& random);
 
   // Ruin and recreate (Schrimpf et al., 2000): all units that lie on `rank` alone, or on one or two
   // others that are drawn, are taken away and put back, costliest first but for some noise, each
@@ -46,7 +48,7 @@ class Perturbation : MoveTools {
   // Places unplaced_ on the ranks. False: one has room on none.
   bool Place(std::span<const int> ranks);
 
-  TableMoves& table_moves_;
+  TablePlacer placer_;
 
   // Scratch of one call, kept for its memory.
   std::vector<Unplaced> unplaced_;

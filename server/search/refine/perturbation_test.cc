@@ -16,8 +16,7 @@ using ::neuroshard::testing::RefineBed;
 
 // A bed, and what changes its solution at random.
 struct Bed : RefineBed {
-  explicit Bed(std::uint64_t seed)
-      : RefineBed(seed), table_moves(bench), perturbation(bench, table_moves) {}
+  explicit Bed(std::uint64_t seed) : RefineBed(seed), perturbation(bench) {}
 
   void Load(const std::vector<Unit>& units) {
     bench.solution.Clear();
@@ -33,7 +32,6 @@ struct Bed : RefineBed {
     }
   }
 
-  TableMoves table_moves;
   Perturbation perturbation;
 };
 

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/price_plan.h"
-#include "server/search/refine/moves/partition_moves.h"
-#include "server/search/refine/moves/rank_moves.h"
-#include "server/search/refine/moves/table_moves.h"
+#include "server/search/refine/moves/neighbourhood.h"
+#include "server/search/refine/perturbation.h"
 #include "tests/support/refine_bed.h"
 #include "tests/support/status_matchers.h"
 
@@ -83,11 +83,10 @@ void CheckMoves(RefineBed& bed, MoveList& list, Seen& seen) {
 }
 
 // Those around every rank.
-template <typename Moves>
-void CheckAllRanks(RefineBed& bed, Moves& moves, Seen& seen) {
+void CheckAllRanks(RefineBed& bed, Neighbourhood& moves, Seen& seen) {
   for (int source = 0; source < bed.num_ranks(); ++source) {
     MoveList list(20);
-    moves.Collect(source, list);
+    moves.Collect(source, std::numeric_limits<double>::infinity(), list);
     ASSERT_NO_FATAL_FAILURE(CheckMoves(bed, list, seen));
   }
 }
@@ -97,8 +96,8 @@ TEST(RankMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
-    RankMoves moves(bed.bench);
-    CheckAllRanks(bed, moves, seen);
+    const auto moves = MakeRankMoves(bed.bench);
+    CheckAllRanks(bed, *moves, seen);
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(seen.moves, 800);
@@ -112,11 +111,12 @@ TEST(TableMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
-    TableMoves moves(bed.bench);
-    CheckAllRanks(bed, moves, seen);
+    const auto moves = MakeTableMoves(bed.bench);
+    Perturbation perturbation(bed.bench);
+    CheckAllRanks(bed, *moves, seen);
     if (HasFatalFailure()) return;
     for (int i = 0; i < 5; ++i) {
-      relayouts += moves.RandomRelayout(bed.random());
+      relayouts += perturbation.RandomRelayout(bed.random());
       const auto violations = CheckPlan(bed.request, bed.PlanOf(bed.bench.solution.Units()));
       ASSERT_TRUE(violations.empty()) << violations[0].field << violations[0].description;
       bed.bench.pricer.PriceSolution();
@@ -133,8 +133,8 @@ TEST(PartitionMovesTest, MovesAreCompleteLegalOrRefusedAndPricedAsTheirPlans) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
-    PartitionMoves moves(bed.bench);
-    CheckAllRanks(bed, moves, seen);
+    const auto moves = MakePartitionMoves(bed.bench);
+    CheckAllRanks(bed, *moves, seen);
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(seen.moves, 200);

@@ -1,8 +1,11 @@
-#include "server/search/refine/moves/rank_moves.h"
-
 #include <algorithm>
 #include <array>
-#include <span>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "server/search/refine/moves/neighbourhood.h"
+#include "server/search/refine/objective/rank_costs.h"
 
 namespace neuroshard {
 namespace {
@@ -35,267 +38,334 @@ void ChangeLoads(RankChange& change, const CommLoad& before, const CommLoad& aft
   change.backward_load += after.backward - before.backward;
 }
 
+class RankMoves final : public Neighbourhood {
+ public:
+  explicit RankMoves(MoveBench& bench)
+      : Neighbourhood(bench), objective_(bench.pricer.objective()) {}
+
+  void Collect(int source, double /*max_ms*/, MoveList& list) override {
+    rank_costs_.TrimIfLarge();
+    ChooseTargets(source);
+    ListDepartures(source);
+    ListTransfers();
+    ListReturns(source);
+    shard_table_.PredictNew();
+    FindSlots(source);
+    context_.AddWork(Work::kEstimate, transfers_.size());
+    AddShifts(source, list);
+    AddSwaps(source, list);
+  }
+
+ private:
+  using Slot = RankCosts::Slot;
+
+  // Some or all columns of a unit on the source that may leave it.
+  struct Departure {
+    int unit = 0;
+    std::int64_t cols = 0;
+    Unit rest;  // what stays; cols 0: nothing
+    // What arrives on a target without shards of the table, and its type on a target with some.
+    // None: rules forbid it.
+    std::optional<Unit> arriving = std::nullopt;
+    std::optional<ShardingType> joined_type = std::nullopt;
+    Slot source_slot = 0;  // the source without it
+  };
+  // A departure to a target, joining what the target has of the table.
+  struct Transfer {
+    int departure = 0;
+    int target = 0;        // index into targets_
+    int joined = -1;       // unit
+    Unit arriving;         // as it will be there
+    Slot target_slot = 0;  // the target with it
+  };
+  // A unit on a target that comes to the source, joining what it has of the table.
+  struct Return {
+    int unit = 0;
+    int joined = -1;       // unit on the source
+    Unit arriving = {};    // as it will be on the source
+    Slot target_slot = 0;  // the target without it
+    Slot source_slot = 0;  // the source with it
+  };
+
+  void ChooseTargets(int source) {
+    targets_.clear();
+    for (int r = 0; r < solution_.num_ranks(); ++r) {
+      if (r != source) targets_.push_back(r);
+    }
+    if (targets_.size() <= kTargets) return;
+    constexpr std::size_t kByTime = kTargets * 3 / 4;
+    objective_.BringLargest(targets_, kByTime, [](const RankPrice& r) { return -r.ready_ms(); });
+    objective_.BringLargest(std::span(targets_).subspan(kByTime), kTargets - kByTime,
+                            [](const RankPrice& r) { return -r.forward_load; });
+    targets_.resize(kTargets);
+  }
+
+  void ListDepartures(int source) {
+    departures_.clear();
+    for (const int id : solution_.units_on_rank(source)) {
+      const Unit& unit = solution_.unit(id);
+      const int blocks = static_cast<int>(solution_.units_of_table(unit.table).size());
+      const bool cuts = layouts_.CutsAnywhere(unit.table);
+      // With joined columns there are as many blocks as before, otherwise one more.
+      const auto same = layouts_.OnRanks(unit.table, blocks);
+      const auto more = layouts_.OnRanks(unit.table, blocks + 1);
+      const auto fewer =
+          cuts && blocks > 1 ? layouts_.OnRanks(unit.table, blocks - 1) : std::nullopt;
+      const auto rest_type = layouts_.OnRanks(unit.table, std::max(2, blocks));
+      ForWidths(unit.cols, [&](std::int64_t cols) {
+        Departure departure{.unit = id, .cols = cols, .rest = unit};
+        departure.rest.cols = unit.cols - cols;
+        const bool whole = departure.rest.cols == 0;
+        if (!whole) {
+          if (!cuts || !rest_type || !layouts_.AllowsWidth(unit.table, departure.rest.cols)) return;
+          departure.rest.type = *rest_type;
+          departure.rest.shards =
+              shard_table_.Shards(unit.table, *rest_type, departure.rest.cols, 1, unit.residency);
+        }
+        const auto alone_type = whole ? same : more;
+        if (alone_type && layouts_.AllowsWidth(unit.table, cols)) {
+          Unit& arriving = departure.arriving.emplace(unit);
+          arriving.type = *alone_type;
+          arriving.cols = cols;
+          arriving.shards = shard_table_.Shards(unit.table, *alone_type, cols, 1, unit.residency);
+        }
+        if (cuts) departure.joined_type = whole ? fewer : same;
+        departures_.push_back(departure);
+      });
+    }
+  }
+
+  // Fills joined_.
+  void FindJoined(const Unit& unit) {
+    joined_.assign(targets_.size(), -1);
+    for (const int id : solution_.units_of_table(unit.table)) {
+      const int target = At(target_of_rank_, solution_.unit(id).place);
+      if (target >= 0) At(joined_, target) = id;
+    }
+  }
+
+  void ListTransfers() {
+    transfers_.clear();
+    target_of_rank_.assign(static_cast<std::size_t>(solution_.num_ranks()), -1);
+    for (std::size_t t = 0; t < targets_.size(); ++t) {
+      At(target_of_rank_, targets_[t]) = static_cast<int>(t);
+    }
+    int listed = -1;
+    for (std::size_t d = 0; d < departures_.size(); ++d) {
+      const Departure& departure = departures_[d];
+      const Unit& unit = solution_.unit(departure.unit);
+      if (departure.unit != listed) FindJoined(unit);
+      listed = departure.unit;
+      for (std::size_t t = 0; t < targets_.size(); ++t) {
+        Transfer transfer;
+        transfer.departure = static_cast<int>(d);
+        transfer.target = static_cast<int>(t);
+        transfer.joined = joined_[t];
+        if (transfer.joined < 0) {
+          if (!departure.arriving) continue;
+          transfer.arriving = *departure.arriving;
+        } else {
+          if (!departure.joined_type) continue;
+          transfer.arriving = unit;
+          transfer.arriving.type = *departure.joined_type;
+          transfer.arriving.cols = departure.cols + solution_.unit(transfer.joined).cols;
+          if (!layouts_.AllowsWidth(unit.table, transfer.arriving.cols)) continue;
+          transfer.arriving.shards = shard_table_.Shards(unit.table, *departure.joined_type,
+                                                         transfer.arriving.cols, 1, unit.residency);
+        }
+        transfer.arriving.place = targets_[t];
+        transfers_.push_back(transfer);
+      }
+    }
+  }
+
+  void ListReturns(int source) {
+    returns_.clear();
+    returns_begin_.assign(1, 0);
+    for (const int target : targets_) {
+      for (const int id : solution_.units_on_rank(target)) {
+        const Unit& unit = solution_.unit(id);
+        const std::span<const int> siblings = solution_.units_of_table(unit.table);
+        Return back{.unit = id, .arriving = unit};
+        for (const int sibling : siblings) {
+          if (solution_.unit(sibling).place == source) back.joined = sibling;
+        }
+        int blocks = static_cast<int>(siblings.size());
+        if (back.joined >= 0) {
+          if (!layouts_.CutsAnywhere(unit.table)) continue;
+          back.arriving.cols += solution_.unit(back.joined).cols;
+          --blocks;
+        }
+        const auto type = layouts_.OnRanks(unit.table, blocks);
+        if (!type || !layouts_.AllowsWidth(unit.table, back.arriving.cols)) continue;
+        back.arriving.type = *type;
+        back.arriving.place = source;
+        back.arriving.shards =
+            shard_table_.Shards(unit.table, *type, back.arriving.cols, 1, unit.residency);
+        returns_.push_back(back);
+      }
+      returns_begin_.push_back(returns_.size());
+    }
+  }
+
+  // The costs of all slots are known then.
+  void FindSlots(int source) {
+    const auto find = [&](int rank, int without, int with) {
+      return rank_costs_.Find(rank, without, with);
+    };
+    for (Departure& departure : departures_) {
+      const int before = solution_.unit(departure.unit).shards.full;
+      departure.source_slot =
+          find(source, before, departure.rest.cols > 0 ? departure.rest.shards.full : -1);
+    }
+    for (Transfer& transfer : transfers_) {
+      const int before = transfer.joined >= 0 ? solution_.unit(transfer.joined).shards.full : -1;
+      transfer.target_slot = find(transfer.arriving.place, before, transfer.arriving.shards.full);
+    }
+    for (Return& back : returns_) {
+      const Unit& unit = solution_.unit(back.unit);
+      back.target_slot = find(unit.place, unit.shards.full, -1);
+      back.source_slot =
+          find(source, back.joined >= 0 ? solution_.unit(back.joined).shards.full : -1,
+               back.arriving.shards.full);
+    }
+    rank_costs_.EvaluateQueued();
+  }
+
+  void AddShifts(int source, MoveList& list) {
+    const RankPrice& now = objective_.rank(source);
+    unchanged_.clear();
+    for (const int target : targets_)
+      unchanged_.push_back(objective_.LargestExcept(std::array{source, target}));
+    for (const Transfer& transfer : transfers_) {
+      const Departure& departure = DepartureOf(transfer);
+      const Unit& unit = solution_.unit(departure.unit);
+      const int target = transfer.arriving.place;
+      CommLoad replaced;
+      std::int64_t more_bytes = BytesOf(transfer.arriving);
+      if (transfer.joined >= 0) {
+        const Unit& joined = solution_.unit(transfer.joined);
+        replaced = LoadOf(joined);
+        more_bytes -= BytesOf(joined);
+      }
+      if (!solution_.Fits(target, more_bytes)) continue;
+      const CommLoad before = LoadOf(unit);
+      const CommLoad left = LoadOf(departure.rest);
+      const CommLoad arriving = LoadOf(transfer.arriving);
+      const RankPrice& there = objective_.rank(target);
+      const std::array changes = {
+          RankChange{source, rank_costs_.cost_ms(source, departure.source_slot),
+                     now.forward_load + left.forward - before.forward,
+                     now.backward_load + left.backward - before.backward},
+          RankChange{target, rank_costs_.cost_ms(target, transfer.target_slot),
+                     there.forward_load + arriving.forward - replaced.forward,
+                     there.backward_load + arriving.backward - replaced.backward}};
+      const double estimate = objective_.Estimate(changes, At(unchanged_, transfer.target),
+                                                  pricer_.surrogate(), list.limit_ms());
+      if (!list.Wants(estimate)) continue;
+      const std::array removed = {departure.unit, transfer.joined};
+      const std::array added = {transfer.arriving, departure.rest};
+      list.Add(estimate, std::span(removed).first(transfer.joined >= 0 ? 2 : 1),
+               std::span(added).first(departure.rest.cols > 0 ? 2 : 1));
+    }
+  }
+
+  // Counts moves that were tried, some of which had room in memory and were estimated. With host
+  // memory most have none; otherwise nearly all have, and all count.
+  void CountWork(std::size_t tried, std::size_t estimated) {
+    const bool is_scarce = solution_.rules().has_off_device();
+    context_.AddWork(Work::kEstimate, is_scarce ? estimated + tried / kTriesAnEstimate : tried);
+  }
+
+  // Costs of two changes of one rank together are taken to add up.
+  void AddSwaps(int source, MoveList& list) {
+    const RankPrice& now = objective_.rank(source);
+    return_bytes_.clear();
+    for (const Return& back : returns_) {
+      const std::int64_t met = back.joined >= 0 ? BytesOf(solution_.unit(back.joined)) : 0;
+      return_bytes_.push_back({BytesOf(back.arriving) - met, -BytesOf(solution_.unit(back.unit))});
+    }
+    for (const Transfer& transfer : transfers_) {
+      const Departure& departure = DepartureOf(transfer);
+      if (departure.rest.cols > 0) continue;
+      const Unit& unit = solution_.unit(departure.unit);
+      const Unit joined = transfer.joined >= 0 ? solution_.unit(transfer.joined) : Unit{};
+      const int target = transfer.arriving.place;
+      const RankPrice& there = objective_.rank(target);
+      // Before anything comes back.
+      RankChange at_source{source,
+                           rank_costs_.cost_ms(source, departure.source_slot) - now.compute_ms,
+                           now.forward_load, now.backward_load};
+      ChangeLoads(at_source, LoadOf(unit), {});
+      RankChange at_target{target,
+                           rank_costs_.cost_ms(target, transfer.target_slot) - there.compute_ms,
+                           there.forward_load, there.backward_load};
+      ChangeLoads(at_target, LoadOf(joined), LoadOf(transfer.arriving));
+      const std::int64_t source_room = solution_.LeftBytes(source) + BytesOf(unit);
+      const std::int64_t target_room =
+          solution_.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
+      const std::size_t t = static_cast<std::size_t>(transfer.target);
+      std::size_t estimated = 0;
+      for (std::size_t r = returns_begin_[t]; r < returns_begin_[t + 1]; ++r) {
+        if (return_bytes_[r].source > source_room || return_bytes_[r].target > target_room)
+          continue;
+        const Return& back = returns_[r];
+        const Unit& returning = solution_.unit(back.unit);
+        if (returning.table == unit.table) continue;
+        const Unit met = back.joined >= 0 ? solution_.unit(back.joined) : Unit{};
+        ++estimated;
+        std::array changes = {at_source, at_target};
+        changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
+        ChangeLoads(changes[0], LoadOf(met), LoadOf(back.arriving));
+        changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
+        ChangeLoads(changes[1], LoadOf(returning), {});
+        const double estimate =
+            objective_.Estimate(changes, unchanged_[t], pricer_.surrogate(), list.limit_ms());
+        if (!list.Wants(estimate)) continue;
+        std::array<int, 4> removed = {departure.unit, back.unit};
+        std::size_t num_removed = 2;
+        for (const int id : {transfer.joined, back.joined}) {
+          if (id >= 0) removed[num_removed++] = id;
+        }
+        const std::array added = {transfer.arriving, back.arriving};
+        list.Add(estimate, std::span(removed).first(num_removed), added);
+      }
+      CountWork(returns_begin_[t + 1] - returns_begin_[t], estimated);
+    }
+  }
+
+  const Departure& DepartureOf(const Transfer& transfer) const {
+    return At(departures_, transfer.departure);
+  }
+  std::int64_t BytesOf(const Unit& unit) const {
+    return unit.cols == 0 ? 0 : shard_table_.bytes(unit.shards.full);
+  }
+  CommLoad LoadOf(const Unit& unit) const {
+    return unit.cols == 0 ? CommLoad{} : shard_table_.load(unit.shards.full);
+  }
+
+  const Objective& objective_;
+
+  // Scratch of Collect, kept for its memory.
+  std::vector<int> targets_;  // ranks that something may go to
+  std::vector<Departure> departures_;
+  std::vector<Transfer> transfers_;
+  std::vector<Return> returns_;
+  std::vector<std::size_t> returns_begin_;           // by target, one more
+  std::vector<int> target_of_rank_;                  // -1: none
+  std::vector<int> joined_;                          // by target: the unit of a table there, or -1
+  std::vector<Objective::LargestValues> unchanged_;  // by target: all ranks but it and the source
+  struct MoreBytes {
+    std::int64_t source = 0;
+    std::int64_t target = 0;
+  };
+  std::vector<MoreBytes> return_bytes_;  // by return: that the two ranks hold then
+};
+
 }  // namespace
 
-void RankTransfers::List(int source) {
-  ChooseTargets(source);
-  ListDepartures(source);
-  ListTransfers();
-  ListReturns(source);
-  shard_table_.PredictNew();
-  FindSlots(source);
-}
-
-void RankTransfers::ChooseTargets(int source) {
-  targets_.clear();
-  for (int r = 0; r < solution_.num_ranks(); ++r) {
-    if (r != source) targets_.push_back(r);
-  }
-  if (targets_.size() <= kTargets) return;
-  constexpr std::size_t kByTime = kTargets * 3 / 4;
-  objective_.BringLargest(targets_, kByTime, [](const RankPrice& r) { return -r.ready_ms(); });
-  objective_.BringLargest(std::span(targets_).subspan(kByTime), kTargets - kByTime,
-                          [](const RankPrice& r) { return -r.forward_load; });
-  targets_.resize(kTargets);
-}
-
-void RankTransfers::ListDepartures(int source) {
-  departures_.clear();
-  for (const int id : solution_.units_on_rank(source)) {
-    const Unit& unit = solution_.unit(id);
-    const int blocks = static_cast<int>(solution_.units_of_table(unit.table).size());
-    const bool cuts = layouts_.CutsAnywhere(unit.table);
-    // With joined columns there are as many blocks as before, otherwise one more.
-    const auto same = layouts_.OnRanks(unit.table, blocks);
-    const auto more = layouts_.OnRanks(unit.table, blocks + 1);
-    const auto fewer = cuts && blocks > 1 ? layouts_.OnRanks(unit.table, blocks - 1) : std::nullopt;
-    const auto rest_type = layouts_.OnRanks(unit.table, std::max(2, blocks));
-    ForWidths(unit.cols, [&](std::int64_t cols) {
-      Departure departure{.unit = id, .cols = cols, .rest = unit};
-      departure.rest.cols = unit.cols - cols;
-      const bool whole = departure.rest.cols == 0;
-      if (!whole) {
-        if (!cuts || !rest_type || !layouts_.AllowsWidth(unit.table, departure.rest.cols)) return;
-        departure.rest.type = *rest_type;
-        departure.rest.shards =
-            shard_table_.Shards(unit.table, *rest_type, departure.rest.cols, 1, unit.residency);
-      }
-      const auto alone_type = whole ? same : more;
-      if (alone_type && layouts_.AllowsWidth(unit.table, cols)) {
-        Unit& arriving = departure.arriving.emplace(unit);
-        arriving.type = *alone_type;
-        arriving.cols = cols;
-        arriving.shards = shard_table_.Shards(unit.table, *alone_type, cols, 1, unit.residency);
-      }
-      if (cuts) departure.joined_type = whole ? fewer : same;
-      departures_.push_back(departure);
-    });
-  }
-}
-
-void RankTransfers::FindJoined(const Unit& unit) {
-  joined_.assign(targets_.size(), -1);
-  for (const int id : solution_.units_of_table(unit.table)) {
-    const int target = At(target_of_rank_, solution_.unit(id).place);
-    if (target >= 0) At(joined_, target) = id;
-  }
-}
-
-void RankTransfers::ListTransfers() {
-  transfers_.clear();
-  target_of_rank_.assign(static_cast<std::size_t>(solution_.num_ranks()), -1);
-  for (std::size_t t = 0; t < targets_.size(); ++t) {
-    At(target_of_rank_, targets_[t]) = static_cast<int>(t);
-  }
-  int listed = -1;
-  for (std::size_t d = 0; d < departures_.size(); ++d) {
-    const Departure& departure = departures_[d];
-    const Unit& unit = solution_.unit(departure.unit);
-    if (departure.unit != listed) FindJoined(unit);
-    listed = departure.unit;
-    for (std::size_t t = 0; t < targets_.size(); ++t) {
-      Transfer transfer;
-      transfer.departure = static_cast<int>(d);
-      transfer.target = static_cast<int>(t);
-      transfer.joined = joined_[t];
-      if (transfer.joined < 0) {
-        if (!departure.arriving) continue;
-        transfer.arriving = *departure.arriving;
-      } else {
-        if (!departure.joined_type) continue;
-        transfer.arriving = unit;
-        transfer.arriving.type = *departure.joined_type;
-        transfer.arriving.cols = departure.cols + solution_.unit(transfer.joined).cols;
-        if (!layouts_.AllowsWidth(unit.table, transfer.arriving.cols)) continue;
-        transfer.arriving.shards = shard_table_.Shards(unit.table, *departure.joined_type,
-                                                       transfer.arriving.cols, 1, unit.residency);
-      }
-      transfer.arriving.place = targets_[t];
-      transfers_.push_back(transfer);
-    }
-  }
-}
-
-void RankTransfers::ListReturns(int source) {
-  returns_.clear();
-  returns_begin_.assign(1, 0);
-  for (const int target : targets_) {
-    for (const int id : solution_.units_on_rank(target)) {
-      const Unit& unit = solution_.unit(id);
-      const std::span<const int> siblings = solution_.units_of_table(unit.table);
-      Return back{.unit = id, .arriving = unit};
-      for (const int sibling : siblings) {
-        if (solution_.unit(sibling).place == source) back.joined = sibling;
-      }
-      int blocks = static_cast<int>(siblings.size());
-      if (back.joined >= 0) {
-        if (!layouts_.CutsAnywhere(unit.table)) continue;
-        back.arriving.cols += solution_.unit(back.joined).cols;
-        --blocks;
-      }
-      const auto type = layouts_.OnRanks(unit.table, blocks);
-      if (!type || !layouts_.AllowsWidth(unit.table, back.arriving.cols)) continue;
-      back.arriving.type = *type;
-      back.arriving.place = source;
-      back.arriving.shards =
-          shard_table_.Shards(unit.table, *type, back.arriving.cols, 1, unit.residency);
-      returns_.push_back(back);
-    }
-    returns_begin_.push_back(returns_.size());
-  }
-}
-
-void RankTransfers::FindSlots(int source) {
-  const auto find = [&](int rank, int without, int with) {
-    return rank_costs_.Find(rank, without, with);
-  };
-  for (Departure& departure : departures_) {
-    const int before = solution_.unit(departure.unit).shards.full;
-    departure.source_slot =
-        find(source, before, departure.rest.cols > 0 ? departure.rest.shards.full : -1);
-  }
-  for (Transfer& transfer : transfers_) {
-    const int before = transfer.joined >= 0 ? solution_.unit(transfer.joined).shards.full : -1;
-    transfer.target_slot = find(transfer.arriving.place, before, transfer.arriving.shards.full);
-  }
-  for (Return& back : returns_) {
-    const Unit& unit = solution_.unit(back.unit);
-    back.target_slot = find(unit.place, unit.shards.full, -1);
-    back.source_slot = find(source, back.joined >= 0 ? solution_.unit(back.joined).shards.full : -1,
-                            back.arriving.shards.full);
-  }
-  rank_costs_.EvaluateQueued();
-}
-
-RankMoves::RankMoves(MoveBench& bench) : MoveTools(bench), transfers_(bench) {}
-
-void RankMoves::Collect(int source, MoveList& list) {
-  rank_costs_.TrimIfLarge();
-  transfers_.List(source);
-  context_.AddWork(Work::kEstimate, transfers_.transfers().size());
-  AddShifts(source, list);
-  AddSwaps(source, list);
-}
-
-void RankMoves::AddShifts(int source, MoveList& list) {
-  const Objective& objective = pricer_.objective();
-  const RankPrice& now = objective.rank(source);
-  unchanged_.clear();
-  for (const int target : transfers_.targets())
-    unchanged_.push_back(objective.LargestExcept(std::array{source, target}));
-  for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
-    const RankTransfers::Departure& departure = DepartureOf(transfer);
-    const Unit& unit = solution_.unit(departure.unit);
-    const int target = transfer.arriving.place;
-    CommLoad replaced;
-    std::int64_t more_bytes = BytesOf(transfer.arriving);
-    if (transfer.joined >= 0) {
-      const Unit& joined = solution_.unit(transfer.joined);
-      replaced = LoadOf(joined);
-      more_bytes -= BytesOf(joined);
-    }
-    if (!solution_.Fits(target, more_bytes)) continue;
-    const CommLoad before = LoadOf(unit);
-    const CommLoad left = LoadOf(departure.rest);
-    const CommLoad arriving = LoadOf(transfer.arriving);
-    const RankPrice& there = objective.rank(target);
-    const std::array changes = {
-        RankChange{source, rank_costs_.cost_ms(source, departure.source_slot),
-                   now.forward_load + left.forward - before.forward,
-                   now.backward_load + left.backward - before.backward},
-        RankChange{target, rank_costs_.cost_ms(target, transfer.target_slot),
-                   there.forward_load + arriving.forward - replaced.forward,
-                   there.backward_load + arriving.backward - replaced.backward}};
-    const double estimate = objective.Estimate(changes, At(unchanged_, transfer.target),
-                                               pricer_.surrogate(), list.limit_ms());
-    if (!list.Wants(estimate)) continue;
-    const std::array removed = {departure.unit, transfer.joined};
-    const std::array added = {transfer.arriving, departure.rest};
-    list.Add(estimate, std::span(removed).first(transfer.joined >= 0 ? 2 : 1),
-             std::span(added).first(departure.rest.cols > 0 ? 2 : 1));
-  }
-}
-
-void RankMoves::CountWork(std::size_t tried, std::size_t estimated) {
-  const bool is_scarce = solution_.rules().has_off_device();
-  context_.AddWork(Work::kEstimate, is_scarce ? estimated + tried / kTriesAnEstimate : tried);
-}
-
-// Costs of two changes of one rank together are taken to add up.
-void RankMoves::AddSwaps(int source, MoveList& list) {
-  const Objective& objective = pricer_.objective();
-  const RankPrice& now = objective.rank(source);
-  return_bytes_.clear();
-  for (const RankTransfers::Return& back : transfers_.returns()) {
-    const std::int64_t met = back.joined >= 0 ? BytesOf(solution_.unit(back.joined)) : 0;
-    return_bytes_.push_back({BytesOf(back.arriving) - met, -BytesOf(solution_.unit(back.unit))});
-  }
-  for (const RankTransfers::Transfer& transfer : transfers_.transfers()) {
-    const RankTransfers::Departure& departure = DepartureOf(transfer);
-    if (departure.rest.cols > 0) continue;
-    const Unit& unit = solution_.unit(departure.unit);
-    const Unit joined = transfer.joined >= 0 ? solution_.unit(transfer.joined) : Unit{};
-    const int target = transfer.arriving.place;
-    const RankPrice& there = objective.rank(target);
-    // Before anything comes back.
-    RankChange at_source{source,
-                         rank_costs_.cost_ms(source, departure.source_slot) - now.compute_ms,
-                         now.forward_load, now.backward_load};
-    ChangeLoads(at_source, LoadOf(unit), {});
-    RankChange at_target{target,
-                         rank_costs_.cost_ms(target, transfer.target_slot) - there.compute_ms,
-                         there.forward_load, there.backward_load};
-    ChangeLoads(at_target, LoadOf(joined), LoadOf(transfer.arriving));
-    const std::int64_t source_room = solution_.LeftBytes(source) + BytesOf(unit);
-    const std::int64_t target_room =
-        solution_.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
-    const std::size_t t = static_cast<std::size_t>(transfer.target);
-    std::size_t estimated = 0;
-    for (std::size_t r = transfers_.returns_begin(t); r < transfers_.returns_begin(t + 1); ++r) {
-      if (return_bytes_[r].source > source_room || return_bytes_[r].target > target_room) continue;
-      const RankTransfers::Return& back = transfers_.returns()[r];
-      const Unit& returning = solution_.unit(back.unit);
-      if (returning.table == unit.table) continue;
-      const Unit met = back.joined >= 0 ? solution_.unit(back.joined) : Unit{};
-      ++estimated;
-      std::array changes = {at_source, at_target};
-      changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
-      ChangeLoads(changes[0], LoadOf(met), LoadOf(back.arriving));
-      changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
-      ChangeLoads(changes[1], LoadOf(returning), {});
-      const double estimate =
-          objective.Estimate(changes, unchanged_[t], pricer_.surrogate(), list.limit_ms());
-      if (!list.Wants(estimate)) continue;
-      std::array<int, 4> removed = {departure.unit, back.unit};
-      std::size_t num_removed = 2;
-      for (const int id : {transfer.joined, back.joined}) {
-        if (id >= 0) removed[num_removed++] = id;
-      }
-      const std::array added = {transfer.arriving, back.arriving};
-      list.Add(estimate, std::span(removed).first(num_removed), added);
-    }
-    CountWork(transfers_.returns_begin(t + 1) - transfers_.returns_begin(t), estimated);
-  }
+std::unique_ptr<Neighbourhood> MakeRankMoves(MoveBench& bench) {
+  return std::make_unique<RankMoves>(bench);
 }
 
 }  // namespace neuroshard

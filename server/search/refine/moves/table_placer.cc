@@ -15,14 +15,41 @@ constexpr std::size_t kLowest = 64;
 }  // namespace
 
 TablePlacer::TablePlacer(MoveBench& bench)
-    : MoveTools(bench), numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {}
+    : MoveTools(bench),
+      numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))),
+      layouts_of_(context_.request().tables.size()) {}
+
+const std::vector<TableLayout>& TablePlacer::LayoutsOf(int table) {
+  std::vector<TableLayout>& layouts = layouts_of_[static_cast<std::size_t>(table)];
+  if (layouts.empty()) layouts = layouts_.Of(table);
+  return layouts;
+}
+
+TableLayout TablePlacer::Stay(int table, TableLayout layout) const {
+  if (!rules_.has_off_device() || layout.type == ShardingType::kDataParallel) return layout;
+  layout.residency = solution_.residency_of(table);
+  // What was data_parallel and may not be fused.
+  if (!rules_.Allows(table, layout.residency, layout.type)) {
+    const OffDevice least = rules_.LeastOnDevice(table);
+    layout.residency = least.empty() ? rules_.of(table).residencies->front() : least[0];
+  }
+  return layout;
+}
+
+void TablePlacer::AddShards(int table, const TableLayout& layout) {
+  layouts_.Widths(table, layout.blocks, widths_);
+  for (const std::int64_t cols : widths_) layouts_.Shards(shard_table_, table, layout, cols);
+}
+
+void TablePlacer::AddShards(int table) {
+  for (const TableLayout& one : LayoutsOf(table)) {
+    AddShards(table, Stay(table, one));
+  }
+}
 
 void TablePlacer::Reset() {
-  const std::size_t ranks = static_cast<std::size_t>(pricer_.objective().num_ranks());
-  now_ms_.resize(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    now_ms_[r] = pricer_.objective().rank(static_cast<int>(r)).total_ms();
-  }
+  now_ms_ = pricer_.objective().TotalsMs();
+  const std::size_t ranks = now_ms_.size();
   total_ms_ = now_ms_;
   more_bytes_.assign(ranks, 0);
   counted_.clear();
@@ -67,17 +94,9 @@ void TablePlacer::Count(const Unit& unit, int sign) {
   });
 }
 
-std::vector<int> TablePlacer::LowestHosts(std::size_t most, int but) const {
-  std::vector<int> hosts = HostsByValue(
-      rules_.hosts(), [&](const HostRanks& host) { return HostValueMs(host, total_ms_); });
-  std::erase(hosts, but);
-  if (hosts.size() > most) hosts.resize(most);
-  return hosts;
-}
-
 bool TablePlacer::Place(int table, const TableLayout& layout, int host, int rank) {
   if (layout.type == ShardingType::kTableColumnWise && layout.blocks > 1 && host < 0 && rank < 0) {
-    host = LowestHosts(1).front();
+    host = LowestHosts(rules_.hosts(), total_ms_, 1).front();
   }
   layouts_.Widths(table, layout.blocks, widths_);
   return std::ranges::all_of(widths_, [&](std::int64_t cols) {

@@ -25,6 +25,15 @@ class TablePlacer : MoveTools {
   // `bench` must outlive it.
   explicit TablePlacer(MoveBench& bench);
 
+  // TableLayouts::Of, found once.
+  const std::vector<TableLayout>& LayoutsOf(int table);
+  // The layout in the table's present residency; data_parallel is in device memory.
+  TableLayout Stay(int table, TableLayout layout) const;
+  // Add the shards of a layout, or of all the table's layouts as Stay has them, to the table of
+  // shards.
+  void AddShards(int table, const TableLayout& layout);
+  void AddShards(int table);
+
   // Totals and room are those of the solution as it is.
   void Reset();
 
@@ -38,8 +47,6 @@ class TablePlacer : MoveTools {
   const std::vector<Unit>& added() const { return added_; }
   // By rank, with what was removed and added.
   std::span<const double> total_ms() const { return total_ms_; }
-  // Up to `most` hosts, those with the lowest largest total first, without `but` (-1: all).
-  std::vector<int> LowestHosts(std::size_t most, int but = -1) const;
 
  private:
   bool PlaceUnit(Unit unit, int holders, int host, int rank);
@@ -61,7 +68,8 @@ class TablePlacer : MoveTools {
   // then those where something was removed.
   std::vector<int> lowest_;
   std::size_t now_lowest_ = 0;
-  std::vector<std::int64_t> widths_;  // of one Place, kept for its memory
+  std::vector<std::int64_t> widths_;  // of one Place or AddShards, kept for its memory
+  std::vector<std::vector<TableLayout>> layouts_of_;  // by table; empty: not asked for yet
 };
 
 }  // namespace neuroshard

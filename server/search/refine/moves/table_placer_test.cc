@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "server/search/refine/solution/lowest_place.h"
 #include "tests/support/refine_bed.h"
 
 namespace neuroshard {
@@ -98,7 +99,7 @@ TEST(TablePlacerTest, WithoutGoesBackToTheSolution) {
     EXPECT_EQ(placer.total_ms()[rank], now[rank]);
     EXPECT_EQ(now[rank], bed.bench.pricer.objective().rank(r).total_ms());
   }
-  const auto hosts = placer.LowestHosts(100, 0);
+  const auto hosts = LowestHosts(bed.rules.hosts(), placer.total_ms(), 100, 0);
   EXPECT_EQ(std::ssize(hosts), bed.bench.solution.num_hosts() - 1);
   EXPECT_EQ(std::count(hosts.begin(), hosts.end(), 0), 0);
 }

@@ -92,6 +92,13 @@ double Objective::Of(const RankPrice& rank, int measure) {
   }
 }
 
+std::vector<double> Objective::TotalsMs() const {
+  std::vector<double> total_ms;
+  total_ms.reserve(ranks_.size());
+  for (const RankPrice& r : ranks_) total_ms.push_back(r.total_ms());
+  return total_ms;
+}
+
 void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const Weights& weights) {
   ranks_.assign(ranks.begin(), ranks.end());
   separable_ = separable;

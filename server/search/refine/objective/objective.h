@@ -82,6 +82,8 @@ class Objective {
   const std::vector<RankPrice>& ranks() const { return ranks_; }
   const RankPrice& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
+  // By rank.
+  std::vector<double> TotalsMs() const;
   // Brings those of `ranks` to the front that have the `count` largest value(RankPrice), in that
   // order; of equal ones the lower comes first.
   template <typename Value>

@@ -33,11 +33,24 @@ std::vector<int> HostsByValue(const std::vector<HostRanks>& hosts, const Value& 
   return PositionsDescending<int>(hosts.size(), [&](int host) { return -At(values, host); });
 }
 
-// A unit of Spread::kOneHost on another host, whose shards are predicted or to be.
-inline Unit OnHost(Unit unit, int host, const Solution& solution, ShardTable& shard_table) {
-  unit.place = host;
-  unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, solution.host(host).count,
-                                   unit.residency);
+// Up to `most` hosts, those with the lowest largest values first, without `but` (-1: all).
+inline std::vector<int> LowestHosts(const std::vector<HostRanks>& hosts,
+                                    std::span<const double> value_ms, std::size_t most,
+                                    int but = -1) {
+  std::vector<int> lowest =
+      HostsByValue(hosts, [&](const HostRanks& host) { return HostValueMs(host, value_ms); });
+  std::erase(lowest, but);
+  if (lowest.size() > most) lowest.resize(most);
+  return lowest;
+}
+
+// A unit of Spread::kRank or kOneHost on another rank or host, its shards predicted or to be.
+inline Unit MovedTo(int place, Unit unit, const Solution& solution, ShardTable& shard_table) {
+  unit.place = place;
+  if (unit.spread() == Spread::kOneHost) {
+    unit.shards = shard_table.Shards(unit.table, unit.type, unit.cols, solution.host(place).count,
+                                     unit.residency);
+  }
   return unit;
 }
 
@@ -48,8 +61,8 @@ inline void SortByValue(std::vector<int>& ranks, std::span<const double> value_m
 
 // Where a unit may go.
 struct Candidates {
-  std::span<const int> ranks;  // of a unit on one rank, or on `holders` of them (ascending)
-  std::span<const int> hosts;  // of a unit on a host, which counts by the largest value there
+  std::span<const int> ranks = {};  // of a unit on one rank, or on `holders` of them (ascending)
+  std::span<const int> hosts = {};  // of a unit on a host, which counts by the largest value there
   int holders = 1;
 };
 

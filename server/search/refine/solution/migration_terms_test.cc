@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/evaluate/migration_report.h"
-#include "server/search/refine/moves/table_moves.h"
+#include "server/search/refine/perturbation.h"
 #include "tests/support/refine_bed.h"
 
 namespace neuroshard {
@@ -70,9 +70,9 @@ TEST(MigrationTermsTest, WhatMovesIsCountedAsThePlanHasIt) {
     bed.bench.Load(previous);
     EXPECT_EQ(solution.MovesMs(), 0) << seed;
     EXPECT_EQ(MovedBytes(bed), 0) << seed;
-    TableMoves table_moves(bed.bench);
+    Perturbation perturbation(bed.bench);
     for (int i = 0; i < 8; ++i) {
-      if (i % 2 == 0 ? !MoveOne(bed) : !table_moves.RandomRelayout(bed.random())) {
+      if (i % 2 == 0 ? !MoveOne(bed) : !perturbation.RandomRelayout(bed.random())) {
         continue;
       }
       bed.bench.pricer.PriceSolution();
