@@ -8,8 +8,9 @@
 
 #include "common/base/random.h"
 #include "common/base/stop_signal.h"
+#include "server/search/refine/initial/initial_solutions.h"
+#include "server/search/refine/objective/workbench.h"
 #include "server/search/refine/solution/plan_units.h"
-#include "server/search/refine/workbench.h"
 #include "tests/support/concave_cost_model.h"
 #include "tests/support/random_constraints.h"
 #include "tests/support/random_plan_request.h"
@@ -28,12 +29,13 @@ class RefineBed {
         context(request, model, never_, nullptr),
         rules(request, TypeSet::All()),
         layouts(request, rules),
-        bench(context, rules, layouts) {}
+        bench(context, rules, layouts),
+        initial(bench) {}
 
   // A legal solution, priced: some initial one and a few random units elsewhere. False: there is
   // none.
   bool LoadLegal() {
-    if (!bench.initial.FindLegal().ok() || context.has_plan()) return false;
+    if (!initial.FindLegal().ok() || context.has_plan()) return false;
     for (int i = 0; i < 6; ++i) {
       const int rank = static_cast<int>(random_.Below(static_cast<std::uint64_t>(num_ranks())));
       const auto units = bench.solution.units_on_rank(rank);
@@ -115,6 +117,7 @@ class RefineBed {
   CompiledRules rules;
   TableLayouts layouts;
   Workbench bench;
+  InitialSolutions initial;
 };
 
 }  // namespace neuroshard::testing

@@ -53,9 +53,10 @@ std::int64_t MaxFruitlessRounds(const SearchContext& context) {
 
 class LocalSearch : MoveTools {
  public:
-  LocalSearch(Workbench& bench, int start)
+  LocalSearch(Workbench& bench, InitialSolutions& initial, int start)
       : MoveTools(bench),
         bench_(bench),
+        initial_(initial),
         perturbation_(bench),
         list_(pricer_.batch_size()),
         random_(context_.request().search.seed.value_or(0) +
@@ -104,7 +105,7 @@ class LocalSearch : MoveTools {
   void Restart() {
     NoteElite();
     const bool may_cross = elites_.size() >= 2 && random_.UniformReal() < kCrossoverShare;
-    if ((may_cross && CrossElites()) || bench_.initial.Restart(published_cost_ms_, random_)) {
+    if ((may_cross && CrossElites()) || initial_.Restart(published_cost_ms_, random_)) {
       UpdateIncumbent();
     } else if (!solution_.migration_terms() && context_.has_plan() &&
                context_.best_cost_ms() < published_cost_ms_ * (1 - kMinGain)) {
@@ -282,6 +283,7 @@ class LocalSearch : MoveTools {
   }
 
   Workbench& bench_;
+  InitialSolutions& initial_;
   std::vector<std::unique_ptr<Neighbourhood>> neighbourhoods_;  // those tried first in front
   Perturbation perturbation_;
   MoveList list_;
@@ -310,6 +312,8 @@ class LocalSearch : MoveTools {
 
 }  // namespace
 
-Status SearchLocally(Workbench& bench, int start) { return LocalSearch(bench, start).Run(); }
+Status SearchLocally(Workbench& bench, InitialSolutions& initial, int start) {
+  return LocalSearch(bench, initial, start).Run();
+}
 
 }  // namespace neuroshard

@@ -19,7 +19,7 @@ TEST(LocalSearchTest, ImprovesTheSolutionAndStaysLegal) {
     if (!bed.LoadLegal()) continue;
     ++searched;
     const double before_ms = bed.bench.pricer.objective().cost_ms();
-    ASSERT_TRUE(SearchLocally(bed.bench, 0).ok());
+    ASSERT_TRUE(SearchLocally(bed.bench, bed.initial, 0).ok());
     if (!bed.context.has_plan()) continue;  // nothing better was found
     ++better;
     EXPECT_LT(bed.context.best_cost_ms(), before_ms + 1e-4);
@@ -38,7 +38,7 @@ TEST(LocalSearchTest, TheSameStartGivesTheSamePlan) {
     for (RefineBed* const bed : {&first, &second}) {
       bed->request.search.refine_steps = 40;
       ASSERT_TRUE(bed->LoadLegal());
-      ASSERT_TRUE(SearchLocally(bed->bench, start).ok());
+      ASSERT_TRUE(SearchLocally(bed->bench, bed->initial, start).ok());
     }
     ASSERT_EQ(first.context.has_plan(), second.context.has_plan());
     if (!first.context.has_plan()) continue;
@@ -51,7 +51,7 @@ TEST(LocalSearchTest, WithoutStepsNothingChanges) {
   bed.request.search.refine_steps = 0;
   ASSERT_TRUE(bed.LoadLegal());
   const Plan before = bed.PlanOf(bed.bench.solution.Units());
-  ASSERT_TRUE(SearchLocally(bed.bench, 0).ok());
+  ASSERT_TRUE(SearchLocally(bed.bench, bed.initial, 0).ok());
   EXPECT_EQ(bed.PlanOf(bed.bench.solution.Units()), before);
   EXPECT_FALSE(bed.context.has_plan());
 }

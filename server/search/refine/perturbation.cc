@@ -19,7 +19,7 @@ constexpr double kFromSecond = 0.3;
 
 }  // namespace
 
-Perturbation::Perturbation(MoveBench& bench)
+Perturbation::Perturbation(Workbench& bench)
     : MoveTools(bench),
       placer_(bench),
       total_ms_(static_cast<std::size_t>(bench.solution.num_ranks())),

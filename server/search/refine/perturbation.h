@@ -18,7 +18,7 @@ namespace neuroshard {
 class Perturbation : MoveTools {
  public:
   // `bench` must outlive it, and holds a complete solution that is priced.
-  explicit Perturbation(MoveBench& bench);
+  explicit Perturbation(Workbench& bench);
 
   // Two to six units go to other ranks, or tables get other layouts.
   void MoveAtRandom(Random& random);

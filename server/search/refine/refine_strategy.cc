@@ -20,8 +20,8 @@
 #include "server/search/refine/batch_descent.h"
 #include "server/search/refine/initial/initial_solutions.h"
 #include "server/search/refine/local_search.h"
+#include "server/search/refine/objective/workbench.h"
 #include "server/search/refine/solution/plan_units.h"
-#include "server/search/refine/workbench.h"
 
 namespace neuroshard {
 namespace {
@@ -70,11 +70,20 @@ Status RunNeuroShardInside(SearchContext& context) {
   return context.has_plan() && absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
 }
 
-// `start`: SearchLocally's.
-Status SearchFromPlan(Workbench& bench, const Plan& plan, int start) {
-  bench.Load(plan);
-  return SearchLocally(bench, start);
-}
+// A bench, and where its search may begin anew. For one thread, and one search at a time.
+struct Searcher {
+  Searcher(SearchContext& context, const CompiledRules& rules, const TableLayouts& layouts)
+      : bench(context, rules, layouts), initial(bench) {}
+
+  // `start`: SearchLocally's.
+  Status SearchFrom(const Plan& plan, int start) {
+    bench.Load(plan);
+    return SearchLocally(bench, initial, start);
+  }
+
+  Workbench bench;
+  InitialSolutions initial;
+};
 
 // A search beside the first one.
 struct Companion {
@@ -82,13 +91,13 @@ struct Companion {
   Companion(const SearchContext& main, double work_ns, const CompiledRules& rules,
             const TableLayouts& layouts)
       : context(main.request(), main.model(), main.stop(), nullptr),
-        bench(context, rules, layouts) {
+        searcher(context, rules, layouts) {
     context.Begin(main.stage());
     context.StartWithWork(work_ns);
   }
 
   SearchContext context;
-  Workbench bench;
+  Searcher searcher;
   Status status;
 };
 
@@ -128,11 +137,10 @@ class RefineSearch {
         request_(context.request()),
         rules_(rules),
         layouts_(request_, rules_),
-        bench_(context, rules_, layouts_) {}
+        searcher_(context, rules_, layouts_) {}
 
   Status Run() {
     NS_RETURN_IF_ERROR(FindBest());
-    NS_RETURN_IF_ERROR(PromoteWhatFits());
     return UseFasterMemories();
   }
 
@@ -152,7 +160,7 @@ class RefineSearch {
     if (context_.ShouldStop()) return absl::OkStatus();
     NS_RETURN_IF_ERROR(SearchFromCheap());
     // Local search moves table by table, and does not get from few cut tables to all.
-    if (bench_.initial.CutAll()) NS_RETURN_IF_ERROR(PublishSolution());
+    if (searcher_.initial.CutAll()) NS_RETURN_IF_ERROR(PublishSolution());
     if (neuroshard_first || !IsForNeuroShard() ||
         size > (columns_alone ? kMaxForNeuroShardOfColumns : kMaxForNeuroShard) ||
         context_.ShouldStop()) {
@@ -164,49 +172,37 @@ class RefineSearch {
     return SearchFrom(context_.best_plan());
   }
 
-  // Local search looks at the costliest rank; tables elsewhere may be in host memory for nothing.
-  // All that device memory has room for go there, where the plan costs no more for it.
-  Status PromoteWhatFits() {
-    return Promote([&](std::size_t t, const TablePlan& table) {
-             std::vector<Residency> better;
-             if (TierOf(table.compute_kernel) != MemoryTier::kDevice && MayBe(t, table, 0)) {
-               better.emplace_back();
-             }
-             return better;
-           })
-        .status();
-  }
-
-  // Makes use of room that tables in memories slower than the hosts' leave: what a faster one has
-  // room for goes there, and caches of the others take what is left of device memory, all a step at
-  // a time. Not every model says what a cache saves (TorchRec's formulas do not), so a search alone
-  // would leave the smallest.
+  // Local search looks at the costliest rank; tables elsewhere may be in slow memories for nothing.
+  // All that device memory has room for go there, where the plan costs no more for it, then what is
+  // slower than hosts' memory to the faster ones; and caches of the others take what is left of
+  // device memory, all a step at a time. Not every model says what a cache saves (TorchRec's
+  // formulas do not), so a search alone would leave the smallest.
   Status UseFasterMemories() {
+    NS_RETURN_IF_ERROR(PromoteTo(MemoryTier::kDevice).status());
     const MemoryTier slowest = rules_.slowest_tier();
     if (slowest <= MemoryTier::kHost) return absl::OkStatus();
-    const auto promote_to = [&](MemoryTier tier) {
-      return Promote(
-          [&, tier](std::size_t t, auto& table) { return FasterResidencies(t, table, tier); });
-    };
     for (const SharedMemory& memory : rules_.shared_memories()) {
-      if (memory.tier < slowest) NS_RETURN_IF_ERROR(promote_to(memory.tier).status());
+      if (memory.tier < slowest) NS_RETURN_IF_ERROR(PromoteTo(memory.tier).status());
     }
     while (true) {
-      NS_ASSIGN_OR_RETURN(const bool promoted, promote_to(slowest));
+      NS_ASSIGN_OR_RETURN(const bool promoted, PromoteTo(slowest));
       if (!promoted) return absl::OkStatus();
     }
   }
 
-  // The faster residencies of a table in a memory slower than its host's: those in `tier`, largest
-  // caches first, or where it is there the next larger cache.
+  // The faster residencies of a table in `tier`, largest caches first, or where it is there, and
+  // that is slower than its host's memory, the next larger cache.
   std::vector<Residency> FasterResidencies(std::size_t t, const TablePlan& table,
                                            MemoryTier tier) const {
     std::vector<Residency> faster;
     const MemoryTier now = TierOf(table.compute_kernel);
-    if (now <= MemoryTier::kHost || now < tier) return faster;
+    if (now < tier || (now == tier && tier <= MemoryTier::kHost)) return faster;
     for (const int position : *rules_.of(static_cast<int>(t)).residencies) {
       const Residency& residency = rules_.residency(position);
-      if (residency.tier() != tier || !MayBe(t, table, position)) continue;
+      if (residency.tier() != tier ||
+          !rules_.Allows(static_cast<int>(t), position, table.sharding_type)) {
+        continue;
+      }
       if (tier < now) {
         faster.insert(faster.begin(), residency);
       } else if (faster.empty() && residency.cache_load_factor > table.cache_load_factor) {
@@ -216,16 +212,9 @@ class RefineSearch {
     return faster;
   }
 
-  bool MayBe(std::size_t t, const TablePlan& table, int residency) const {
-    const std::vector<int>& residencies = *rules_.of(static_cast<int>(t)).residencies;
-    return std::ranges::find(residencies, residency) != residencies.end() &&
-           rules_.Allows(static_cast<int>(t), residency, table.sharding_type);
-  }
-
-  // Gives tables of the best plan, one after the other, the first of the residencies that `better`
-  // says for which all memories have room, where the plan costs no more for it. Whether it did.
-  template <typename Better>
-  StatusOr<bool> Promote(const Better& better) {
+  // Gives tables of the best plan, one after the other, the first of their faster residencies in
+  // `tier` for which all memories have room, where the plan costs no more for it. Whether it did.
+  StatusOr<bool> PromoteTo(MemoryTier tier) {
     if (!rules_.has_off_device() || request_.migration.has_value() || !context_.has_plan() ||
         context_.ShouldStop()) {
       return false;
@@ -248,7 +237,7 @@ class RefineSearch {
     bool promoted = false;
     for (std::size_t t = 0; t < plan.tables.size(); ++t) {
       TablePlan& table = plan.tables[t];
-      for (const Residency& residency : better(t, table)) {
+      for (const Residency& residency : FasterResidencies(t, table, tier)) {
         TablePlan then = table;
         then.compute_kernel = residency.kernel;
         then.cache_load_factor = residency.cache_load_factor;
@@ -272,10 +261,11 @@ class RefineSearch {
     return true;
   }
 
-  Status PublishSolution() {
-    const std::vector<Unit> units = bench_.solution.Units();
-    return context_.ImproveIfCheaper(MakePlan(request_, bench_.solution, units)).status();
+  Plan SolutionAsPlan() const {
+    const Solution& solution = searcher_.bench.solution;
+    return MakePlan(request_, solution, solution.Units());
   }
+  Status PublishSolution() { return context_.ImproveIfCheaper(SolutionAsPlan()).status(); }
 
   // A plan, whatever it costs; none only where the context says stop.
   Status FindFirst() {
@@ -283,7 +273,7 @@ class RefineSearch {
     const bool all_may_move =
         !request_.migration.has_value() || request_.migration->only_types.empty();
     const Status status =
-        all_may_move ? bench_.initial.FindLegal() : FailedPrecondition("tables stay in place");
+        all_may_move ? searcher_.initial.FindLegal() : FailedPrecondition("tables stay in place");
     if (context_.ShouldStop()) return absl::OkStatus();
     if (status.ok() && !context_.has_plan()) NS_RETURN_IF_ERROR(PublishSolution());
     if (context_.has_plan()) return absl::OkStatus();
@@ -302,11 +292,10 @@ class RefineSearch {
 
   // Local search from the construction that promises most, or else from the best plan so far.
   Status SearchFromCheap() {
-    NS_ASSIGN_OR_RETURN(const InitialSolutions::Found found, bench_.initial.FindCheap());
+    NS_ASSIGN_OR_RETURN(const InitialSolutions::Found found, searcher_.initial.FindCheap());
     const double start_ms = context_.best_cost_ms();
     if (found == InitialSolutions::Found::kPromising) {
-      const std::vector<Unit> units = bench_.solution.Units();
-      NS_RETURN_IF_ERROR(SearchFrom(MakePlan(request_, bench_.solution, units)));
+      NS_RETURN_IF_ERROR(SearchFrom(SolutionAsPlan()));
     }
     if (context_.best_cost_ms() >= start_ms) NS_RETURN_IF_ERROR(SearchFrom(context_.best_plan()));
     return absl::OkStatus();
@@ -379,7 +368,7 @@ class RefineSearch {
     fixed_ = std::move(fixed);
     const auto free = std::ranges::count(fixed_, nullptr);
     if (free == 0) return absl::OkStatus();
-    Prepare(bench_);
+    Prepare(searcher_.bench);
     if (start != nullptr) return SearchFrom(*start);
     return free == std::ssize(fixed_) ? SearchFromCheap() : SearchFrom(base_);
   }
@@ -397,19 +386,19 @@ class RefineSearch {
     if (context_.ShouldStop()) return absl::OkStatus();
     const Plan plan = start;  // the context's best changes meanwhile
     const int searches = request_.search.max_threads;
-    if (searches == 1) return SearchFromPlan(bench_, plan, 0);
+    if (searches == 1) return searcher_.SearchFrom(plan, 0);
     std::vector<std::unique_ptr<Companion>> companions(static_cast<std::size_t>(searches - 1));
     const double work_ns = context_.work_ns();
     Status status;
     context_.RunJobs(searches, [&](int i) {
       if (i == 0) {
-        status = SearchFromPlan(bench_, plan, 0);
+        status = searcher_.SearchFrom(plan, 0);
         return;
       }
       auto& companion = companions[static_cast<std::size_t>(i - 1)];
       companion = std::make_unique<Companion>(context_, work_ns, rules_, layouts_);
-      Prepare(companion->bench);
-      companion->status = SearchFromPlan(companion->bench, plan, i);
+      Prepare(companion->searcher.bench);
+      companion->status = companion->searcher.SearchFrom(plan, i);
     });
     NS_RETURN_IF_ERROR(status);
     for (const auto& companion : companions) {
@@ -432,9 +421,9 @@ class RefineSearch {
   const PlanRequest& request_;
   const CompiledRules& rules_;
   const TableLayouts layouts_;
-  Workbench bench_;
+  Searcher searcher_;
   Plan base_;          // that fixed_ points into
-  FixedTables fixed_;  // as bench_ keeps them; empty: nothing to keep
+  FixedTables fixed_;  // as the bench keeps them; empty: nothing to keep
   bool counts_moves_ = false;
 };
 

@@ -25,7 +25,7 @@ void Enlarge(TierBytes& largest, const TierBytes& bytes) {
 
 }  // namespace
 
-Construction::Construction(MoveBench& bench)
+Construction::Construction(Workbench& bench)
     : MoveTools(bench),
       surrogate_(bench.pricer.surrogate()),
       numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))) {

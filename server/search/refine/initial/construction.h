@@ -10,8 +10,8 @@
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/objective/move_bench.h"
 #include "server/search/refine/objective/objective.h"
+#include "server/search/refine/objective/workbench.h"
 #include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
@@ -41,7 +41,7 @@ struct ConstructionFallback {
 class Construction : MoveTools {
  public:
   // `bench` must outlive it.
-  explicit Construction(MoveBench& bench);
+  explicit Construction(Workbench& bench);
 
   // By table: the positions in CompiledRules::residencies() that it may have, in any order.
   using Residencies = std::vector<std::vector<int>>;

@@ -102,7 +102,7 @@ bool OneShardAUnit(const Construction::Choice& choice) {
 
 }  // namespace
 
-InitialSolutions::InitialSolutions(MoveBench& bench)
+InitialSolutions::InitialSolutions(Workbench& bench)
     : MoveTools(bench),
       construction_(bench),
       residencies_(context_.request().tables.size(), {0}),

@@ -10,7 +10,7 @@
 #include "server/search/core/search_context.h"
 #include "server/search/refine/initial/construction.h"
 #include "server/search/refine/initial/memory_knapsack.h"
-#include "server/search/refine/objective/move_bench.h"
+#include "server/search/refine/objective/workbench.h"
 #include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
@@ -21,7 +21,7 @@ namespace neuroshard {
 class InitialSolutions : MoveTools {
  public:
   // `bench` must outlive it.
-  explicit InitialSolutions(MoveBench& bench);
+  explicit InitialSolutions(Workbench& bench);
 
   // Any legal solution, as quickly as it can be had. FAILED_PRECONDITION, which no caller sees since
   // FindAnyPlan has the last word, when none was found; OK without one when the context said stop.

@@ -28,7 +28,7 @@ TEST(InitialSolutionsTest, AllAreLegalAndTheCheapestIsHandedOut) {
     ++legal;
     ExpectLegal(bed);
     const double first_ms = bed.bench.pricer.objective().cost_ms();
-    NS_ASSERT_OK_AND_ASSIGN(const auto found, bed.bench.initial.FindCheap());
+    NS_ASSERT_OK_AND_ASSIGN(const auto found, bed.initial.FindCheap());
     if (found == InitialSolutions::Found::kNone) continue;
     ExpectLegal(bed);
     ASSERT_TRUE(bed.context.has_plan());
@@ -40,12 +40,12 @@ TEST(InitialSolutionsTest, AllAreLegalAndTheCheapestIsHandedOut) {
     }
     const double best_ms = std::min(first_ms, bed.context.best_cost_ms());
     Random once(seed);
-    if (!bed.bench.initial.Restart(best_ms, once)) continue;
+    if (!bed.initial.Restart(best_ms, once)) continue;
     ++restarts;
     ExpectLegal(bed);
     const double restart_ms = bed.bench.pricer.objective().cost_ms();
     Random again(seed);
-    ASSERT_TRUE(bed.bench.initial.Restart(best_ms, again));
+    ASSERT_TRUE(bed.initial.Restart(best_ms, again));
     EXPECT_EQ(bed.bench.pricer.objective().cost_ms(), restart_ms);
   }
   EXPECT_GT(legal, 40);
@@ -73,9 +73,10 @@ TEST(InitialSolutionsTest, ConstructionsTakeAnEighthOfAQuickSearch) {
     const CompiledRules rules(request, TypeSet::All());
     const TableLayouts layouts(request, rules);
     Workbench bench(context, rules, layouts);
-    ASSERT_TRUE(bench.initial.FindLegal().ok());
+    InitialSolutions initial(bench);
+    ASSERT_TRUE(initial.FindLegal().ok());
     const double before_ns = context.work_ns();
-    ASSERT_TRUE(bench.initial.FindCheap().ok());
+    ASSERT_TRUE(initial.FindCheap().ok());
     EXPECT_TRUE(context.has_plan());
     const double share = (context.work_ns() - before_ns) / context.least_work_ns();
     // Without a limit it is 0.35; pricing the first plan and the last construction come on top.

@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "server/search/refine/objective/move_bench.h"
+#include "server/search/refine/objective/workbench.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/unit.h"
 
@@ -16,7 +16,7 @@ namespace neuroshard {
 class Neighbourhood : protected MoveTools {
  public:
   // `bench` must outlive it.
-  explicit Neighbourhood(MoveBench& bench) : MoveTools(bench) {}
+  explicit Neighbourhood(Workbench& bench) : MoveTools(bench) {}
   virtual ~Neighbourhood() = default;
 
   // Adds to `list` what relieves `source`: fewer moves when the context says stop, and perhaps none
@@ -35,7 +35,7 @@ class Neighbourhood : protected MoveTools {
 // times and loads, 16 at most. An estimate is the objective by predicted compute (two changes of one
 // rank are taken to add up) and by the surrogate of communication. Collect takes time in units on
 // the source x widths x targets x units on a target.
-std::unique_ptr<Neighbourhood> MakeRankMoves(MoveBench& bench);
+std::unique_ptr<Neighbourhood> MakeRankMoves(Workbench& bench);
 
 // Exchanges of any number of units between two places: of those on single ranks between two ranks,
 // and of those on hosts between two hosts, the best partition with each of the ranks (hosts) that
@@ -45,20 +45,20 @@ std::unique_ptr<Neighbourhood> MakeRankMoves(MoveBench& bench);
 // than 125 units together nothing is tried. Only where compute adds up: otherwise what many units
 // take together is not known beforehand. Collect takes time in the ranks, the hosts, and 500 nodes
 // (PartitionPair) for each of 4 ranks and 4 hosts.
-std::unique_ptr<Neighbourhood> MakePartitionMoves(MoveBench& bench);
+std::unique_ptr<Neighbourhood> MakePartitionMoves(Workbench& bench);
 
 // For the tables with a shard on the source that cost it most: every layout that the rules allow, at
 // the ranks or hosts with the lowest totals; a row-cut block on another host, alone or against
 // another one; row_wise_subset without the source; a co-located group elsewhere. Collect places up
 // to 24 tables in all their layouts.
-std::unique_ptr<Neighbourhood> MakeTableMoves(MoveBench& bench);
+std::unique_ptr<Neighbourhood> MakeTableMoves(Workbench& bench);
 
 // Tables of the rank get other residencies, or units change ranks or hosts, or swap. A move is a
 // change that may need more device memory than there is, completed by a RoomMaker. It removes and
 // adds all units of the tables it changes, but for those that only change ranks, and has room in
 // device memory (in all memories where tables may be on SSD). Only for requests whose tables may be
 // off their devices.
-std::unique_ptr<Neighbourhood> MakePromotionMoves(MoveBench& bench);
-std::unique_ptr<Neighbourhood> MakeExchangeMoves(MoveBench& bench);
+std::unique_ptr<Neighbourhood> MakePromotionMoves(Workbench& bench);
+std::unique_ptr<Neighbourhood> MakeExchangeMoves(Workbench& bench);
 
 }  // namespace neuroshard

@@ -158,7 +158,7 @@ class PartitionMoves final : public Neighbourhood {
 
 }  // namespace
 
-std::unique_ptr<Neighbourhood> MakePartitionMoves(MoveBench& bench) {
+std::unique_ptr<Neighbourhood> MakePartitionMoves(Workbench& bench) {
   return std::make_unique<PartitionMoves>(bench);
 }
 

@@ -40,7 +40,7 @@ void ChangeLoads(RankChange& change, const CommLoad& before, const CommLoad& aft
 
 class RankMoves final : public Neighbourhood {
  public:
-  explicit RankMoves(MoveBench& bench)
+  explicit RankMoves(Workbench& bench)
       : Neighbourhood(bench), objective_(bench.pricer.objective()) {}
 
   void Collect(int source, double /*max_ms*/, MoveList& list) override {
@@ -232,36 +232,38 @@ class RankMoves final : public Neighbourhood {
     rank_costs_.EvaluateQueued();
   }
 
+  // What the source and the target of a transfer are then.
+  std::array<RankChange, 2> ChangesOf(int source, const Transfer& transfer) const {
+    const Departure& departure = DepartureOf(transfer);
+    const RankChange at_source =
+        Changed(source, rank_costs_.cost_ms(source, departure.source_slot),
+                LoadOf(solution_.unit(departure.unit)), LoadOf(departure.rest));
+    const int target = transfer.arriving.place;
+    const RankChange at_target = Changed(target, rank_costs_.cost_ms(target, transfer.target_slot),
+                                         LoadOf(JoinedBy(transfer)), LoadOf(transfer.arriving));
+    return {at_source, at_target};
+  }
+
+  // A rank as it is with another compute, and with shards of other loads in place of those before.
+  RankChange Changed(int rank, float compute_ms, const CommLoad& before,
+                     const CommLoad& after) const {
+    const RankPrice& now = objective_.rank(rank);
+    return {rank, compute_ms, now.forward_load + after.forward - before.forward,
+            now.backward_load + after.backward - before.backward};
+  }
+
   void AddShifts(int source, MoveList& list) {
-    const RankPrice& now = objective_.rank(source);
     unchanged_.clear();
-    for (const int target : targets_)
+    for (const int target : targets_) {
       unchanged_.push_back(objective_.LargestExcept(std::array{source, target}));
+    }
     for (const Transfer& transfer : transfers_) {
       const Departure& departure = DepartureOf(transfer);
-      const Unit& unit = solution_.unit(departure.unit);
-      const int target = transfer.arriving.place;
-      CommLoad replaced;
-      std::int64_t more_bytes = BytesOf(transfer.arriving);
-      if (transfer.joined >= 0) {
-        const Unit& joined = solution_.unit(transfer.joined);
-        replaced = LoadOf(joined);
-        more_bytes -= BytesOf(joined);
-      }
-      if (!solution_.Fits(target, more_bytes)) continue;
-      const CommLoad before = LoadOf(unit);
-      const CommLoad left = LoadOf(departure.rest);
-      const CommLoad arriving = LoadOf(transfer.arriving);
-      const RankPrice& there = objective_.rank(target);
-      const std::array changes = {
-          RankChange{source, rank_costs_.cost_ms(source, departure.source_slot),
-                     now.forward_load + left.forward - before.forward,
-                     now.backward_load + left.backward - before.backward},
-          RankChange{target, rank_costs_.cost_ms(target, transfer.target_slot),
-                     there.forward_load + arriving.forward - replaced.forward,
-                     there.backward_load + arriving.backward - replaced.backward}};
-      const double estimate = objective_.Estimate(changes, At(unchanged_, transfer.target),
-                                                  pricer_.surrogate(), list.limit_ms());
+      const std::int64_t more_bytes = BytesOf(transfer.arriving) - BytesOf(JoinedBy(transfer));
+      if (!solution_.Fits(transfer.arriving.place, more_bytes)) continue;
+      const double estimate =
+          objective_.Estimate(ChangesOf(source, transfer), At(unchanged_, transfer.target),
+                              pricer_.surrogate(), list.limit_ms());
       if (!list.Wants(estimate)) continue;
       const std::array removed = {departure.unit, transfer.joined};
       const std::array added = {transfer.arriving, departure.rest};
@@ -279,28 +281,21 @@ class RankMoves final : public Neighbourhood {
 
   // Costs of two changes of one rank together are taken to add up.
   void AddSwaps(int source, MoveList& list) {
-    const RankPrice& now = objective_.rank(source);
     return_bytes_.clear();
     for (const Return& back : returns_) {
-      const std::int64_t met = back.joined >= 0 ? BytesOf(solution_.unit(back.joined)) : 0;
-      return_bytes_.push_back({BytesOf(back.arriving) - met, -BytesOf(solution_.unit(back.unit))});
+      return_bytes_.push_back(
+          {BytesOf(back.arriving) - BytesOf(JoinedBy(back)), -BytesOf(solution_.unit(back.unit))});
     }
     for (const Transfer& transfer : transfers_) {
       const Departure& departure = DepartureOf(transfer);
       if (departure.rest.cols > 0) continue;
       const Unit& unit = solution_.unit(departure.unit);
-      const Unit joined = transfer.joined >= 0 ? solution_.unit(transfer.joined) : Unit{};
+      const Unit joined = JoinedBy(transfer);
       const int target = transfer.arriving.place;
-      const RankPrice& there = objective_.rank(target);
-      // Before anything comes back.
-      RankChange at_source{source,
-                           rank_costs_.cost_ms(source, departure.source_slot) - now.compute_ms,
-                           now.forward_load, now.backward_load};
-      ChangeLoads(at_source, LoadOf(unit), {});
-      RankChange at_target{target,
-                           rank_costs_.cost_ms(target, transfer.target_slot) - there.compute_ms,
-                           there.forward_load, there.backward_load};
-      ChangeLoads(at_target, LoadOf(joined), LoadOf(transfer.arriving));
+      // Before anything comes back, but for what the ranks compute now.
+      std::array<RankChange, 2> before = ChangesOf(source, transfer);
+      for (RankChange& change : before)
+        change.compute_ms -= objective_.rank(change.rank).compute_ms;
       const std::int64_t source_room = solution_.LeftBytes(source) + BytesOf(unit);
       const std::int64_t target_room =
           solution_.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
@@ -312,9 +307,9 @@ class RankMoves final : public Neighbourhood {
         const Return& back = returns_[r];
         const Unit& returning = solution_.unit(back.unit);
         if (returning.table == unit.table) continue;
-        const Unit met = back.joined >= 0 ? solution_.unit(back.joined) : Unit{};
+        const Unit met = JoinedBy(back);
         ++estimated;
-        std::array changes = {at_source, at_target};
+        std::array<RankChange, 2> changes = before;
         changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
         ChangeLoads(changes[0], LoadOf(met), LoadOf(back.arriving));
         changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
@@ -334,6 +329,11 @@ class RankMoves final : public Neighbourhood {
     }
   }
 
+  // What a transfer or a return joins; without columns where that is nothing.
+  template <typename Arrival>
+  Unit JoinedBy(const Arrival& arrival) const {
+    return arrival.joined >= 0 ? solution_.unit(arrival.joined) : Unit{};
+  }
   const Departure& DepartureOf(const Transfer& transfer) const {
     return At(departures_, transfer.departure);
   }
@@ -364,7 +364,7 @@ class RankMoves final : public Neighbourhood {
 
 }  // namespace
 
-std::unique_ptr<Neighbourhood> MakeRankMoves(MoveBench& bench) {
+std::unique_ptr<Neighbourhood> MakeRankMoves(Workbench& bench) {
   return std::make_unique<RankMoves>(bench);
 }
 

@@ -19,7 +19,7 @@ constexpr std::size_t kGroupRanks = 64;
 
 class TableMoves final : public Neighbourhood {
  public:
-  explicit TableMoves(MoveBench& bench) : Neighbourhood(bench), placer_(bench) {}
+  explicit TableMoves(Workbench& bench) : Neighbourhood(bench), placer_(bench) {}
 
   void Collect(int source, double /*max_ms*/, MoveList& list) override {
     pricer_.CostliestTables(
@@ -137,7 +137,7 @@ class TableMoves final : public Neighbourhood {
 
 }  // namespace
 
-std::unique_ptr<Neighbourhood> MakeTableMoves(MoveBench& bench) {
+std::unique_ptr<Neighbourhood> MakeTableMoves(Workbench& bench) {
   return std::make_unique<TableMoves>(bench);
 }
 

@@ -14,7 +14,7 @@ constexpr std::size_t kLowest = 64;
 
 }  // namespace
 
-TablePlacer::TablePlacer(MoveBench& bench)
+TablePlacer::TablePlacer(Workbench& bench)
     : MoveTools(bench),
       numbers_(Positions<int>(static_cast<std::size_t>(rules_.num_ranks()))),
       layouts_of_(context_.request().tables.size()) {}

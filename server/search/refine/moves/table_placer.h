@@ -9,7 +9,7 @@
 #include "server/evaluate/rules/compiled_rules.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
-#include "server/search/refine/objective/move_bench.h"
+#include "server/search/refine/objective/workbench.h"
 #include "server/search/refine/solution/solution.h"
 #include "server/search/refine/solution/unit.h"
 
@@ -23,7 +23,7 @@ namespace neuroshard {
 class TablePlacer : MoveTools {
  public:
   // `bench` must outlive it.
-  explicit TablePlacer(MoveBench& bench);
+  explicit TablePlacer(Workbench& bench);
 
   // TableLayouts::Of, found once.
   const std::vector<TableLayout>& LayoutsOf(int table);

@@ -43,6 +43,7 @@ MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCost
       prices_ranks_alone_(separable_ || context.model().properties().comm_run_a_rank),
       touched_of_rank_(num_ranks_, -1) {
   FitSurrogate();
+  objective_.Reset(std::vector<RankPrice>(num_ranks_), separable_, weights_);
 }
 
 // Around every table uncut and all ranks alike.
@@ -69,61 +70,78 @@ void MovePricer::FitSurrogate() {
 }
 
 void MovePricer::PriceSolution() {
-  rank_costs_.TrimIfLarge();
-  slots_.clear();
-  for (int r = 0; r < solution_.num_ranks(); ++r) slots_.push_back(rank_costs_.Find(r, -1, -1));
-  rank_costs_.EvaluateQueued();
-  compute_ms_.clear();
-  forward_loads_.clear();
-  backward_loads_.clear();
+  BeginTrials(1);
+  priced_[0] = {.allowed = true, .moves_ms = solution_.MovesMs()};
+  kinds_.push_back(solution_.kinds());
   for (int r = 0; r < solution_.num_ranks(); ++r) {
-    compute_ms_.push_back(rank_costs_.cost_ms(r, slots_[static_cast<std::size_t>(r)]));
-    forward_loads_.push_back(static_cast<float>(solution_.rank(r).forward_load));
-    backward_loads_.push_back(static_cast<float>(solution_.rank(r).backward_load));
+    Solution::Rank rank = solution_.rank(r);
+    // As PricePlan has them.
+    rank.forward_load = static_cast<float>(rank.forward_load);
+    rank.backward_load = static_cast<float>(rank.backward_load);
+    touched_.push_back({r, rank, 0});
   }
-  const ShardKinds kinds = solution_.kinds();
-  PricePlacements(context_.model(), compute_ms_, forward_loads_, backward_loads_, prices_,
-                  {&kinds, 1});
-  context_.AddWork(Work::kRankPrice, num_ranks_);
-  ++context_.statistics().plans_evaluated;
-  trial_prices_.clear();
-  for (std::size_t r = 0; r < num_ranks_; ++r) {
-    trial_prices_.push_back({compute_ms_[r], prices_.backward_comm_ms[r],
-                             prices_.forward_comm_ms[r], forward_loads_[r], backward_loads_[r]});
-  }
-  SetRankPrices(trial_prices_, solution_.MovesMs());
+  sum_changes_.resize(num_ranks_ * shard_table_.width(), 0.0);
+  touched_end_.push_back(touched_.size());
+  PriceTrials();
+  Adopt(0);
 }
 
 std::span<const MovePricer::Priced> MovePricer::Price(const MoveList& list,
                                                       std::span<const Move> moves) {
+  BeginTrials(moves.size());
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    const auto removed = list.removed(moves[i]);
+    const auto added = list.added(moves[i]);
+    priced_[i].allowed = solution_.Allows(removed, added);
+    if (priced_[i].allowed) {
+      priced_[i].moves_ms = solution_.MovesMs(removed, added);
+      Collect(removed, added);
+      kinds_.push_back(solution_.KindsAfter(removed, added));
+    }
+    touched_end_.push_back(touched_.size());
+  }
+  PriceTrials();
+  return priced_;
+}
+
+void MovePricer::BeginTrials(std::size_t count) {
   rank_costs_.TrimIfLarge();
   touched_.clear();
   touched_end_.assign(1, 0);
   sum_changes_.clear();
-  priced_.assign(moves.size(), {});
+  priced_.assign(count, {});
   kinds_.clear();
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    priced_[i].allowed = solution_.Allows(list.removed(moves[i]), list.added(moves[i]));
-    if (priced_[i].allowed) {
-      priced_[i].moves_ms = solution_.MovesMs(list.removed(moves[i]), list.added(moves[i]));
-      Collect(list, moves[i]);
-      kinds_.push_back(solution_.KindsAfter(list.removed(moves[i]), list.added(moves[i])));
-    }
-    touched_end_.push_back(touched_.size());
+}
+
+void MovePricer::PriceTrials() {
+  for (std::size_t t = 0; t < touched_.size(); ++t) {
+    touched_[t].slot = rank_costs_.Find(touched_[t].rank, touched_[t].changed,
+                                        sum_changes_.data() + t * shard_table_.width());
   }
-  PriceTouched();
+  rank_costs_.EvaluateQueued();
+  const auto trials = std::ranges::count(priced_, true, &Priced::allowed);
+  context_.AddWork(Work::kRankPrice, static_cast<std::size_t>(trials) * num_ranks_);
+  context_.statistics().plans_evaluated += trials;
   if (separable_) {
     PriceSeparately();
   } else {
     PriceTogether();
   }
-  return priced_;
+  for (std::size_t i = 0; i < priced_.size(); ++i) {
+    if (!priced_[i].allowed) continue;
+    RankPricesAfter(i, trial_prices_);
+    Objective::Weights weights = weights_;
+    weights.moves_ms = priced_[i].moves_ms;
+    const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights);
+    priced_[i].cost_ms = value.cost_ms;
+    priced_[i].value_ms = value.value_ms;
+  }
 }
 
-void MovePricer::Collect(const MoveList& list, const Move& move) {
+void MovePricer::Collect(std::span<const int> removed, std::span<const Unit> added) {
   const std::size_t begin = touched_.size();
-  for (const int id : list.removed(move)) Touch(solution_.unit(id), -1, begin);
-  for (const Unit& unit : list.added(move)) Touch(unit, 1, begin);
+  for (const int id : removed) Touch(solution_.unit(id), -1, begin);
+  for (const Unit& unit : added) Touch(unit, 1, begin);
   for (std::size_t t = begin; t < touched_.size(); ++t) {
     touched_of_rank_[static_cast<std::size_t>(touched_[t].rank)] = -1;
   }
@@ -143,14 +161,6 @@ void MovePricer::Touch(const Unit& unit, int sign, std::size_t begin) {
     const float* const phi = shard_table_.phi(shard);
     for (std::size_t w = 0; w < width; ++w) added[w] += sign * static_cast<double>(phi[w]);
   });
-}
-
-void MovePricer::PriceTouched() {
-  for (std::size_t t = 0; t < touched_.size(); ++t) {
-    touched_[t].slot = rank_costs_.Find(touched_[t].rank, touched_[t].changed,
-                                        sum_changes_.data() + t * shard_table_.width());
-  }
-  rank_costs_.EvaluateQueued();
 }
 
 void MovePricer::PriceTogether() {
@@ -176,11 +186,6 @@ void MovePricer::PriceTogether() {
     }
   }
   PricePlacements(context_.model(), compute_ms_, forward_loads_, backward_loads_, prices_, kinds_);
-  context_.AddWork(Work::kRankPrice, rows * num_ranks_);
-  context_.statistics().plans_evaluated += static_cast<std::int64_t>(rows);
-  for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (priced_[i].allowed) PriceTrial(i);
-  }
 }
 
 // Only the touched ranks, one cell each: a rank's price depends on its own load alone.
@@ -199,21 +204,6 @@ void MovePricer::PriceSeparately() {
     context_.model().comm().BackwardCosts(backward_loads_, prices_.backward_comm_ms);
     context_.model().comm().ForwardCosts(forward_loads_, compute_ms_, prices_.forward_comm_ms);
   }
-  for (std::size_t i = 0; i < priced_.size(); ++i) {
-    if (!priced_[i].allowed) continue;
-    ++context_.statistics().plans_evaluated;
-    context_.AddWork(Work::kRankPrice, num_ranks_);
-    PriceTrial(i);
-  }
-}
-
-void MovePricer::PriceTrial(std::size_t trial) {
-  RankPricesAfter(trial, trial_prices_);
-  Objective::Weights weights = weights_;
-  weights.moves_ms = priced_[trial].moves_ms;
-  const Objective::Value value = Objective::Evaluate(trial_prices_, separable_, weights);
-  priced_[trial].cost_ms = value.cost_ms;
-  priced_[trial].value_ms = value.value_ms;
 }
 
 void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank_prices) const {

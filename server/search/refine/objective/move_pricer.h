@@ -93,13 +93,14 @@ class MovePricer {
   double ComputeOf(int rank, int shard) const;
   // Changes changes_ by a unit.
   void CountChange(const Unit& unit, int sign);
-  void Collect(const MoveList& list, const Move& move);
+  // Begin so many trials: touched_, sum_changes_, touched_end_ and kinds_ are to be filled, priced_ to
+  // say what is allowed. Price those that are.
+  void BeginTrials(std::size_t count);
+  void PriceTrials();
+  void Collect(std::span<const int> removed, std::span<const Unit> added);
   void Touch(const Unit& unit, int sign, std::size_t begin);
-  // Computes of the ranks in `touched_`.
-  void PriceTouched();
   void PriceTogether();
   void PriceSeparately();
-  void PriceTrial(std::size_t trial);
   std::span<const Touched> touched(std::size_t trial) const {
     return std::span(touched_).subspan(touched_end_[trial],
                                        touched_end_[trial + 1] - touched_end_[trial]);
@@ -121,7 +122,6 @@ class MovePricer {
   Objective::Weights weights_;
 
   // Scratch of one batch, kept for its memory.
-  std::vector<RankCosts::Slot> slots_;  // by rank
   std::vector<Touched> touched_;
   std::vector<std::size_t> touched_end_;  // one more than trials
   std::vector<double> sum_changes_;       // [touched, width]: change of representation

@@ -1,8 +1,8 @@
 #include "server/search/refine/objective/objective.h"
 
 #include <cmath>
-#include <numeric>
-#include <utility>
+
+#include "common/base/positions.h"
 
 namespace neuroshard {
 namespace {
@@ -99,18 +99,40 @@ std::vector<double> Objective::TotalsMs() const {
   return total_ms;
 }
 
+Objective::Value Objective::Evaluate(std::span<const RankPrice> ranks, bool separable,
+                                     const Weights& weights) {
+  const double count = static_cast<double>(ranks.size());
+  const auto mean_of = [&](const auto& value) {
+    PowerMean mean{.largest = kMinLargest};
+    for (const RankPrice& r : ranks) mean.largest = std::max(mean.largest, value(r));
+    const double scale = 1 / mean.largest;
+    for (const RankPrice& r : ranks) mean.sum += Power16(value(r) * scale);
+    mean.mean = mean.largest * Root16(mean.sum / count);
+    return mean;
+  };
+  Value of;
+  of.total = mean_of([](const RankPrice& r) { return r.total_ms(); });
+  of.cost_ms = of.total.largest + weights.moves_ms;
+  for (const RankPrice& r : ranks) of.compute_sum_ms += r.compute_ms;
+  of.value_ms = of.cost_ms + kShare * of.total.mean + weights.work * of.compute_sum_ms / count;
+  if (separable) return of;
+  of.ready = mean_of([](const RankPrice& r) { return r.ready_ms(); });
+  of.forward_load = mean_of([](const RankPrice& r) { return r.forward_load; });
+  of.value_ms += kShare * of.ready.mean + kLoadShare * weights.load_ms * of.forward_load.mean;
+  return of;
+}
+
 void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const Weights& weights) {
   ranks_.assign(ranks.begin(), ranks.end());
   separable_ = separable;
   weights_ = weights;
-  const double count = static_cast<double>(ranks_.size());
-  std::array<double, kPowers> means{};
+  now_ = Evaluate(ranks_, separable, weights);
+  const std::array<PowerMean, kPowers> means = {now_.ready, now_.total, now_.forward_load};
   for (int m = 0; m < kMeasures; ++m) {
     if (separable_ && m != kTotal) continue;
     const std::size_t measure = static_cast<std::size_t>(m);
     std::vector<int>& leaders = leaders_[measure];
-    leaders.resize(ranks_.size());
-    std::iota(leaders.begin(), leaders.end(), 0);
+    leaders = Positions<int>(ranks_.size());
     BringLargest(leaders, kLeaders, [&](const RankPrice& r) { return Of(r, m); });
     leaders.resize(std::min(kLeaders, leaders.size()));
     largest_[measure] = std::max(Of(rank(leaders.front()), m), kMinLargest);
@@ -118,47 +140,12 @@ void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const We
     scales_[measure] = 1 / largest_[measure];
     std::vector<double>& powers = powers_[measure];
     powers.clear();
-    double sum = 0;
-    for (const RankPrice& r : ranks_) {
-      powers.push_back(Power16(Of(r, m) * scales_[measure]));
-      sum += powers.back();
-    }
-    power_sums_[measure] = sum;
-    means[measure] = largest_[measure] * Root16(sum / count);
+    for (const RankPrice& r : ranks_) powers.push_back(Power16(Of(r, m) * scales_[measure]));
+    power_sums_[measure] = means[measure].sum;
     // To first order around what is.
-    mean_offsets_[measure] = means[measure] * 15 / 16;
-    mean_slopes_[measure] = means[measure] / (16 * sum);
+    mean_offsets_[measure] = means[measure].mean * 15 / 16;
+    mean_slopes_[measure] = means[measure].mean / (16 * means[measure].sum);
   }
-  compute_sum_ms_ = 0;
-  for (const RankPrice& r : ranks_) compute_sum_ms_ += r.compute_ms;
-  cost_ms_ = largest_[kTotal] + weights_.moves_ms;
-  value_ms_ = cost_ms_ + kShare * means[kTotal] + weights_.work * compute_sum_ms_ / count;
-  if (!separable_) {
-    value_ms_ += kShare * means[kReady] + kLoadShare * weights_.load_ms * means[kForwardLoad];
-  }
-}
-
-Objective::Value Objective::Evaluate(std::span<const RankPrice> ranks, bool separable,
-                                     const Weights& weights) {
-  const auto mean = [&](const auto& value) {
-    double largest = kMinLargest;
-    for (const RankPrice& r : ranks) largest = std::max(largest, value(r));
-    const double scale = 1 / largest;
-    double sum = 0;
-    for (const RankPrice& r : ranks) sum += Power16(value(r) * scale);
-    return std::pair(largest, largest * Root16(sum / static_cast<double>(ranks.size())));
-  };
-  const auto [largest_ms, total_ms] = mean([](const RankPrice& r) { return r.total_ms(); });
-  const double cost_ms = largest_ms + weights.moves_ms;
-  double compute_sum_ms = 0;
-  for (const RankPrice& r : ranks) compute_sum_ms += r.compute_ms;
-  Value result{cost_ms, cost_ms + kShare * total_ms +
-                            weights.work * compute_sum_ms / static_cast<double>(ranks.size())};
-  if (separable) return result;
-  const double ready_ms = mean([](const RankPrice& r) { return r.ready_ms(); }).second;
-  const double load = mean([](const RankPrice& r) { return r.forward_load; }).second;
-  result.value_ms += kShare * ready_ms + kLoadShare * weights.load_ms * load;
-  return result;
 }
 
 double Objective::LargestUnchanged(int measure, std::span<const int> changed) const {
@@ -212,7 +199,7 @@ double Objective::Estimate(std::span<const RankChange> changes, const LargestVal
                       surrogate.forward_wait * (last_ready_ms - largest_[kReady] - backward_change);
   }
   double cost_ms = unchanged.total_ms + unchanged_shift;
-  double compute_sum_ms = compute_sum_ms_;
+  double compute_sum_ms = now_.compute_sum_ms;
   std::array<double, kPowers> powers = power_sums_;
   for (const RankChange& change : changes) {
     const std::size_t r = static_cast<std::size_t>(change.rank);

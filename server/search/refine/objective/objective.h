@@ -65,20 +65,30 @@ class Objective {
     double work = 0;      // mean compute over all ranks
     double moves_ms = 0;  // what moves from a plan in place cost, a part of the cost
   };
-  // The objective of a placement, and the cost in it.
+  // The 16-power mean of a value of every rank, and what it is made of.
+  struct PowerMean {
+    double largest = 0;  // value
+    double sum = 0;      // of the powers of the values over the largest
+    double mean = 0;
+  };
+  // The objective of a placement, and its parts.
   struct Value {
     double cost_ms = 0;
     double value_ms = 0;
+    double compute_sum_ms = 0;
+    // Where communication is separable, of totals alone.
+    PowerMean ready;
+    PowerMean total;
+    PowerMean forward_load;
   };
-  // The value of a placement: what Reset would find, without the means to estimate anything from
-  // there.
+  // `separable`: ModelProperties::separable_comm.
   static Value Evaluate(std::span<const RankPrice> ranks, bool separable, const Weights& weights);
 
-  // `separable`: ModelProperties::separable_comm.
+  // Evaluates a placement, and makes ready to estimate changes of it.
   void Reset(std::span<const RankPrice> ranks, bool separable, const Weights& weights);
 
-  double cost_ms() const { return cost_ms_; }
-  double value_ms() const { return value_ms_; }
+  double cost_ms() const { return now_.cost_ms; }
+  double value_ms() const { return now_.value_ms; }
   const std::vector<RankPrice>& ranks() const { return ranks_; }
   const RankPrice& rank(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
@@ -125,11 +135,10 @@ class Objective {
   std::vector<RankPrice> ranks_;
   bool separable_ = false;
   Weights weights_;
-  double cost_ms_ = 0;
-  double value_ms_ = 0;
-  double compute_sum_ms_ = 0;
-  // By measure: the ranks with the largest values in descending order; one over the largest; the
-  // power of every rank's value over the largest; a power mean as offset + slope x their sum.
+  Value now_;
+  // By measure: the ranks with the largest values in descending order; the largest value, and one
+  // over it; the power of every rank's value over the largest and their sum; a power mean as offset
+  // + slope x that sum.
   std::array<std::vector<int>, kMeasures> leaders_;
   std::array<double, kMeasures> largest_{};
   std::array<double, kPowers> scales_{};

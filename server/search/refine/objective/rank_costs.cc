@@ -27,16 +27,8 @@ RankCosts::Slot RankCosts::FindOrQueue(int rank, const Solution::Rank& changed, 
 
 RankCosts::Slot RankCosts::Find(int rank, int without, int with) {
   Solution::Rank changed = solution_.rank(rank);
-  if (without >= 0) {
-    changed.content -= ContentOf(without);
-    changed.shard_costs_ms -= static_cast<double>(shard_table_.shard_cost_ms(without, rank));
-    --changed.shards;
-  }
-  if (with >= 0) {
-    changed.content += ContentOf(with);
-    changed.shard_costs_ms += static_cast<double>(shard_table_.shard_cost_ms(with, rank));
-    ++changed.shards;
-  }
+  if (without >= 0) changed.Count(shard_table_, rank, without, -1);
+  if (with >= 0) changed.Count(shard_table_, rank, with, 1);
   return FindOrQueue(rank, changed, [&](std::span<float> row) {
     const double* const sum = solution_.sum(rank);
     const float* const less = without >= 0 ? shard_table_.phi(without) : nullptr;

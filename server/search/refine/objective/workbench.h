@@ -1,20 +1,25 @@
-// What moves of a solution are found and priced with.
+// Workbench: what moves of a solution are found and priced with.
 #pragma once
 
+#include <vector>
+
+#include "common/domain/plan.h"
 #include "server/evaluate/rules/compiled_rules.h"
+#include "server/search/core/fixed_tables.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/objective/move_pricer.h"
 #include "server/search/refine/objective/rank_costs.h"
+#include "server/search/refine/solution/plan_units.h"
 #include "server/search/refine/solution/solution.h"
 
 namespace neuroshard {
 
 // A solution with everything that is remembered about its request. For one thread.
-struct MoveBench {
+struct Workbench {
   // All must outlive it.
-  MoveBench(SearchContext& search_context, const CompiledRules& compiled_rules,
+  Workbench(SearchContext& search_context, const CompiledRules& compiled_rules,
             const TableLayouts& table_layouts)
       : context(search_context),
         rules(compiled_rules),
@@ -23,8 +28,29 @@ struct MoveBench {
         solution(context.request(), rules, shard_table),
         rank_costs(context, shard_table, solution),
         pricer(context, shard_table, rank_costs, solution) {}
-  MoveBench(const MoveBench&) = delete;  // its parts refer to each other
-  MoveBench& operator=(const MoveBench&) = delete;
+  Workbench(const Workbench&) = delete;  // its parts refer to each other
+  Workbench& operator=(const Workbench&) = delete;
+
+  // Makes a plan whose tables are legal by themselves the solution, and prices it.
+  void Load(const Plan& plan) {
+    const std::vector<Unit> units =
+        UnitsOf(context.request(), layouts, plan, shard_table, solution);
+    solution.Clear();
+    for (const Unit& unit : units) solution.Add(unit);
+    pricer.PriceSolution();
+  }
+
+  // From now on these tables of a plan in place stay. Clears the solution.
+  void Fix(const FixedTables& fixed) {
+    solution.Fix(fixed, {});
+    Plan plan;
+    for (const TablePlan* const table : fixed) {
+      if (table != nullptr) plan.tables.push_back(*table);
+    }
+    solution.Fix(fixed, UnitsOf(context.request(), layouts, plan, shard_table, solution));
+  }
+  // From now on moves cost what the migration says, and keep to its budget. Clears the solution.
+  void CountMoves() { solution.CountMoves({context.request(), rules}); }
 
   SearchContext& context;
   const CompiledRules& rules;
@@ -37,7 +63,7 @@ struct MoveBench {
 
 // A bench's parts by the names of members, for the classes that work on it.
 struct MoveTools {
-  explicit MoveTools(MoveBench& bench)
+  explicit MoveTools(Workbench& bench)
       : context_(bench.context),
         rules_(bench.rules),
         layouts_(bench.layouts),
