@@ -20,7 +20,7 @@ namespace neuroshard::testing {
 // Up to 8 tables on up to 8 ranks, all sharding types; every second request has constraints.
 class RefineBed {
  public:
-  // `additive`: the model says that its compute adds up, which makes RankCosts add. Every third
+  // `additive`: the model says that its compute adds up, which makes MovePricer add. Every third
   // model prices exchanges.
   explicit RefineBed(std::uint64_t seed, bool additive = false)
       : random_(seed),

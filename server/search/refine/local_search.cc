@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <vector>
 
 #include "common/base/hash.h"
@@ -231,13 +230,8 @@ class LocalSearch : MoveTools {
     const Objective& objective = pricer_.objective();
     sources_.clear();
     const auto add_highest = [&](std::size_t count, const auto& value) {
-      order_.resize(static_cast<std::size_t>(objective.num_ranks()));
-      std::iota(order_.begin(), order_.end(), 0);
-      objective.BringLargest(order_, count, value);
-      for (std::size_t i = 0; i < std::min(count, order_.size()); ++i) {
-        if (std::ranges::find(sources_, order_[i]) == sources_.end()) {
-          sources_.push_back(order_[i]);
-        }
+      for (const int rank : objective.Largest(count, value)) {
+        if (std::ranges::find(sources_, rank) == sources_.end()) sources_.push_back(rank);
       }
     };
     add_highest(1, [](const RankPrice& r) { return r.ready_ms(); });
@@ -249,7 +243,7 @@ class LocalSearch : MoveTools {
   void UpdateIncumbent() {
     best_cost_ms_ = pricer_.objective().cost_ms();
     context_.NoteCost(best_cost_ms_);
-    solution_.Units(best_);
+    best_ = solution_.Units();
     best_rank_prices_ = pricer_.rank_prices();
   }
 
@@ -295,7 +289,6 @@ class LocalSearch : MoveTools {
   const int start_;
 
   std::vector<int> sources_;
-  std::vector<int> order_;
   double estimate_error_ms_ = 0;  // mean over those priced lately
   // The incumbent: the best solution since the last restart.
   double best_cost_ms_ = std::numeric_limits<double>::infinity();

@@ -427,6 +427,14 @@ class RefineSearch {
   bool counts_moves_ = false;
 };
 
+// A stage that others follow, and so need find no plan.
+Status RunEarlyStage(SearchContext& context, const SearchStage& stage, const CompiledRules& rules,
+                     RefineSearch::IfNoneIsFound if_none) {
+  context.Begin(stage);
+  const Status status = RefineSearch(context, rules, if_none).Run();
+  return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
+}
+
 // Where a plan pays for each exchange that it has (ShardKinds::exchanges): the cheapest plan of one
 // sharding type is where the search in all types begins. Local search alone moves table by table,
 // and giving up a type saves nothing before its last table moves. Where a plan is in place, its
@@ -443,9 +451,8 @@ Status SearchInOneType(SearchContext& context, TypeSet types, MemoryTier slowest
     const bool all_may = std::ranges::all_of(
         rules.tables(), [&](const TableRules& of) { return of.types == TypeSet{type}; });
     if (!all_may) continue;
-    context.Begin({slowest, false});
-    const Status status = RefineSearch(context, rules, RefineSearch::IfNoneIsFound::kGiveUp).Run();
-    if (!status.ok() && !absl::IsFailedPrecondition(status)) return status;
+    NS_RETURN_IF_ERROR(
+        RunEarlyStage(context, {slowest, false}, rules, RefineSearch::IfNoneIsFound::kGiveUp));
     context.StartWithWork(work_ns);
   }
   return absl::OkStatus();
@@ -460,10 +467,7 @@ Status SearchByStages(SearchContext& context, bool is_last) {
   const CompiledRules rules(request, types);
   const auto search_without_slower = [&](const SearchStage& stage,
                                          RefineSearch::IfNoneIsFound if_none) {
-    context.Begin(stage);
-    const CompiledRules fewer(request, types, stage.slowest);
-    const Status status = RefineSearch(context, fewer, if_none).Run();
-    return absl::IsFailedPrecondition(status) ? absl::OkStatus() : status;
+    return RunEarlyStage(context, stage, CompiledRules(request, types, stage.slowest), if_none);
   };
   // No plan of one stage may be in memories that the next one does not know.
   const bool has_plenty = HasPlentyOfDeviceMemory(request, rules);

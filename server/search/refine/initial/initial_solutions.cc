@@ -381,48 +381,36 @@ StatusOr<InitialSolutions::Found> InitialSolutions::FindCheap() {
   }
   if (rules_.has_off_device()) KeepPromising(choices);
   const bool columns_only = CutsColumnsOnly(context_.request(), rules_);
-  std::vector<Unit> best;
-  double best_ms = kNoLimit;
-  std::vector<Unit> promising;
-  double promising_ms = kNoLimit;
+  Best best;
+  Best promising;
   bool same = true;
+  const auto now = [&] { return solution_.Units(); };
   if (context_.stopped()) return Found::kNone;
   const auto consider = [&](const LimitedChoice& limited, Construction::Order order) {
     const Construction::Choice& choice = limited.choice;
     if (!Build(choice, order, AllLayouts(), limited.limit_ms)) return;
     pricer_.PriceSolution();
-    const double cost_ms = pricer_.objective().cost_ms();
-    const bool is_best = cost_ms < best_ms;
-    if (is_best) {
-      best_ms = cost_ms;
-      best = solution_.Units();
-    }
+    const bool is_best = best.Offer(pricer_.objective().cost_ms(), now);
     if (columns_only) return;
-    const double promise_ms = PromiseMs(pricer_.objective());
-    if (promise_ms < promising_ms) {
-      promising_ms = promise_ms;
-      promising = solution_.Units();
-      same = is_best;
-    } else if (is_best) {
-      same = false;
-    }
+    const bool is_promising = promising.Offer(PromiseMs(pricer_.objective()), now);
+    if (is_best || is_promising) same = is_best && is_promising;
   };
   const double most_ns = context_.work_ns() + kConstructionShare * context_.least_work_ns();
   for (const LimitedChoice& choice : choices) {
     for (const Construction::Order order :
          {Construction::Order::kByPrice, Construction::Order::kByPeak}) {
       if (context_.WorkSpent() || context_.ShouldStop()) break;
-      if (!best.empty() && context_.work_ns() >= most_ns) break;
+      if (!best.units.empty() && context_.work_ns() >= most_ns) break;
       if (order == Construction::Order::kByPrice || !OneShardAUnit(choice.choice))
         consider(choice, order);
     }
   }
-  if (columns_only) GridStart(choices, best_ms, best);
-  if (best.empty() || !Load(best)) return Found::kNone;
+  if (columns_only) OfferGrid(choices, best);
+  if (best.units.empty() || !Load(best.units)) return Found::kNone;
   NS_RETURN_IF_ERROR(
-      context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best)).status());
+      context_.ImproveIfCheaper(MakePlan(context_.request(), solution_, best.units)).status());
   if (same) return Found::kCheapest;
-  return Load(promising) ? Found::kPromising : Found::kNone;
+  return Load(promising.units) ? Found::kPromising : Found::kNone;
 }
 
 bool InitialSolutions::Restart(double best_cost_ms, Random& random) {
@@ -430,8 +418,7 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random) {
   if (rules_.has_off_device() && whole_tables_.empty()) SetResidencies(kCheapFills, true);
   const PricedLayouts& layouts = AllLayouts();
   if (context_.stopped()) return false;
-  std::vector<Unit> promising;
-  double promising_ms = kNoLimit;
+  Best promising;
   double room_ms = best_cost_ms;  // of a rank, beside the tables that every rank has
   for (int i = 0; i < kRestartConstructions; ++i) {
     if (context_.WorkSpent() || context_.ShouldStop()) break;
@@ -449,12 +436,9 @@ bool InitialSolutions::Restart(double best_cost_ms, Random& random) {
         random.Below(2) == 0 ? Construction::Order::kByPrice : Construction::Order::kByPeak;
     if (!Build(choice, order, layouts, limit_ms, true)) continue;
     pricer_.PriceSolution();
-    const double promise_ms = PromiseMs(pricer_.objective());
-    if (promise_ms >= promising_ms) continue;
-    promising_ms = promise_ms;
-    solution_.Units(promising);
+    promising.Offer(PromiseMs(pricer_.objective()), [&] { return solution_.Units(); });
   }
-  return !promising.empty() && Load(promising);
+  return !promising.units.empty() && Load(promising.units);
 }
 
 bool InitialSolutions::Load(const std::vector<Unit>& units) {
@@ -468,8 +452,7 @@ bool InitialSolutions::Load(const std::vector<Unit>& units) {
   return true;
 }
 
-void InitialSolutions::GridStart(const std::vector<LimitedChoice>& choices, double& best_ms,
-                                 std::vector<Unit>& best) {
+void InitialSolutions::OfferGrid(const std::vector<LimitedChoice>& choices, Best& best) {
   GreedyGrid grid(context_, shard_table_);
   std::vector<SplitSequence> sequences;
   std::size_t effort = 0;
@@ -491,11 +474,12 @@ void InitialSolutions::GridStart(const std::vector<LimitedChoice>& choices, doub
   if (sequences.empty()) return;
   const std::vector<GridResult> results = grid.Run(sequences, kGridCaps, {});
   for (std::size_t s = 0; s < sequences.size(); ++s) {
-    if (!results[s].found() || results[s].cost_ms >= best_ms) continue;
-    best_ms = results[s].cost_ms;
-    best = UnitsOf(context_.request(), layouts_,
-                   BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece}),
-                   shard_table_, solution_);
+    if (!results[s].found()) continue;
+    best.Offer(results[s].cost_ms, [&] {
+      const Plan plan =
+          BuildPlan(context_.request(), {sequences[s].pieces, results[s].rank_of_piece});
+      return UnitsOf(context_.request(), layouts_, plan, shard_table_, solution_);
+    });
   }
 }
 

@@ -83,8 +83,22 @@ class InitialSolutions : MoveTools {
   // Leaves those that promise the lowest cost: the longer of the largest shard's time and an even
   // share of all.
   void KeepPromising(std::vector<LimitedChoice>& choices) const;
-  void GridStart(const std::vector<LimitedChoice>& choices, double& best_ms,
-                 std::vector<Unit>& best);
+  // The units with the lowest value of all that were offered; none: nothing was.
+  struct Best {
+    double value_ms = std::numeric_limits<double>::infinity();
+    std::vector<Unit> units = {};
+
+    // Whether the value is lower than all before, and the units are the offered ones now.
+    template <typename Units>
+    bool Offer(double offered_ms, const Units& offered) {
+      if (offered_ms >= value_ms) return false;
+      value_ms = offered_ms;
+      units = offered();
+      return true;
+    }
+  };
+  // Offers the greedy grid's placements of the choices.
+  void OfferGrid(const std::vector<LimitedChoice>& choices, Best& best);
   // False: the context said stop.
   bool Load(const std::vector<Unit>& units);
   bool Repair(const PricedLayouts& layouts);

@@ -11,8 +11,8 @@
 namespace neuroshard {
 
 // One kind of move. Every move is complete: the columns that it removes of a table are those that it
-// adds. It keeps the rules on each of its tables alone, and has room in device memory;
-// Solution::Allows says whether it keeps all else. For one thread.
+// adds. Most moves have room in device memory and keep the rules on each of their tables alone;
+// Solution::Allows says whether one has room everywhere and keeps all rules. For one thread.
 class Neighbourhood : protected MoveTools {
  public:
   // `bench` must outlive it.

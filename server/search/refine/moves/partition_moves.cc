@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "common/base/positions.h"
 #include "server/search/refine/moves/neighbourhood.h"
 #include "server/search/refine/moves/pair_partition.h"
 #include "server/search/refine/solution/lowest_place.h"
@@ -26,17 +25,11 @@ class PartitionMoves final : public Neighbourhood {
   using Neighbourhood::Neighbourhood;
 
   void Collect(int source, double /*max_ms*/, MoveList& list) override {
-    const Objective& objective = pricer_.objective();
-    total_ms_ = objective.TotalsMs();
-    std::vector<int> ranks = Positions<int>(total_ms_.size());
-    std::erase(ranks, source);
-    const std::size_t pairs = std::min(kPairs, ranks.size());
-    objective.BringLargest(ranks, pairs, [](const RankPrice& r) { return -r.total_ms(); });
-    ranks.resize(pairs);
+    total_ms_ = pricer_.objective().TotalsMs();
     const auto rank_place = [&](int rank) {
       return Place{rank, {rank, 1}, solution_.units_on_rank(rank)};
     };
-    for (const int target : ranks) {
+    for (const int target : pricer_.objective().Lowest(kPairs, source)) {
       if (context_.ShouldStop()) return;
       Partition(
           {rank_place(source), rank_place(target)},

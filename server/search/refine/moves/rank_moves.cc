@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/search/refine/moves/neighbourhood.h"
-#include "server/search/refine/objective/rank_costs.h"
+#include "server/search/refine/objective/objective.h"
 
 namespace neuroshard {
 namespace {
@@ -44,7 +44,7 @@ class RankMoves final : public Neighbourhood {
       : Neighbourhood(bench), objective_(bench.pricer.objective()) {}
 
   void Collect(int source, double /*max_ms*/, MoveList& list) override {
-    rank_costs_.TrimIfLarge();
+    pricer_.TrimCosts();
     ChooseTargets(source);
     ListDepartures(source);
     ListTransfers();
@@ -57,7 +57,7 @@ class RankMoves final : public Neighbourhood {
   }
 
  private:
-  using Slot = RankCosts::Slot;
+  using Slot = MovePricer::Slot;
 
   // Some or all columns of a unit on the source that may leave it.
   struct Departure {
@@ -211,7 +211,7 @@ class RankMoves final : public Neighbourhood {
   // The costs of all slots are known then.
   void FindSlots(int source) {
     const auto find = [&](int rank, int without, int with) {
-      return rank_costs_.Find(rank, without, with);
+      return pricer_.FindCost(rank, without, with);
     };
     for (Departure& departure : departures_) {
       const int before = solution_.unit(departure.unit).shards.full;
@@ -229,17 +229,17 @@ class RankMoves final : public Neighbourhood {
           find(source, back.joined >= 0 ? solution_.unit(back.joined).shards.full : -1,
                back.arriving.shards.full);
     }
-    rank_costs_.EvaluateQueued();
+    pricer_.PredictCosts();
   }
 
   // What the source and the target of a transfer are then.
   std::array<RankChange, 2> ChangesOf(int source, const Transfer& transfer) const {
     const Departure& departure = DepartureOf(transfer);
     const RankChange at_source =
-        Changed(source, rank_costs_.cost_ms(source, departure.source_slot),
+        Changed(source, pricer_.compute_ms(source, departure.source_slot),
                 LoadOf(solution_.unit(departure.unit)), LoadOf(departure.rest));
     const int target = transfer.arriving.place;
-    const RankChange at_target = Changed(target, rank_costs_.cost_ms(target, transfer.target_slot),
+    const RankChange at_target = Changed(target, pricer_.compute_ms(target, transfer.target_slot),
                                          LoadOf(JoinedBy(transfer)), LoadOf(transfer.arriving));
     return {at_source, at_target};
   }
@@ -310,9 +310,9 @@ class RankMoves final : public Neighbourhood {
         const Unit met = JoinedBy(back);
         ++estimated;
         std::array<RankChange, 2> changes = before;
-        changes[0].compute_ms += rank_costs_.cost_ms(source, back.source_slot);
+        changes[0].compute_ms += pricer_.compute_ms(source, back.source_slot);
         ChangeLoads(changes[0], LoadOf(met), LoadOf(back.arriving));
-        changes[1].compute_ms += rank_costs_.cost_ms(target, back.target_slot);
+        changes[1].compute_ms += pricer_.compute_ms(target, back.target_slot);
         ChangeLoads(changes[1], LoadOf(returning), {});
         const double estimate =
             objective_.Estimate(changes, unchanged_[t], pricer_.surrogate(), list.limit_ms());

@@ -486,14 +486,7 @@ class ExchangeMoves final : public ResidencyMoves {
     const auto on = [&](int rank, std::size_t most) {
       return Costliest(solution_.units_on_rank(rank), rank, most);
     };
-    std::vector<std::pair<double, int>> targets;
-    for (int r = 0; r < solution_.num_ranks(); ++r) {
-      if (r != source) targets.emplace_back(pricer_.objective().rank(r).total_ms(), r);
-    }
-    const std::size_t most = std::min(kPlacesOfMove, targets.size());
-    std::partial_sort(targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(most),
-                      targets.end());
-    targets.resize(most);
+    const std::vector<int> targets = pricer_.objective().Lowest(kPlacesOfMove, source);
     const auto holds = [&](int table, int rank) {
       for (const int id : solution_.units_of_table(table)) {
         if (solution_.unit(id).place == rank) return true;
@@ -501,7 +494,7 @@ class ExchangeMoves final : public ResidencyMoves {
       return false;
     };
     std::vector<std::vector<UnitShare>> returns;
-    for (const auto& [total_ms, target] : targets) returns.push_back(on(target, kReturns));
+    for (const int target : targets) returns.push_back(on(target, kReturns));
     // Making room takes time: what would be too slow even if there were room is left out.
     const double cost_ms = pricer_.objective().cost_ms();
     const double source_ms = pricer_.objective().rank(source).total_ms();
@@ -511,10 +504,10 @@ class ExchangeMoves final : public ResidencyMoves {
     for (const auto& [of_source_ms, id] : on(source, kUnits)) {
       const int table = solution_.unit(id).table;
       for (std::size_t t = 0; t < targets.size(); ++t) {
-        const auto [total_ms, target] = targets[t];
+        const int target = targets[t];
         if (context_.ShouldStop()) return;
         if (holds(table, target) || !rules_.of(table).ranks->contains(target)) continue;
-        const double there_ms = total_ms + share_ms(target, id);
+        const double there_ms = pricer_.objective().rank(target).total_ms() + share_ms(target, id);
         if (there_ms < cost_ms) {
           BeginWith({{id, target}});
           if (maker_.Demote(target)) {

@@ -49,20 +49,12 @@ void TablePlacer::AddShards(int table) {
 
 void TablePlacer::Reset() {
   now_ms_ = pricer_.objective().TotalsMs();
-  const std::size_t ranks = now_ms_.size();
   total_ms_ = now_ms_;
-  more_bytes_.assign(ranks, 0);
+  more_bytes_.assign(now_ms_.size(), 0);
   counted_.clear();
   added_.clear();
-  lowest_ = numbers_;
-  now_lowest_ = std::min(ranks, kLowest);
-  if (ranks <= kLowest) return;
-  std::nth_element(lowest_.begin(), lowest_.begin() + kLowest, lowest_.end(), [&](int a, int b) {
-    const double of_a = now_ms_[static_cast<std::size_t>(a)];
-    const double of_b = now_ms_[static_cast<std::size_t>(b)];
-    return of_a != of_b ? of_a < of_b : a < b;
-  });
-  lowest_.resize(kLowest);
+  lowest_ = pricer_.objective().Lowest(kLowest);
+  now_lowest_ = lowest_.size();
   std::ranges::sort(lowest_);
 }
 

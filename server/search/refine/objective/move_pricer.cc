@@ -18,6 +18,9 @@ constexpr std::size_t kSmallestBatch = 4;
 // ties.
 constexpr std::size_t kSeparableBatch = 8;
 
+// Contents of ranks whose costs are remembered.
+constexpr std::size_t kMaxContents = 1U << 20;
+
 // What a millisecond of mean compute is worth beside one of cost where all ranks are even, and how
 // quickly work that is no rank's own concern loses that as they stand more unevenly.
 constexpr double kWorkWeight = 3;
@@ -31,12 +34,11 @@ std::size_t BatchSize(const ModelProperties& model, std::size_t num_ranks) {
 
 }  // namespace
 
-MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs,
-                       Solution& solution)
+MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, Solution& solution)
     : context_(context),
       shard_table_(shard_table),
-      rank_costs_(rank_costs),
       solution_(solution),
+      costs_(context, shard_table.width(), kMaxContents),
       separable_(context.model().properties().separable_comm),
       num_ranks_(context.request().topology.devices.size()),
       batch_size_(BatchSize(context.model().properties(), num_ranks_)),
@@ -44,6 +46,49 @@ MovePricer::MovePricer(SearchContext& context, ShardTable& shard_table, RankCost
       touched_of_rank_(num_ranks_, -1) {
   FitSurrogate();
   objective_.Reset(std::vector<RankPrice>(num_ranks_), separable_, weights_);
+}
+
+template <typename Fill>
+MovePricer::Slot MovePricer::FindOrQueue(int rank, const Solution::Rank& changed,
+                                         const Fill& fill) {
+  if (changed.shards == 0) return RankCostCache::kEmptyRank;
+  if (context_.model().properties().additive_compute) {
+    return costs_.AddKnown(static_cast<float>(changed.shard_costs_ms));
+  }
+  return costs_.Find(changed.content, context_.model().kind(static_cast<std::size_t>(rank)), fill);
+}
+
+MovePricer::Slot MovePricer::FindCost(int rank, int without, int with) {
+  Solution::Rank changed = solution_.rank(rank);
+  if (without >= 0) changed.Count(shard_table_, rank, without, -1);
+  if (with >= 0) changed.Count(shard_table_, rank, with, 1);
+  return FindOrQueue(rank, changed, [&](std::span<float> row) {
+    const double* const sum = solution_.sum(rank);
+    const float* const less = without >= 0 ? shard_table_.phi(without) : nullptr;
+    const float* const more = with >= 0 ? shard_table_.phi(with) : nullptr;
+    for (std::size_t w = 0; w < row.size(); ++w) {
+      double value = sum[w];
+      if (less != nullptr) value -= static_cast<double>(less[w]);
+      if (more != nullptr) value += static_cast<double>(more[w]);
+      row[w] = static_cast<float>(value);
+    }
+  });
+}
+
+MovePricer::Slot MovePricer::FindCost(int rank, const Solution::Rank& changed,
+                                      const double* added) {
+  return FindOrQueue(rank, changed, [&](std::span<float> row) {
+    const double* const sum = solution_.sum(rank);
+    for (std::size_t w = 0; w < row.size(); ++w) row[w] = static_cast<float>(sum[w] + added[w]);
+  });
+}
+
+void MovePricer::TrimCosts() {
+  if (context_.model().properties().additive_compute) {
+    costs_.Clear();
+  } else {
+    costs_.TrimIfLarge();
+  }
 }
 
 // Around every table uncut and all ranks alike.
@@ -105,7 +150,7 @@ std::span<const MovePricer::Priced> MovePricer::Price(const MoveList& list,
 }
 
 void MovePricer::BeginTrials(std::size_t count) {
-  rank_costs_.TrimIfLarge();
+  TrimCosts();
   touched_.clear();
   touched_end_.assign(1, 0);
   sum_changes_.clear();
@@ -115,10 +160,10 @@ void MovePricer::BeginTrials(std::size_t count) {
 
 void MovePricer::PriceTrials() {
   for (std::size_t t = 0; t < touched_.size(); ++t) {
-    touched_[t].slot = rank_costs_.Find(touched_[t].rank, touched_[t].changed,
-                                        sum_changes_.data() + t * shard_table_.width());
+    touched_[t].slot = FindCost(touched_[t].rank, touched_[t].changed,
+                                sum_changes_.data() + t * shard_table_.width());
   }
-  rank_costs_.EvaluateQueued();
+  PredictCosts();
   const auto trials = std::ranges::count(priced_, true, &Priced::allowed);
   context_.AddWork(Work::kRankPrice, static_cast<std::size_t>(trials) * num_ranks_);
   context_.statistics().plans_evaluated += trials;
@@ -180,7 +225,7 @@ void MovePricer::PriceTogether() {
     }
     for (const Touched& t : touched(i)) {
       const std::size_t cell = begin + static_cast<std::size_t>(t.rank);
-      compute_ms_[cell] = rank_costs_.cost_ms(t.rank, t.slot);
+      compute_ms_[cell] = compute_ms(t.rank, t.slot);
       forward_loads_[cell] = static_cast<float>(t.changed.forward_load);
       backward_loads_[cell] = static_cast<float>(t.changed.backward_load);
     }
@@ -210,7 +255,7 @@ void MovePricer::RankPricesAfter(std::size_t trial, std::vector<RankPrice>& rank
   rank_prices = objective_.ranks();
   for (std::size_t t = touched_end_[trial]; t < touched_end_[trial + 1]; ++t) {
     RankPrice& price = rank_prices[static_cast<std::size_t>(touched_[t].rank)];
-    price.compute_ms = rank_costs_.cost_ms(touched_[t].rank, touched_[t].slot);
+    price.compute_ms = compute_ms(touched_[t].rank, touched_[t].slot);
     price.forward_load = touched_[t].changed.forward_load;
     price.backward_load = touched_[t].changed.backward_load;
     if (separable_) {

@@ -8,10 +8,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "server/evaluate/price_plan.h"
+#include "server/search/core/rank_cost_cache.h"
 #include "server/search/core/search_context.h"
 #include "server/search/core/shard_table.h"
 #include "server/search/refine/objective/objective.h"
-#include "server/search/refine/objective/rank_costs.h"
 #include "server/search/refine/solution/move.h"
 #include "server/search/refine/solution/solution.h"
 
@@ -21,12 +21,32 @@ namespace neuroshard {
 // in doubles instead of floats. Holds the objective at the solution as it was priced last; whoever
 // carries out a move tells with Adopt. A batch takes one call of each part of the cost model: the
 // head for ranks that no earlier move left so, communication for all ranks of every move (for the
-// changed ranks alone where it is separable). For one thread.
+// changed ranks alone where it is separable). Costs of ranks are remembered; where a model's compute
+// adds up (additive_compute), a cost is the sum of the shards' costs alone, and nothing is predicted
+// or remembered. For one thread.
 class MovePricer {
  public:
-  // All must outlive the pricer.
-  MovePricer(SearchContext& context, ShardTable& shard_table, RankCosts& rank_costs,
-             Solution& solution);
+  using Slot = RankCostCache::Slot;
+
+  // All must outlive the pricer; the context's statistics count the predictions.
+  MovePricer(SearchContext& context, ShardTable& shard_table, Solution& solution);
+
+  // The slot of the compute cost of a rank of the solution without one of its shards and with
+  // another (none: -1). Takes constant time for what is known and one pass over the representation
+  // for what is not.
+  Slot FindCost(int rank, int without, int with);
+  // The slot of any change: the rank as it will be, and what is added to its sum (representation,
+  // `width` entries).
+  Slot FindCost(int rank, const Solution::Rank& changed, const double* added);
+  // Predicts what is queued, in one batch. Only then is compute_ms() known for it.
+  void PredictCosts() { costs_.EvaluateQueued(); }
+  // On this rank.
+  float compute_ms(int rank, Slot slot) const {
+    return costs_.cost_ms(slot) * context_.model().compute_scale(static_cast<std::size_t>(rank));
+  }
+  // Forgets all costs once there are too many. Slots given out before are void then; call with
+  // nothing queued.
+  void TrimCosts();
 
   // Prices the solution itself.
   void PriceSolution();
@@ -86,9 +106,11 @@ class MovePricer {
   struct Touched {
     int rank = 0;
     Solution::Rank changed;
-    RankCosts::Slot slot = 0;
+    Slot slot = 0;
   };
 
+  template <typename Fill>
+  Slot FindOrQueue(int rank, const Solution::Rank& changed, const Fill& fill);
   void FitSurrogate();
   double ComputeOf(int rank, int shard) const;
   // Changes changes_ by a unit.
@@ -110,8 +132,8 @@ class MovePricer {
 
   SearchContext& context_;
   ShardTable& shard_table_;
-  RankCosts& rank_costs_;
   Solution& solution_;
+  RankCostCache costs_;
   const bool separable_;
   const std::size_t num_ranks_;
   std::size_t batch_size_;

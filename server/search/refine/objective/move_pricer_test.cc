@@ -33,8 +33,7 @@ TEST(MovePricerTest, PricesWhatPricePlanSaysWhicheverCollectivesThereAre) {
   const CompiledRules rules(request, TypeSet::All());
   ShardTable shard_table(context);
   Solution solution(request, rules, shard_table);
-  RankCosts rank_costs(context, shard_table, solution);
-  MovePricer pricer(context, shard_table, rank_costs, solution);
+  MovePricer pricer(context, shard_table, solution);
   const auto unit = [&](int table, ShardingType type, int place) {
     const std::int64_t cols = request.tables[static_cast<std::size_t>(table)].embedding_dim;
     const int ranks = type == ShardingType::kTableWise ? 1 : 2;

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "common/base/positions.h"
-
 namespace neuroshard {
 namespace {
 
@@ -131,11 +129,8 @@ void Objective::Reset(std::span<const RankPrice> ranks, bool separable, const We
   for (int m = 0; m < kMeasures; ++m) {
     if (separable_ && m != kTotal) continue;
     const std::size_t measure = static_cast<std::size_t>(m);
-    std::vector<int>& leaders = leaders_[measure];
-    leaders = Positions<int>(ranks_.size());
-    BringLargest(leaders, kLeaders, [&](const RankPrice& r) { return Of(r, m); });
-    leaders.resize(std::min(kLeaders, leaders.size()));
-    largest_[measure] = std::max(Of(rank(leaders.front()), m), kMinLargest);
+    leaders_[measure] = Largest(kLeaders, [&](const RankPrice& r) { return Of(r, m); });
+    largest_[measure] = std::max(Of(rank(leaders_[measure].front()), m), kMinLargest);
     if (m >= kPowers) continue;
     scales_[measure] = 1 / largest_[measure];
     std::vector<double>& powers = powers_[measure];

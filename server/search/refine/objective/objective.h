@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "server/cost/cost_model.h"
 
 namespace neuroshard {
@@ -94,8 +95,22 @@ class Objective {
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   // By rank.
   std::vector<double> TotalsMs() const;
-  // Brings those of `ranks` to the front that have the `count` largest value(RankPrice), in that
+  // Up to `count` ranks, without `but` (-1: all), those with the largest value(RankPrice), in that
   // order; of equal ones the lower comes first.
+  template <typename Value>
+  std::vector<int> Largest(std::size_t count, const Value& value, int but = -1) const {
+    std::vector<int> largest = Positions<int>(ranks_.size());
+    std::erase(largest, but);
+    BringLargest(largest, count, value);
+    if (largest.size() > count) largest.resize(count);
+    return largest;
+  }
+  // Likewise those with the lowest totals.
+  std::vector<int> Lowest(std::size_t count, int but = -1) const {
+    return Largest(
+        count, [](const RankPrice& r) { return -r.total_ms(); }, but);
+  }
+  // Brings those of `ranks` to the front that have the `count` largest ones.
   template <typename Value>
   void BringLargest(std::span<int> ranks, std::size_t count, const Value& value) const {
     count = std::min(count, ranks.size());

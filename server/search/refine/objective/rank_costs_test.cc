@@ -1,5 +1,3 @@
-#include "server/search/refine/objective/rank_costs.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -33,7 +31,7 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
     RefineBed bed(seed);
     if (!bed.LoadLegal()) continue;
     const ShardTable& table = bed.bench.shard_table;
-    RankCosts costs(bed.context, table, bed.bench.solution);
+    MovePricer& costs = bed.bench.pricer;
     for (int round = 0; round < 20; ++round) {
       const int rank =
           static_cast<int>(bed.random().Below(static_cast<std::uint64_t>(bed.num_ranks())));
@@ -47,10 +45,10 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
         asked.with = bed.RandomUnit().shards.full;
         held.push_back(asked.with);
       }
-      const auto slot = costs.Find(asked.rank, asked.without, asked.with);
-      costs.EvaluateQueued();
+      const auto slot = costs.FindCost(asked.rank, asked.without, asked.with);
+      costs.PredictCosts();
       if (held.empty()) {
-        EXPECT_EQ(costs.cost_ms(rank, slot), 0);
+        EXPECT_EQ(costs.compute_ms(rank, slot), 0);
         continue;
       }
       std::vector<float> sum;
@@ -62,7 +60,7 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
       ComputeCost cost;
       bed.model.ComputeCosts(sum, {&cost, 1});
       const float ms = cost.total_ms * bed.model.compute_scale(static_cast<std::size_t>(rank));
-      EXPECT_NEAR(costs.cost_ms(rank, slot), ms, 1e-5 * static_cast<double>(ms));
+      EXPECT_NEAR(costs.compute_ms(rank, slot), ms, 1e-5 * static_cast<double>(ms));
     }
   }
 }
@@ -70,16 +68,17 @@ TEST(RankCostsTest, AreTheHeadOfWhatRanksWouldHold) {
 TEST(RankCostsTest, WhatIsKnownIsNotPredictedAgain) {
   RefineBed bed(4);
   ASSERT_TRUE(bed.LoadLegal());
-  RankCosts costs(bed.context, bed.bench.shard_table, bed.bench.solution);
-  for (int r = 0; r < bed.num_ranks(); ++r) costs.Find(r, -1, -1);
-  costs.EvaluateQueued();
+  MovePricer& costs = bed.bench.pricer;
+  for (int r = 0; r < bed.num_ranks(); ++r) costs.FindCost(r, -1, -1);
+  costs.PredictCosts();
   const auto predicted = bed.context.statistics().compute_evaluations;
-  costs.TrimIfLarge();
+  costs.TrimCosts();
   const std::vector<double> nothing(bed.bench.shard_table.width(), 0.0);
   for (int r = 0; r < bed.num_ranks(); ++r) {
-    EXPECT_EQ(costs.Find(r, -1, -1), costs.Find(r, bed.bench.solution.rank(r), nothing.data()));
+    EXPECT_EQ(costs.FindCost(r, -1, -1),
+              costs.FindCost(r, bed.bench.solution.rank(r), nothing.data()));
   }
-  costs.EvaluateQueued();
+  costs.PredictCosts();
   EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
 }
 
@@ -89,16 +88,16 @@ TEST(RankCostsTest, AChangeAndItsResultAreOneContent) {
     RefineBed bed(seed);
     if (!bed.request.constraints.empty()) continue;
     Solution& solution = bed.bench.solution;
-    RankCosts costs(bed.context, bed.bench.shard_table, bed.bench.solution);
+    MovePricer& costs = bed.bench.pricer;
     for (int i = 0; i < 30; ++i) {
       const Unit unit = bed.RandomUnit();
       if (unit.spread() != Spread::kRank) continue;
-      const auto with = costs.Find(unit.place, -1, unit.shards.full);
-      const auto before = costs.Find(unit.place, -1, -1);
+      const auto with = costs.FindCost(unit.place, -1, unit.shards.full);
+      const auto before = costs.FindCost(unit.place, -1, -1);
       solution.Add(unit);
-      EXPECT_EQ(costs.Find(unit.place, -1, -1), with);
-      EXPECT_EQ(costs.Find(unit.place, unit.shards.full, -1), before);
-      EXPECT_EQ(costs.Find(unit.place, unit.shards.full, unit.shards.full), with);
+      EXPECT_EQ(costs.FindCost(unit.place, -1, -1), with);
+      EXPECT_EQ(costs.FindCost(unit.place, unit.shards.full, -1), before);
+      EXPECT_EQ(costs.FindCost(unit.place, unit.shards.full, unit.shards.full), with);
       EXPECT_NE(with, before);
     }
   }
@@ -107,14 +106,14 @@ TEST(RankCostsTest, AChangeAndItsResultAreOneContent) {
 TEST(RankCostsTest, AdditiveComputeIsTheSumOfShardsAlone) {
   RefineBed bed(4, true);
   ASSERT_TRUE(bed.LoadLegal());
-  RankCosts costs(bed.context, bed.bench.shard_table, bed.bench.solution);
+  MovePricer& costs = bed.bench.pricer;
   const auto predicted = bed.context.statistics().compute_evaluations;
   for (int r = 0; r < bed.num_ranks(); ++r) {
     double sum_ms = 0;
     for (const int shard : ShardsOn(bed.bench.solution, r)) {
       sum_ms += static_cast<double>(bed.bench.shard_table.shard_cost_ms(shard));
     }
-    EXPECT_NEAR(costs.cost_ms(r, costs.Find(r, -1, -1)), sum_ms, 1e-5 * sum_ms);
+    EXPECT_NEAR(costs.compute_ms(r, costs.FindCost(r, -1, -1)), sum_ms, 1e-5 * sum_ms);
   }
   EXPECT_EQ(bed.context.statistics().compute_evaluations, predicted);
 }

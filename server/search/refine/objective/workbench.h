@@ -10,7 +10,6 @@
 #include "server/search/core/shard_table.h"
 #include "server/search/core/table_layouts.h"
 #include "server/search/refine/objective/move_pricer.h"
-#include "server/search/refine/objective/rank_costs.h"
 #include "server/search/refine/solution/plan_units.h"
 #include "server/search/refine/solution/solution.h"
 
@@ -26,8 +25,7 @@ struct Workbench {
         layouts(table_layouts),
         shard_table(context, rules),
         solution(context.request(), rules, shard_table),
-        rank_costs(context, shard_table, solution),
-        pricer(context, shard_table, rank_costs, solution) {}
+        pricer(context, shard_table, solution) {}
   Workbench(const Workbench&) = delete;  // its parts refer to each other
   Workbench& operator=(const Workbench&) = delete;
 
@@ -57,7 +55,6 @@ struct Workbench {
   const TableLayouts& layouts;
   ShardTable shard_table;
   Solution solution;
-  RankCosts rank_costs;
   MovePricer pricer;
 };
 
@@ -69,7 +66,6 @@ struct MoveTools {
         layouts_(bench.layouts),
         shard_table_(bench.shard_table),
         solution_(bench.solution),
-        rank_costs_(bench.rank_costs),
         pricer_(bench.pricer) {}
 
   SearchContext& context_;
@@ -77,7 +73,6 @@ struct MoveTools {
   const TableLayouts& layouts_;
   ShardTable& shard_table_;
   Solution& solution_;
-  RankCosts& rank_costs_;
   MovePricer& pricer_;
 };
 
