@@ -94,8 +94,6 @@ v1::StoreAnswer AnswerOf(const std::string& store, const StoreContent& content) 
     v1::StoreEnvironment& environment = *answer.add_environments();
     PutFields(use.environment, environment);
     PutFields(use, environment);
-    environment.mutable_properties()->insert(use.environment.properties.begin(),
-                                             use.environment.properties.end());
   }
   return answer;
 }

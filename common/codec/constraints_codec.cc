@@ -17,51 +17,20 @@ namespace neuroshard {
 NS_FIELDS(TableRule, sharding_types, compute_kernels, ranks, forbidden_ranks, hosts,
           forbidden_hosts, max_shards, min_column_width, distinct_ranks, row_multiple,
           row_proportion);
+NS_SPARSE_FIELDS(TableRule, cache_load_factor);
+NS_FIELDS(TableGroup, level);
 NS_FIELDS(Constraints, sharding_types, max_shards_per_rank, max_tables_per_rank,
           max_shards_per_table, min_column_width, column_rule);
 
 namespace {
 
-constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxColumns = 65536;
-
-// Where a value that may be listed once was first listed.
-template <typename T>
-class ListedOnce {
- public:
-  ListedOnce(const FieldCheck& check, std::string_view field) : check_(check), field_(field) {}
-
-  // Whether it is new; a violation at position `i` otherwise.
-  bool Note(const T& value, int i) {
-    const auto [first, is_new] = first_.emplace(value, i);
-    if (!is_new) {
-      check_.Fail(fmt::format("{}[{}]", field_, i), "is given twice, first at {}[{}]", field_,
-                  first->second);
-    }
-    return is_new;
-  }
-
- private:
-  const FieldCheck& check_;
-  const std::string_view field_;
-  std::map<T, int> first_;
-};
-
-template <typename E, typename Words>
-std::vector<E> DecodeWords(const FieldCheck& check, std::string_view field, const Words& words) {
-  std::vector<E> values;
-  ListedOnce<E> once(check, field);
-  for (int i = 0; i < words.size(); ++i) {
-    const std::optional<E> value = FromText<E>(words[i]);
-    if (!value) {
-      check.Fail(fmt::format("{}[{}]", field, i), NotAWord<E>(words[i]));
-    } else if (once.Note(*value, i)) {
-      values.push_back(*value);
-    }
-  }
-  std::ranges::sort(values);
-  return values;
-}
+constexpr double kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr FieldRange kMinColumnWidth = {"min_column_width", 0, 65536};
+constexpr FieldRange kConstraintRanges[] = {{"max_shards_per_rank", 0, kMaxCount},
+                                            {"max_tables_per_rank", 0, kMaxCount},
+                                            {"max_shards_per_table", 0, kMaxCount},
+                                            kMinColumnWidth};
+constexpr FieldRange kRuleRanges[] = {{"max_shards", 0, kMaxCount}, kMinColumnWidth};
 
 class ConstraintsDecoder {
  public:
@@ -73,60 +42,33 @@ class ConstraintsDecoder {
         names_(tables) {}
 
   Constraints Decode(const v1::Constraints& message, const FieldCheck& check) const {
-    Constraints constraints;
-    constraints.sharding_types =
-        DecodeWords<ShardingType>(check, "sharding_types", message.sharding_types());
+    auto constraints = TakeFields<Constraints>(message, check);
+    std::ranges::sort(constraints.sharding_types);
     for (int i = 0; i < message.tables_size(); ++i) {
       constraints.tables.push_back(DecodeRule(message.tables(i), check.In("tables", i)));
     }
     constraints.colocate = DecodeGroups(message.colocate(), check, "colocate");
     constraints.separate = DecodeGroups(message.separate(), check, "separate");
-    constraints.max_shards_per_rank =
-        DecodeCount(check, "max_shards_per_rank", message.max_shards_per_rank());
-    constraints.max_tables_per_rank =
-        DecodeCount(check, "max_tables_per_rank", message.max_tables_per_rank());
-    constraints.max_shards_per_table =
-        DecodeCount(check, "max_shards_per_table", message.max_shards_per_table());
-    check.InRange("min_column_width", message.min_column_width(), 0, kMaxColumns);
-    constraints.min_column_width = message.min_column_width();
-    constraints.column_rule =
-        check.WordOrDefault("column_rule", message.column_rule(), ColumnRule::kAny);
+    CheckRanges(message, kConstraintRanges, check);
     return constraints;
   }
 
  private:
-  static int DecodeCount(const FieldCheck& check, std::string_view field, std::int32_t count) {
-    check.InRange(field, std::int64_t{count}, 0, kMaxCount);
-    return count;
-  }
-
   TableRule DecodeRule(const v1::TableRule& message, const FieldCheck& check) const {
-    TableRule rule;
+    auto rule = TakeFields<TableRule>(message, check);
     rule.tables = DecodeTables(check, message.tables());
     if (message.tables_size() == 0) check.Fail("tables", "must name at least one table");
-    rule.sharding_types =
-        DecodeWords<ShardingType>(check, "sharding_types", message.sharding_types());
-    rule.compute_kernels =
-        DecodeWords<ComputeKernel>(check, "compute_kernels", message.compute_kernels());
-    rule.ranks = DecodeIndices(check, "ranks", message.ranks(), num_ranks_);
-    rule.forbidden_ranks =
-        DecodeIndices(check, "forbidden_ranks", message.forbidden_ranks(), num_ranks_);
-    rule.hosts = DecodeIndices(check, "hosts", message.hosts(), num_hosts_);
-    rule.forbidden_hosts =
-        DecodeIndices(check, "forbidden_hosts", message.forbidden_hosts(), num_hosts_);
-    rule.max_shards = DecodeCount(check, "max_shards", message.max_shards());
-    check.InRange("min_column_width", message.min_column_width(), 0, kMaxColumns);
-    rule.min_column_width = message.min_column_width();
-    rule.distinct_ranks = message.distinct_ranks();
-    if (message.has_cache_load_factor() &&
-        check.IsPositiveShare("cache_load_factor", message.cache_load_factor())) {
-      rule.cache_load_factor = message.cache_load_factor();
+    std::ranges::sort(rule.sharding_types);
+    std::ranges::sort(rule.compute_kernels);
+    CheckIndices(check, "ranks", num_ranks_, rule.ranks);
+    CheckIndices(check, "forbidden_ranks", num_ranks_, rule.forbidden_ranks);
+    CheckIndices(check, "hosts", num_hosts_, rule.hosts);
+    CheckIndices(check, "forbidden_hosts", num_hosts_, rule.forbidden_hosts);
+    CheckRanges(message, kRuleRanges, check);
+    if (message.has_cache_load_factor()) {
+      check.IsPositiveShare("cache_load_factor", rule.cache_load_factor);
     }
-    rule.row_multiple = DecodeRowMultiple(check, message.row_multiple(), rule.tables);
-    if (!message.row_proportion().empty()) {
-      rule.row_proportion =
-          check.WordOf("row_proportion", message.row_proportion(), RowProportion::kMemory);
-    }
+    CheckRowMultiple(check, rule);
     CheckKernels(check, message, rule);
     if (DemandsNothing(message)) {
       check.Fail("",
@@ -137,17 +79,16 @@ class ConstraintsDecoder {
     return rule;
   }
 
-  std::int64_t DecodeRowMultiple(const FieldCheck& check, std::int64_t multiple,
-                                 const std::vector<int>& tables) const {
+  void CheckRowMultiple(const FieldCheck& check, const TableRule& rule) const {
+    const std::int64_t multiple = rule.row_multiple;
     check.InRange("row_multiple", multiple, 0, std::numeric_limits<std::int64_t>::max());
-    if (multiple <= 0) return 0;
-    for (const int table : tables) {
+    if (multiple <= 0) return;
+    for (const int table : rule.tables) {
       const std::int64_t rows = At(tables_, table).num_embeddings;
       if (rows % multiple == 0) continue;
       check.Fail("row_multiple", "must divide the {} rows of '{}', got {}", rows,
                  names_.ReferenceTo(table), multiple);
     }
-    return multiple;
   }
 
   // Kernels of memories that tables are in only where asked for: hosts have to have them, and FBGEMM
@@ -213,12 +154,11 @@ class ConstraintsDecoder {
     std::vector<TableGroup> groups;
     for (int i = 0; i < messages.size(); ++i) {
       const FieldCheck check = of_all.In(field, i);
-      TableGroup group;
+      auto group = TakeFields<TableGroup>(messages[i], check);
       group.tables = DecodeTables(check, messages[i].tables());
       if (messages[i].tables_size() < 2) {
         check.Fail("tables", "must name at least two tables, got {}", messages[i].tables_size());
       }
-      group.level = check.WordOrDefault("level", messages[i].level(), GroupLevel::kRank);
       groups.push_back(std::move(group));
     }
     return groups;
@@ -240,23 +180,20 @@ class ConstraintsDecoder {
     return tables;
   }
 
-  // Ranks or hosts of the topology, of which there are `count`; 0: it is not known.
-  template <typename Indices>
-  static std::vector<int> DecodeIndices(const FieldCheck& check, std::string_view field,
-                                        const Indices& indices, int count) {
-    std::vector<int> values;
+  // Ranks or hosts of the topology, of which there are `count`; 0: it is not known. Ascending then.
+  static void CheckIndices(const FieldCheck& check, std::string_view field, int count,
+                           std::vector<int>& indices) {
     ListedOnce<int> once(check, field);
-    for (int i = 0; i < indices.size(); ++i) {
-      const int value = indices[i];
-      if (count > 0 && (value < 0 || value >= count)) {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const int position = static_cast<int>(i);
+      if (count > 0 && (indices[i] < 0 || indices[i] >= count)) {
         check.Fail(fmt::format("{}[{}]", field, i),
-                   "must be from 0 to {}, what the topology has, got {}", count - 1, value);
-      } else if (once.Note(value, i)) {
-        values.push_back(value);
+                   "must be from 0 to {}, what the topology has, got {}", count - 1, indices[i]);
+      } else {
+        once.Note(indices[i], position);
       }
     }
-    std::ranges::sort(values);
-    return values;
+    std::ranges::sort(indices);
   }
 
   const Topology& topology_;
@@ -266,16 +203,11 @@ class ConstraintsDecoder {
   const TableNames names_;
 };
 
-template <typename Message>
-void EncodeTables(const std::vector<int>& indices, const TableNames& names, Message& message) {
-  for (const int index : indices) message.add_tables(names.ReferenceTo(index));
-}
-
-v1::TableRule EncodeRule(const TableRule& rule, const TableNames& names) {
-  v1::TableRule message;
-  EncodeTables(rule.tables, names, message);
-  PutFields(rule, message);
-  if (rule.cache_load_factor > 0) message.set_cache_load_factor(rule.cache_load_factor);
+// A rule or a group, with the names of its tables.
+template <typename Message, typename T>
+Message EncodeNamed(const T& value, const TableNames& names) {
+  auto message = MessageOf<Message>(value);
+  for (const int table : value.tables) message.add_tables(names.ReferenceTo(table));
   return message;
 }
 
@@ -307,13 +239,6 @@ std::string_view WhyEvenRows(const TableRule& rule, const Topology& topology) {
                                           : "";
 }
 
-v1::TableGroup EncodeGroup(const TableGroup& group, const TableNames& names) {
-  v1::TableGroup message;
-  EncodeTables(group.tables, names, message);
-  message.set_level(std::string(ToText(group.level)));
-  return message;
-}
-
 }  // namespace
 
 std::int64_t CountConstraintEntries(const v1::Constraints& message) {
@@ -342,10 +267,7 @@ std::vector<std::string> ConstraintWarnings(const PlanRequest& request) {
   std::vector<bool> on_ssd(request.tables.size());
   for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
     const TableRule& rule = request.constraints.tables[i];
-    const auto lists = [&](ComputeKernel kernel) {
-      return std::ranges::find(rule.compute_kernels, kernel) != rule.compute_kernels.end();
-    };
-    const bool key_value = lists(ComputeKernel::kKeyValue);
+    const bool key_value = rule.lists(ComputeKernel::kKeyValue);
     std::set<Optimizer> others;
     for (const int table : rule.tables) {
       if (!key_value) break;
@@ -389,13 +311,13 @@ v1::Constraints EncodeConstraints(const Constraints& constraints,
   const TableNames names(tables);
   auto message = MessageOf<v1::Constraints>(constraints);
   for (const TableRule& rule : constraints.tables) {
-    *message.add_tables() = EncodeRule(rule, names);
+    *message.add_tables() = EncodeNamed<v1::TableRule>(rule, names);
   }
   for (const TableGroup& group : constraints.colocate) {
-    *message.add_colocate() = EncodeGroup(group, names);
+    *message.add_colocate() = EncodeNamed<v1::TableGroup>(group, names);
   }
   for (const TableGroup& group : constraints.separate) {
-    *message.add_separate() = EncodeGroup(group, names);
+    *message.add_separate() = EncodeNamed<v1::TableGroup>(group, names);
   }
   return message;
 }

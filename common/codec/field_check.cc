@@ -39,6 +39,13 @@ bool FieldCheck::InRange(std::string_view field, double value, double low, doubl
   return false;
 }
 
+bool FieldCheck::HasAsMany(std::string_view field, std::int64_t entries, std::string_view other,
+                           std::int64_t expected) const {
+  if (entries == expected) return true;
+  Fail(field, "must have as many entries as {}, {}, got {}", other, expected, entries);
+  return false;
+}
+
 bool FieldCheck::IsText(std::string_view field, std::string_view text,
                         std::size_t max_bytes) const {
   if (text.size() > max_bytes) {

@@ -6,17 +6,36 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {
+
+class FieldCheck;
+
+// Where a value that may be listed once was first listed.
+template <typename T>
+class ListedOnce {
+ public:
+  ListedOnce(const FieldCheck& check, std::string_view field) : check_(check), field_(field) {}
+
+  // Whether it is new; a violation at position `i` otherwise.
+  bool Note(const T& value, int i);
+
+ private:
+  const FieldCheck& check_;
+  const std::string_view field_;
+  std::map<T, int> first_;
+};
 
 // Checks of the fields of one message, which is at `path` of the whole ("tables[3]"; empty for the
 // message itself).
@@ -49,6 +68,23 @@ class FieldCheck {
   // Also refuses NaN.
   bool InRange(std::string_view field, double value, double low, double high) const;
 
+  // Each entry of a list, "field[3]".
+  template <typename Values, typename Number>
+  bool EachInRange(std::string_view field, const Values& values, Number low, Number high) const {
+    bool all = true;
+    int i = 0;
+    for (const Number value : values) {
+      const bool within = value >= low && value <= high;
+      all = (within || InRange(fmt::format("{}[{}]", field, i), value, low, high)) && all;
+      ++i;
+    }
+    return all;
+  }
+
+  // As many entries as another list has.
+  bool HasAsMany(std::string_view field, std::int64_t entries, std::string_view other,
+                 std::int64_t expected) const;
+
   // 0 < value <= 1.
   bool IsPositiveShare(std::string_view field, double value) const;
 
@@ -72,9 +108,35 @@ class FieldCheck {
     return text.empty() ? absent : WordOf(field, text, absent);
   }
 
+  // The words of a list of `count` texts; a violation for those that are none or were there before.
+  template <typename E, typename TextAt>
+  std::vector<E> WordsOf(std::string_view field, int count, const TextAt& text_at) const {
+    std::vector<E> words;
+    ListedOnce<E> once(*this, field);
+    for (int i = 0; i < count; ++i) {
+      const std::optional<E> word = FromText<E>(text_at(i));
+      if (!word) {
+        Fail(fmt::format("{}[{}]", field, i), NotAWord<E>(text_at(i)));
+      } else if (once.Note(*word, i)) {
+        words.push_back(*word);
+      }
+    }
+    return words;
+  }
+
  private:
   std::string path_;
   Violations& violations_;
 };
+
+template <typename T>
+bool ListedOnce<T>::Note(const T& value, int i) {
+  const auto [first, is_new] = first_.emplace(value, i);
+  if (!is_new) {
+    check_.Fail(fmt::format("{}[{}]", field_, i), "is given twice, first at {}[{}]", field_,
+                first->second);
+  }
+  return is_new;
+}
 
 }  // namespace neuroshard

@@ -22,15 +22,15 @@ constexpr double kMaxStartOffsetMs = 60'000;
 constexpr std::int64_t kFp32Bytes = 4;
 constexpr double kMaxDurationMs = 1e9;  // eleven days: nothing real, but finite
 
+constexpr FieldRange kSeriesRanges[] = {{"samples_ms", 0, kMaxDurationMs},
+                                        {"median_ms", 0, kMaxDurationMs},
+                                        {"relative_spread", 0, kMaxDurationMs},
+                                        {"warmup_iterations", 0, INT32_MAX}};
+
 TimedSeries DecodeSeries(const v1::TimedSeries& message, const FieldCheck& check) {
-  const auto series = TakeFields<TimedSeries>(message, check, AbsentWord::kFault);
+  auto series = TakeFields<TimedSeries>(message, check, AbsentWord::kFault);
   if (series.samples_ms.empty()) check.Fail("samples_ms", "must have at least one entry, got none");
-  for (std::size_t i = 0; i < series.samples_ms.size(); ++i) {
-    check.InRange(fmt::format("samples_ms[{}]", i), series.samples_ms[i], 0.0, kMaxDurationMs);
-  }
-  check.InRange("median_ms", series.median_ms, 0.0, kMaxDurationMs);
-  check.InRange("relative_spread", series.relative_spread, 0.0, kMaxDurationMs);
-  check.InRange("warmup_iterations", std::int64_t{series.warmup_iterations}, 0, INT32_MAX);
+  CheckRanges(message, kSeriesRanges, check);
   return series;
 }
 
@@ -47,13 +47,9 @@ void CheckFeatures(const FieldCheck& check, const std::string& features_field,
 InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
                                 const FieldCheck& check) {
   const auto input = TakeFields<InputDistSample>(message, check);
-  bool paired = true;
-  for (const auto& [field, entries] : {std::pair("whole_features", message.whole_features_size()),
-                                       std::pair("whole_ids", message.whole_ids_size())}) {
-    if (entries == ranks) continue;
-    paired = false;
-    check.Fail(field, "must have as many entries as dim_sums, {}, got {}", ranks, entries);
-  }
+  const bool paired =
+      check.HasAsMany("whole_features", message.whole_features_size(), "dim_sums", ranks) &
+      check.HasAsMany("whole_ids", message.whole_ids_size(), "dim_sums", ranks);
   std::int64_t features = input.cut_features;
   for (int i = 0; paired && i < ranks; ++i) {
     features += message.whole_features(i);
@@ -89,10 +85,32 @@ void DecodeDistribution(const v1::CommSample& message, const FieldCheck& check,
                                       check.In("input_distribution"));
 }
 
+// What a shard's fields may be, and its histogram.
+void CheckShard(const v1::MeasuredShard& message, const FieldCheck& check, MeasuredShard& shard) {
+  check.IsText("table", shard.table, kMaxNameBytes);
+  check.InRange("rows", shard.rows, 1, kMaxExtent);
+  check.InRange("cols", shard.cols, 1, kMaxDim);
+  check.InRange("pooling_factor", shard.pooling_factor, 0.0, kMaxPoolingFactor);
+  shard.reuse_histogram =
+      DecodeReuseHistogram(check, message.reuse_histogram(), shard.pooling_factor);
+  if (shard.weighted && shard.pooling_mode == PoolingMode::kNone) {
+    check.Fail("weighted", "must not be given for pooling_mode \"none\", which adds up nothing");
+  }
+  if (!IsMeasurable(shard.compute_kernel)) {
+    check.Fail("compute_kernel", "must be one of fused, fused_uvm, fused_uvm_caching, got \"{}\"",
+               message.compute_kernel());
+  }
+  if (shard.compute_kernel == ComputeKernel::kFusedUvmCaching) {
+    check.IsPositiveShare("cache_load_factor", shard.cache_load_factor);
+  } else if (shard.cache_load_factor != 0) {
+    check.Fail("cache_load_factor", "is for compute_kernel \"fused_uvm_caching\" alone, got \"{}\"",
+               ToText(shard.compute_kernel));
+  }
+}
+
 // Casts are of an all-to-all, whose elements are of that type then.
 void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const FieldCheck& check,
                      CommSample& sample) {
-  sample.wire_dtype = check.WordOrDefault("wire_dtype", message.wire_dtype(), DataType::kFp32);
   if (!sample.casts()) return;
   if (!IsWireCast(sample.wire_dtype)) {
     check.Fail("wire_dtype", "must be fp32, fp16 or bf16, got {}", ToText(sample.wire_dtype));
@@ -108,6 +126,15 @@ void DecodeWireDtype(const v1::CommSample& message, bool all_to_all, const Field
                ToText(sample.wire_dtype), message.element_bytes());
   }
   sample.element_bytes = bytes;
+}
+
+// What the records of both kinds have.
+template <typename Measurement, typename Message>
+Measurement DecodeRecord(const Message& message, const FieldCheck& check) {
+  auto measurement = TakeFields<Measurement>(message, check, AbsentWord::kFault);
+  check.IsText("sample_id", measurement.sample_id, kMaxNameBytes);
+  UseBackendNamesOfToday(measurement.environment);
+  return measurement;
 }
 
 }  // namespace
@@ -150,47 +177,17 @@ StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSet
 }
 
 v1::MeasuredShard EncodeMeasuredShard(const MeasuredShard& shard) {
-  auto message = MessageOf<v1::MeasuredShard>(shard);
-  if (shard.compute_kernel != ComputeKernel::kFused) {
-    message.set_compute_kernel(std::string(ToText(shard.compute_kernel)));
-  }
-  if (shard.cache_load_factor != 0) message.set_cache_load_factor(shard.cache_load_factor);
-  return message;
+  return MessageOf<v1::MeasuredShard>(shard);
 }
 
 MeasuredShard DecodeMeasuredShard(const v1::MeasuredShard& message, const FieldCheck& check) {
   auto shard = TakeFields<MeasuredShard>(message, check);
-  check.IsText("table", shard.table, kMaxNameBytes);
-  check.InRange("rows", shard.rows, 1, kMaxExtent);
-  check.InRange("cols", shard.cols, 1, kMaxDim);
-  check.InRange("pooling_factor", shard.pooling_factor, 0.0, kMaxPoolingFactor);
-  shard.reuse_histogram =
-      DecodeReuseHistogram(check, message.reuse_histogram(), shard.pooling_factor);
-  if (shard.weighted && shard.pooling_mode == PoolingMode::kNone) {
-    check.Fail("weighted", "must not be given for pooling_mode \"none\", which adds up nothing");
-  }
-  shard.compute_kernel =
-      check.WordOrDefault("compute_kernel", message.compute_kernel(), ComputeKernel::kFused);
-  if (!IsMeasurable(shard.compute_kernel)) {
-    check.Fail("compute_kernel", "must be one of fused, fused_uvm, fused_uvm_caching, got \"{}\"",
-               message.compute_kernel());
-  }
-  shard.cache_load_factor = message.cache_load_factor();
-  if (shard.compute_kernel == ComputeKernel::kFusedUvmCaching) {
-    check.IsPositiveShare("cache_load_factor", shard.cache_load_factor);
-  } else if (shard.cache_load_factor != 0) {
-    check.Fail("cache_load_factor", "is for compute_kernel \"fused_uvm_caching\" alone, got \"{}\"",
-               ToText(shard.compute_kernel));
-  }
+  CheckShard(message, check, shard);
   return shard;
 }
 
 v1::ComputeSample EncodeComputeSample(const ComputeSample& sample) {
-  auto message = MessageOf<v1::ComputeSample>(sample);
-  for (const MeasuredShard& shard : sample.shards) {
-    *message.add_shards() = EncodeMeasuredShard(shard);
-  }
-  return message;
+  return MessageOf<v1::ComputeSample>(sample);
 }
 
 StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
@@ -202,7 +199,7 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
     check.Fail("shards", "must have 1 to {} entries, got {}", kMaxShards, message.shards_size());
   } else {
     for (int i = 0; i < message.shards_size(); ++i) {
-      sample.shards.push_back(DecodeMeasuredShard(message.shards(i), check.In("shards", i)));
+      CheckShard(message.shards(i), check.In("shards", i), At(sample.shards, i));
     }
   }
   check.InRange("batch_size", sample.batch_size, 1, kMaxMeasuredBatch);
@@ -213,16 +210,12 @@ StatusOr<ComputeSample> DecodeComputeSample(const v1::ComputeSample& message) {
 v1::CommSample EncodeCommSample(const CommSample& sample) {
   auto message = MessageOf<v1::CommSample>(sample);
   message.set_collective(std::string(CollectiveWord(sample)));
-  if (sample.cadence != Cadence::kBarrier) {
-    message.set_cadence(std::string(ToText(sample.cadence)));
-  }
   if (sample.input_dist) {
     PutFields(*sample.input_dist, *message.mutable_input_distribution());
     return message;
   }
   message.set_direction(std::string(ToText(sample.direction)));
   message.set_element_bytes(static_cast<std::int32_t>(sample.element_bytes));
-  if (sample.casts()) message.set_wire_dtype(std::string(ToText(sample.wire_dtype)));
   return message;
 }
 
@@ -247,9 +240,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
   if (ranks == 0 || ranks > kMaxRanks) {
     check.Fail("dim_sums", "must have 1 to {} entries, got {}", kMaxRanks, ranks);
   } else {
-    for (int i = 0; i < ranks; ++i) {
-      check.InRange(fmt::format("dim_sums[{}]", i), message.dim_sums(i), 0, std::int64_t{1} << 32);
-    }
+    check.EachInRange("dim_sums", message.dim_sums(), std::int64_t{0}, std::int64_t{1} << 32);
     if (!all_to_all && !distributes &&
         std::ranges::count(sample.dim_sums, sample.dim_sums.front()) != ranks) {
       check.Fail("dim_sums", "must be the same on every rank for {}, got {}",
@@ -260,10 +251,7 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
     check.Fail("start_offsets_ms", "must have none or as many entries as dim_sums, {}, got {}",
                ranks, message.start_offsets_ms_size());
   } else {
-    for (int i = 0; i < message.start_offsets_ms_size(); ++i) {
-      check.InRange(fmt::format("start_offsets_ms[{}]", i), message.start_offsets_ms(i), 0.0,
-                    kMaxStartOffsetMs);
-    }
+    check.EachInRange("start_offsets_ms", message.start_offsets_ms(), 0.0, kMaxStartOffsetMs);
   }
   if (check.InRange("batch_size", message.batch_size(), 1, kMaxMeasuredBatch) && ranks > 0 &&
       message.batch_size() % ranks != 0) {
@@ -277,7 +265,6 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
                ToText(sample.collective), sample.element_bytes);
   }
   DecodeWireDtype(message, all_to_all, check, sample);
-  sample.cadence = check.WordOrDefault("cadence", message.cadence(), Cadence::kBarrier);
   if (sample.cadence != Cadence::kBarrier && message.start_offsets_ms_size() != 0) {
     check.Fail("start_offsets_ms",
                "must be empty for cadence {}, which has no barrier to count from",
@@ -288,43 +275,23 @@ StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message) {
   return sample;
 }
 
-v1::MeasurementEnvironment EncodeMeasurementEnvironment(const MeasurementEnvironment& environment) {
-  auto message = MessageOf<v1::MeasurementEnvironment>(environment);
-  message.mutable_properties()->insert(environment.properties.begin(),
-                                       environment.properties.end());
-  message.set_measured_at_unix_ms(environment.measured_at_unix_ms);
-  return message;
-}
-
-MeasurementEnvironment DecodeMeasurementEnvironment(const v1::MeasurementEnvironment& message) {
-  Violations none;
-  auto environment = TakeFields<MeasurementEnvironment>(message, FieldCheck("", none));
-  environment.properties.insert(message.properties().begin(), message.properties().end());
-  environment.measured_at_unix_ms = message.measured_at_unix_ms();
-  UseBackendNamesOfToday(environment);
-  return environment;
-}
-
 v1::ComputeMeasurement EncodeComputeMeasurement(const ComputeMeasurement& measurement) {
   auto message = MessageOf<v1::ComputeMeasurement>(measurement);
   if (measurement.outcome == Outcome::kOk) {
     PutFields(measurement.forward, *message.mutable_forward());
     PutFields(measurement.backward, *message.mutable_backward());
   }
-  *message.mutable_environment() = EncodeMeasurementEnvironment(measurement.environment);
   return message;
 }
 
 StatusOr<ComputeMeasurement> DecodeComputeMeasurement(const v1::ComputeMeasurement& message) {
   Violations violations;
   const FieldCheck check("", violations);
-  auto measurement = TakeFields<ComputeMeasurement>(message, check, AbsentWord::kFault);
-  check.IsText("sample_id", measurement.sample_id, kMaxNameBytes);
+  auto measurement = DecodeRecord<ComputeMeasurement>(message, check);
   if (measurement.outcome == Outcome::kOk) {
     measurement.forward = DecodeSeries(message.forward(), check.In("forward"));
     measurement.backward = DecodeSeries(message.backward(), check.In("backward"));
   }
-  measurement.environment = DecodeMeasurementEnvironment(message.environment());
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return measurement;
 }
@@ -334,20 +301,17 @@ v1::CommMeasurement EncodeCommMeasurement(const CommMeasurement& measurement) {
   if (measurement.outcome == Outcome::kOk) {
     PutFields(measurement.series, *message.mutable_series());
   }
-  *message.mutable_environment() = EncodeMeasurementEnvironment(measurement.environment);
   return message;
 }
 
 StatusOr<CommMeasurement> DecodeCommMeasurement(const v1::CommMeasurement& message) {
   Violations violations;
   const FieldCheck check("", violations);
-  auto measurement = TakeFields<CommMeasurement>(message, check, AbsentWord::kFault);
-  check.IsText("sample_id", measurement.sample_id, kMaxNameBytes);
+  auto measurement = DecodeRecord<CommMeasurement>(message, check);
   check.InRange("rank", std::int64_t{measurement.rank}, 0, kMaxRanks - 1);
   if (measurement.outcome == Outcome::kOk) {
     measurement.series = DecodeSeries(message.series(), check.In("series"));
   }
-  measurement.environment = DecodeMeasurementEnvironment(message.environment());
   NS_RETURN_IF_ERROR(violations.ToStatus());
   return measurement;
 }

@@ -25,9 +25,6 @@ v1::CommSample EncodeCommSample(const CommSample& sample);
 // The number of ranks is that of dim_sums; whether the group has as many is for the group to check.
 StatusOr<CommSample> DecodeCommSample(const v1::CommSample& message);
 
-v1::MeasurementEnvironment EncodeMeasurementEnvironment(const MeasurementEnvironment& environment);
-MeasurementEnvironment DecodeMeasurementEnvironment(const v1::MeasurementEnvironment& message);
-
 v1::ComputeMeasurement EncodeComputeMeasurement(const ComputeMeasurement& measurement);
 // A record whose outcome is "ok" must have both series, finite and not negative; any other outcome
 // needs neither.

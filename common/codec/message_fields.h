@@ -1,16 +1,17 @@
-// Copies values of the domain into messages and out of them: the members that NS_FIELDS lists, each
-// to the field of its name. Words are text there.
+// Copies values of the domain into messages and out of them: the members that NS_FIELDS and
+// NS_SPARSE_FIELDS list, each to the field of its name. Words are text there, members with fields of
+// their own are messages.
 #pragma once
 
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
-
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
-#include <vector>
 
+#include "common/codec/field_access.h"
 #include "common/codec/field_check.h"
 #include "common/domain/fields.h"
 
@@ -27,10 +28,6 @@ T TakeFields(const Message& message, const FieldCheck& check,
 
 namespace message_fields {
 
-using google::protobuf::FieldDescriptor;
-using ProtoMessage = google::protobuf::Message;
-using google::protobuf::Reflection;
-
 template <typename V>
 inline constexpr bool kIsOptional = requires(V value) {
   value.has_value();
@@ -39,71 +36,67 @@ template <typename V>
 inline constexpr bool kIsList = !std::is_same_v<V, std::string> && requires(V value) {
   value.begin();
 };
+template <typename V>
+inline constexpr bool kIsMap = requires {
+  typename V::mapped_type;
+};
 
-// In the order of kFields<T>. Within other messages all those of a T are of one type.
-template <typename T, typename Message>
-const std::vector<const FieldDescriptor*>& DescriptorsOf(const Message& message) {
-  static const std::vector<const FieldDescriptor*> descriptors = [&message] {
-    std::vector<const FieldDescriptor*> found;
-    const auto find = [&](const auto& field) {
-      found.push_back(message.GetDescriptor()->FindFieldByName(field.name));
-    };
-    std::apply([&](const auto&... field) { (find(field), ...); }, kFields<T>);
-    return found;
-  }();
-  return descriptors;
+// Calls visit(member pointer, descriptor of its field) for each that `fields` lists. Within other
+// messages all those of one list are of one type.
+template <const auto& fields, typename Message, typename Visit>
+void ForEachDescriptor(const Message& message, const Visit& visit) {
+  std::apply(
+      [&](const auto&... field) {
+        static const std::array<const FieldDescriptor*, sizeof...(field)> descriptors = {
+            message.GetDescriptor()->FindFieldByName(field.name)...};
+        [[maybe_unused]] auto descriptor = descriptors.begin();
+        (visit(field.member, *descriptor++), ...);
+      },
+      fields);
 }
 
 template <typename V>
 void Put(const V& value, const FieldDescriptor* field, ProtoMessage& message) {
-  const auto put = [&](auto set, auto add, auto scalar) {
-    (message.GetReflection()->*(field->is_repeated() ? add : set))(&message, field, scalar);
+  const auto inner = [&]() -> ProtoMessage& {
+    const Reflection& to = *message.GetReflection();
+    return field->is_repeated() ? *to.AddMessage(&message, field)
+                                : *to.MutableMessage(&message, field);
   };
   if constexpr (kIsOptional<V>) {
     if (value) Put(*value, field, message);
+  } else if constexpr (kIsMap<V>) {
+    for (const auto& [key, item] : value) {
+      ProtoMessage& entry = inner();
+      Put(key, field->message_type()->map_key(), entry);
+      Put(item, field->message_type()->map_value(), entry);
+    }
   } else if constexpr (kIsList<V>) {
     for (const auto& entry : value) Put(entry, field, message);
   } else if constexpr (kHasFields<V>) {
-    const Reflection& to = *message.GetReflection();
-    PutFields(value, field->is_repeated() ? *to.AddMessage(&message, field)
-                                          : *to.MutableMessage(&message, field));
+    PutFields(value, inner());
   } else if constexpr (std::is_enum_v<V>) {
-    put(&Reflection::SetString, &Reflection::AddString, std::string(ToText(value)));
-  } else if constexpr (std::is_same_v<V, std::string>) {
-    put(&Reflection::SetString, &Reflection::AddString, value);
-  } else if constexpr (std::is_same_v<V, bool>) {
-    put(&Reflection::SetBool, &Reflection::AddBool, value);
-  } else if constexpr (std::is_floating_point_v<V>) {
-    put(&Reflection::SetDouble, &Reflection::AddDouble, value);
-  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
-    put(&Reflection::SetInt32, &Reflection::AddInt32, static_cast<std::int32_t>(value));
-  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
-    put(&Reflection::SetInt64, &Reflection::AddInt64, static_cast<std::int64_t>(value));
+    Put(std::string(ToText(value)), field, message);
   } else {
-    put(&Reflection::SetUInt64, &Reflection::AddUInt64, static_cast<std::uint64_t>(value));
+    VisitScalar(field, [&](const auto& access) {
+      using Scalar = typename std::decay_t<decltype(access)>::Type;
+      if constexpr (std::is_convertible_v<V, Scalar>) {
+        access.Put(static_cast<Scalar>(value), field, message);
+      }
+    });
   }
 }
 
-// The field, or its entry `index` if that is not negative.
+// The field, or its entry `entry` if it is repeated.
 template <typename V>
-V Get(const ProtoMessage& message, const FieldDescriptor* field, int index) {
-  const Reflection& from = *message.GetReflection();
-  const auto get = [&](auto one, auto entry) {
-    return index < 0 ? (from.*one)(message, field) : (from.*entry)(message, field, index);
-  };
-  if constexpr (std::is_same_v<V, std::string>) {
-    return get(&Reflection::GetString, &Reflection::GetRepeatedString);
-  } else if constexpr (std::is_same_v<V, bool>) {
-    return get(&Reflection::GetBool, &Reflection::GetRepeatedBool);
-  } else if constexpr (std::is_floating_point_v<V>) {
-    return get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble);
-  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
-    return static_cast<V>(get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32));
-  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
-    return static_cast<V>(get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64));
-  } else {
-    return static_cast<V>(get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64));
-  }
+V Get(const ProtoMessage& message, const FieldDescriptor* field, int entry = 0) {
+  return VisitScalar(field, [&](const auto& access) {
+    using Scalar = typename std::decay_t<decltype(access)>::Type;
+    if constexpr (std::is_convertible_v<Scalar, V>) {
+      return static_cast<V>(access.Get(message, field, entry));
+    } else {
+      return V();
+    }
+  });
 }
 
 template <typename V>
@@ -114,29 +107,41 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
     typename V::value_type given{};
     bool is_given = !field->has_presence() || from.HasField(message, field);
     if constexpr (std::is_enum_v<typename V::value_type>) {
-      is_given = !Get<std::string>(message, field, -1).empty();
+      is_given = !Get<std::string>(message, field).empty();
     }
     if (is_given) Take(message, field, check, absent, given), value = given;
   } else if constexpr (std::is_enum_v<V>) {
-    const std::string text = Get<std::string>(message, field, -1);
+    const auto text = Get<std::string>(message, field);
     if (text.empty() && absent == AbsentWord::kDefault) return;
     value = check.WordOf(field->name(), text, value);
+  } else if constexpr (kHasFields<V>) {
+    if (!from.HasField(message, field)) return;
+    value = TakeFields(from.GetMessage(message, field), check.In(field->name()), absent, value);
   } else if constexpr (!kIsList<V>) {
     // A text that is empty is one that is absent.
     const bool may_be_default = !field->has_presence() && !std::is_same_v<V, std::string>;
-    if (may_be_default || from.HasField(message, field)) value = Get<V>(message, field, -1);
+    if (may_be_default || from.HasField(message, field)) value = Get<V>(message, field);
   } else if constexpr (requires { value.clear(); }) {
     value.clear();
-    using Entry = typename V::value_type;
-    for (int i = 0; i < from.FieldSize(message, field); ++i) {
-      if constexpr (std::is_enum_v<Entry>) {
-        const auto word = FromText<Entry>(Get<std::string>(message, field, i));
-        if (word) value.push_back(*word);
-      } else if constexpr (kHasFields<Entry>) {
-        value.push_back(TakeFields<Entry>(from.GetRepeatedMessage(message, field, i),
-                                          check.In(field->name(), i), absent));
-      } else {
-        value.push_back(Get<Entry>(message, field, i));
+    const int count = from.FieldSize(message, field);
+    if constexpr (kIsMap<V>) {
+      for (int i = 0; i < count; ++i) {
+        const ProtoMessage& entry = from.GetRepeatedMessage(message, field, i);
+        value[Get<std::string>(entry, field->message_type()->map_key())] =
+            Get<std::string>(entry, field->message_type()->map_value());
+      }
+    } else if constexpr (std::is_enum_v<typename V::value_type>) {
+      value = check.WordsOf<typename V::value_type>(
+          field->name(), count, [&](int i) { return Get<std::string>(message, field, i); });
+    } else {
+      for (int i = 0; i < count; ++i) {
+        using Entry = typename V::value_type;
+        if constexpr (kHasFields<Entry>) {
+          value.push_back(TakeFields<Entry>(from.GetRepeatedMessage(message, field, i),
+                                            check.In(field->name(), i), absent));
+        } else {
+          value.push_back(Get<Entry>(message, field, i));
+        }
       }
     }
   }
@@ -148,20 +153,24 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
 template <typename Message>
 std::int64_t Int64Of(const Message& message, std::string_view field) {
   return message_fields::Get<std::int64_t>(
-      message, Message::descriptor()->FindFieldByName(std::string(field)), -1);
+      message, Message::descriptor()->FindFieldByName(std::string(field)));
 }
 template <typename Message>
 void SetInt64(std::string_view field, std::int64_t value, Message& message) {
   message_fields::Put(value, Message::descriptor()->FindFieldByName(std::string(field)), message);
 }
 
-// Words and numbers are set at their defaults too; what is optional and not there is not. Members
-// with fields of their own are messages in this one.
+// Words and numbers are set at their defaults too, but for sparse ones; what is optional and not
+// there is not.
 template <typename T, typename Message>
 void PutFields(const T& value, Message& message) {
-  auto descriptor = message_fields::DescriptorsOf<T>(message).begin();
-  ForEachField(value, [&](const char*, const auto& member) {
-    message_fields::Put(member, *descriptor++, message);
+  using message_fields::ForEachDescriptor;
+  ForEachDescriptor<kFields<T>>(message, [&](auto member, const FieldDescriptor* field) {
+    message_fields::Put(value.*member, field, message);
+  });
+  ForEachDescriptor<kSparseFields<T>>(message, [&](auto member, const FieldDescriptor* field) {
+    static const T defaults = {};
+    if (value.*member != defaults.*member) message_fields::Put(value.*member, field, message);
   });
 }
 
@@ -177,11 +186,25 @@ Message MessageOf(const T& value) {
 // lists; ranges are for the caller to look at, and so are arrays, which are left as they are.
 template <typename T, typename Message>
 T TakeFields(const Message& message, const FieldCheck& check, AbsentWord absent, T defaults) {
-  auto descriptor = message_fields::DescriptorsOf<T>(message).begin();
-  ForEachField(defaults, [&](const char*, auto& member) {
-    message_fields::Take(message, *descriptor++, check, absent, member);
+  using message_fields::ForEachDescriptor;
+  ForEachDescriptor<kFields<T>>(message, [&](auto member, const FieldDescriptor* field) {
+    message_fields::Take(message, field, check, absent, defaults.*member);
+  });
+  ForEachDescriptor<kSparseFields<T>>(message, [&](auto member, const FieldDescriptor* field) {
+    message_fields::Take(message, field, check, AbsentWord::kDefault, defaults.*member);
   });
   return defaults;
 }
+
+// The numbers that a field, or each entry of a repeated one, may be, both ends included.
+struct FieldRange {
+  const char* field;
+  double low;
+  double high;
+};
+
+// Whether all are; a violation for each that is not. What is optional and absent is in its range.
+bool CheckRanges(const ProtoMessage& message, std::span<const FieldRange> ranges,
+                 const FieldCheck& check);
 
 }  // namespace neuroshard

@@ -1,21 +1,18 @@
 // The printing half of message_text.h.
 #include <absl/strings/escaping.h>
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
 
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
+#include "common/codec/field_access.h"
 #include "common/codec/message_text.h"
 #include "neuroshard/v1/answers.pb.h"
 
 namespace neuroshard {
 namespace {
 
-using google::protobuf::FieldDescriptor;
-using ProtoMessage = google::protobuf::Message;
-using google::protobuf::Reflection;
 using Json = nlohmann::ordered_json;
 
 Json MessageValue(const ProtoMessage& message);
@@ -32,37 +29,19 @@ Json RealValue(double value, const FieldDescriptor* field) {
 
 // A singular field, or entry `index` of a repeated one.
 Json FieldValue(const ProtoMessage& message, const FieldDescriptor* field, int index) {
-  const Reflection& r = *message.GetReflection();
-  const auto get = [&](auto at, auto one) {
-    return field->is_repeated() ? (r.*at)(message, field, index) : (r.*one)(message, field);
-  };
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      return get(&Reflection::GetRepeatedInt32, &Reflection::GetInt32);
-    case FieldDescriptor::CPPTYPE_INT64:
-      return get(&Reflection::GetRepeatedInt64, &Reflection::GetInt64);
-    case FieldDescriptor::CPPTYPE_UINT32:
-      return get(&Reflection::GetRepeatedUInt32, &Reflection::GetUInt32);
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return get(&Reflection::GetRepeatedUInt64, &Reflection::GetUInt64);
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return RealValue(get(&Reflection::GetRepeatedDouble, &Reflection::GetDouble), field);
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return RealValue(get(&Reflection::GetRepeatedFloat, &Reflection::GetFloat), field);
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return get(&Reflection::GetRepeatedBool, &Reflection::GetBool);
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return get(&Reflection::GetRepeatedEnumValue, &Reflection::GetEnumValue);
-    case FieldDescriptor::CPPTYPE_STRING: {
-      std::string text = get(&Reflection::GetRepeatedString, &Reflection::GetString);
-      return field->type() == FieldDescriptor::TYPE_BYTES ? absl::Base64Escape(text)
-                                                          : std::move(text);
-    }
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return MessageValue(field->is_repeated() ? r.GetRepeatedMessage(message, field, index)
-                                               : r.GetMessage(message, field));
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    const Reflection& r = *message.GetReflection();
+    return MessageValue(field->is_repeated() ? r.GetRepeatedMessage(message, field, index)
+                                             : r.GetMessage(message, field));
   }
-  return nullptr;
+  return VisitScalar(field, [&](const auto& access) -> Json {
+    auto value = access.Get(message, field, index);
+    if constexpr (std::is_same_v<decltype(value), double>) return RealValue(value, field);
+    if constexpr (std::is_same_v<decltype(value), std::string>) {
+      if (field->type() == FieldDescriptor::TYPE_BYTES) return absl::Base64Escape(value);
+    }
+    return value;
+  });
 }
 
 // Sorted by key, so that equal messages print equally.

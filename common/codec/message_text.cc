@@ -1,20 +1,19 @@
 #include "common/codec/message_text.h"
 
 #include <fmt/ranges.h>
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
 
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "common/base/printable_text.h"
 #include "common/base/similar_word.h"
 #include "common/base/violations.h"
-#include "common/codec/field_check.h"
+#include "common/codec/field_access.h"
 #include "common/text/quantity.h"
 #include "common/text/text_value.h"
 
@@ -22,9 +21,6 @@ namespace neuroshard {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::FieldDescriptor;
-using ProtoMessage = google::protobuf::Message;
-using google::protobuf::Reflection;
 using Kind = TextValue::Kind;
 
 const FieldDescriptor* FindField(const Descriptor& type, const std::string& name) {
@@ -44,81 +40,44 @@ std::string UnknownField(const Descriptor& type, std::string_view key) {
          (meant.empty() ? fmt::format("; known: {}", fmt::join(names, ", ")) : meant);
 }
 
-// Sets the field by `set`, or adds to it by `add` when it is repeated.
-template <typename T, typename Set>
-void SetOrAdd(T scalar, const FieldDescriptor& field, ProtoMessage& message, Set set, Set add) {
-  (message.GetReflection()->*(field.is_repeated() ? add : set))(&message, &field,
-                                                                std::move(scalar));
-}
-
-template <typename T, typename Set>
-std::string SetInteger(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message,
-                       Set set, Set add) {
-  bool out_of_range = false;
-  if (const std::optional<T> parsed = IntegerOf<T>(value, &out_of_range)) {
-    SetOrAdd(*parsed, field, message, set, add);
-    return "";
-  }
-  if (!out_of_range) return fmt::format("must be an integer{}", UnitHint(field.name()));
-  return fmt::format("must be an integer from {} to {}", std::numeric_limits<T>::min(),
-                     std::numeric_limits<T>::max());
-}
-
-std::string SetText(const TextValue& value, const FieldDescriptor& field, ProtoMessage& message) {
-  std::optional<std::string> text = TextOf(value);
-  if (!text) return "must be text";
-  if (!IsUtf8(*text)) return "must be UTF-8";
-  SetOrAdd(*std::move(text), field, message, &Reflection::SetString, &Reflection::AddString);
-  return "";
-}
-
-bool IsNumber(const FieldDescriptor& field) {
-  return field.cpp_type() != FieldDescriptor::CPPTYPE_BOOL &&
-         field.cpp_type() != FieldDescriptor::CPPTYPE_STRING;
-}
-
 // Sets `field`, or adds to it when it is repeated. Empty when it could; otherwise what the value
 // must be ("must be an integer") for the caller to say where. The message is then as it was. Not
 // for message fields.
 std::string SetScalar(const TextValue& written, const FieldDescriptor& field,
                       ProtoMessage& message) {
-  TextValue number;
-  const std::optional<std::string> plain =
-      IsNumber(field) ? PlainNumber(written.text, field.name()) : std::nullopt;
-  if (plain) {
-    number = written;
-    number.text = *plain;
-  }
-  const TextValue& value = plain ? number : written;
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      return SetInteger<std::int32_t>(value, field, message, &Reflection::SetInt32,
-                                      &Reflection::AddInt32);
-    case FieldDescriptor::CPPTYPE_INT64:
-      return SetInteger<std::int64_t>(value, field, message, &Reflection::SetInt64,
-                                      &Reflection::AddInt64);
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return SetInteger<std::uint64_t>(value, field, message, &Reflection::SetUInt64,
-                                       &Reflection::AddUInt64);
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      const std::optional<double> real = RealOf(value);
-      if (!real) return fmt::format("must be a number{}", UnitHint(field.name()));
-      SetOrAdd(*real, field, message, &Reflection::SetDouble, &Reflection::AddDouble);
-      return "";
-    }
-    case FieldDescriptor::CPPTYPE_BOOL: {
-      const std::optional<bool> truth = BoolOf(value);
+  return VisitScalar(&field, [&](const auto& access) -> std::string {
+    using T = typename std::decay_t<decltype(access)>::Type;
+    if constexpr (std::is_same_v<T, bool>) {
+      const std::optional<bool> truth = BoolOf(written);
       if (!truth) return "must be true or false";
-      SetOrAdd(*truth, field, message, &Reflection::SetBool, &Reflection::AddBool);
-      return "";
+      access.Put(*truth, &field, message);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      std::optional<std::string> text = TextOf(written);
+      if (!text) return "must be text";
+      if (!IsUtf8(*text)) return "must be UTF-8";
+      access.Put(*std::move(text), &field, message);
+    } else {
+      TextValue value = written;
+      value.text = PlainNumber(written.text, field.name()).value_or(written.text);
+      bool out_of_range = false;
+      std::optional<T> number;
+      if constexpr (std::is_same_v<T, double>) {
+        number = RealOf(value);
+      } else {
+        number = IntegerOf<T>(value, &out_of_range);
+      }
+      if (out_of_range) {
+        return fmt::format("must be an integer from {} to {}", std::numeric_limits<T>::min(),
+                           std::numeric_limits<T>::max());
+      }
+      if (!number) {
+        return fmt::format("must be {}{}", std::is_integral_v<T> ? "an integer" : "a number",
+                           UnitHint(field.name()));
+      }
+      access.Put(*number, &field, message);
     }
-    case FieldDescriptor::CPPTYPE_STRING:
-      return SetText(value, field, message);
-    default:
-      // What is read spells vocabularies as text, without enums (table.proto says why), and has no
-      // numbers of 32 bits but int32.
-      return "cannot be written as text";
-  }
+    return "";
+  });
 }
 
 // Fills messages from values and collects what does not fit. No message that is read has maps, bytes

@@ -17,12 +17,23 @@ NS_FIELDS(CostInterval, low_ms, high_ms);
 NS_FIELDS(ExchangeCost, module, sharding_type, time_ms);
 NS_FIELDS(HostMemoryUse, host, total_bytes, capacity_bytes);
 NS_FIELDS(MeasuredWith, device, backend, collective_backend);
+NS_SPARSE_FIELDS(TablePlan, cache_load_factor);
 NS_FIELDS(MemoryUse, input_bytes, output_bytes, reserve_bytes, stashed_bytes);
 NS_FIELDS(Migration, budget_bytes, price_ms_per_gib, only_types);
-NS_FIELDS(PlanCost, embedding_cost_ms, interval_coverage, mean_of_max_ms, exchanges);
+NS_FIELDS(PlanCost, embedding_cost_ms, interval_coverage, interval, mean_of_max_ms, exchanges);
+NS_SPARSE_FIELDS(PlanCost, measured_with);
 NS_FIELDS(RankCost, compute_ms, forward_compute_ms, backward_compute_ms, forward_comm_ms,
           backward_comm_ms, start_offset_ms, dim_sum, input_dist_ms);
 NS_FIELDS(TablePlan, name, module, sharding_type, compute_kernel, kind);
+template <>
+inline constexpr std::tuple kFields<RankIntervals> = {
+    NamedMember{"compute_interval", &RankIntervals::compute},
+    NamedMember{"forward_compute_interval", &RankIntervals::forward_compute},
+    NamedMember{"backward_compute_interval", &RankIntervals::backward_compute},
+    NamedMember{"forward_comm_interval", &RankIntervals::forward_comm},
+    NamedMember{"backward_comm_interval", &RankIntervals::backward_comm},
+    NamedMember{"total_interval", &RankIntervals::total},
+    NamedMember{"input_dist_interval", &RankIntervals::input_dist}};
 
 namespace {
 
@@ -35,8 +46,19 @@ T TakeCost(const Message& message) {
 
 constexpr std::int64_t kMaxRank =
     (std::int64_t{1} << 26) - 1;  // hosts x devices a request can have
-constexpr std::int64_t kMaxBudgetBytes = std::int64_t{1} << 60;
-constexpr double kMaxPriceMs = 1e9;
+constexpr FieldRange kMigrationRanges[] = {{"budget_bytes", 0, std::int64_t{1} << 60},
+                                           {"price_ms_per_gib", 0, 1e9}};
+
+constexpr double kMaxMs = std::numeric_limits<double>::max();
+constexpr FieldRange kPlanCosts[] = {{"embedding_cost_ms", 0, kMaxMs},
+                                     {"mean_of_max_ms", 0, kMaxMs}};
+constexpr FieldRange kRankCosts[] = {{"input_dist_ms", 0, kMaxMs},
+                                     {"compute_ms", 0, kMaxMs},
+                                     {"forward_compute_ms", 0, kMaxMs},
+                                     {"backward_compute_ms", 0, kMaxMs},
+                                     {"forward_comm_ms", 0, kMaxMs},
+                                     {"backward_comm_ms", 0, kMaxMs},
+                                     {"total_ms", 0, kMaxMs}};
 
 Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
   check.InRange("row_offset", message.row_offset(), 0, kMaxExtent);
@@ -48,78 +70,27 @@ Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
           message.rank()};
 }
 
-// Sets what `mutable_interval` makes, if there is anything to set.
-void Put(const std::optional<CostInterval>& interval, v1::RankCost& rank,
-         v1::CostInterval* (v1::RankCost::*mutable_interval)()) {
-  if (!interval.has_value()) return;
-  PutFields(*interval, *(rank.*mutable_interval)());
-}
-
-std::optional<CostInterval> IntervalIf(bool present, const v1::CostInterval& message) {
-  if (!present) return std::nullopt;
-  return TakeCost<CostInterval>(message);
-}
-
-void EncodeIntervals(const RankIntervals& of, v1::RankCost& rank) {
-  Put(of.compute, rank, &v1::RankCost::mutable_compute_interval);
-  Put(of.forward_compute, rank, &v1::RankCost::mutable_forward_compute_interval);
-  Put(of.backward_compute, rank, &v1::RankCost::mutable_backward_compute_interval);
-  Put(of.forward_comm, rank, &v1::RankCost::mutable_forward_comm_interval);
-  Put(of.backward_comm, rank, &v1::RankCost::mutable_backward_comm_interval);
-  Put(of.total, rank, &v1::RankCost::mutable_total_interval);
-  Put(of.input_dist, rank, &v1::RankCost::mutable_input_dist_interval);
-}
-
-RankIntervals DecodeIntervals(const v1::RankCost& rank) {
-  return {IntervalIf(rank.has_compute_interval(), rank.compute_interval()),
-          IntervalIf(rank.has_forward_compute_interval(), rank.forward_compute_interval()),
-          IntervalIf(rank.has_backward_compute_interval(), rank.backward_compute_interval()),
-          IntervalIf(rank.has_forward_comm_interval(), rank.forward_comm_interval()),
-          IntervalIf(rank.has_backward_comm_interval(), rank.backward_comm_interval()),
-          IntervalIf(rank.has_total_interval(), rank.total_interval()),
-          IntervalIf(rank.has_input_dist_interval(), rank.input_dist_interval())};
-}
-
 // The fields of v1::MemoryUse with the bytes of one memory.
-struct BytesField {
-  std::int64_t (v1::MemoryUse::*get)() const;
-  void (v1::MemoryUse::*set)(std::int64_t);
-};
 struct MemoryFields {
   MemoryTier tier;
-  BytesField weights, optimizer, caches, total;
+  const char *weights, *optimizer, *caches, *total;
 };
-#define NS_BYTES(name) \
-  { &v1::MemoryUse::name##_bytes, &v1::MemoryUse::set_##name##_bytes }
 constexpr MemoryFields kMemoryFields[] = {
-    {MemoryTier::kDevice, NS_BYTES(weights), NS_BYTES(optimizer), NS_BYTES(cache_state),
-     NS_BYTES(total)},
-    {MemoryTier::kHost, NS_BYTES(host_weights), NS_BYTES(host_optimizer), NS_BYTES(host_cache),
-     NS_BYTES(host_total)},
-    {MemoryTier::kSsd, NS_BYTES(ssd_weights), NS_BYTES(ssd_optimizer), NS_BYTES(ssd_cache_state),
-     NS_BYTES(ssd_total)}};
-#undef NS_BYTES
+    {MemoryTier::kDevice, "weights_bytes", "optimizer_bytes", "cache_state_bytes", "total_bytes"},
+    {MemoryTier::kHost, "host_weights_bytes", "host_optimizer_bytes", "host_cache_bytes",
+     "host_total_bytes"},
+    {MemoryTier::kSsd, "ssd_weights_bytes", "ssd_optimizer_bytes", "ssd_cache_state_bytes",
+     "ssd_total_bytes"}};
 static_assert(std::size(kMemoryFields) == kWords<MemoryTier>.size());
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
   auto use = TakeCost<MemoryUse>(message);
   for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
-    use.weights[tier] = (message.*weights.get)();
-    use.optimizer[tier] = (message.*optimizer.get)();
-    use.caches[tier] = (message.*caches.get)();
+    use.weights[tier] = Int64Of(message, weights);
+    use.optimizer[tier] = Int64Of(message, optimizer);
+    use.caches[tier] = Int64Of(message, caches);
   }
   return use;
-}
-
-using HostMemoryUses = google::protobuf::RepeatedPtrField<v1::HostMemoryUse>;
-
-void EncodeUses(const std::vector<HostMemoryUse>& uses, HostMemoryUses& messages) {
-  for (const HostMemoryUse& use : uses) PutFields(use, *messages.Add());
-}
-
-std::vector<HostMemoryUse> DecodeUses(const HostMemoryUses& messages) {
-  return Mapped(messages,
-                [&](const v1::HostMemoryUse& use) { return TakeCost<HostMemoryUse>(use); });
 }
 
 void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check, TablePlan& plan) {
@@ -127,11 +98,12 @@ void DecodeCacheLoadFactor(const v1::TablePlan& message, const FieldCheck& check
   if (!message.has_cache_load_factor()) {
     plan.cache_load_factor = caches ? kDefaultCacheLoadFactor : 0;
   } else if (!caches) {
+    plan.cache_load_factor = 0;
     check.Fail("cache_load_factor",
                "is for compute_kernel \"fused_uvm_caching\" or \"key_value\" alone, got \"{}\"",
                ToText(plan.compute_kernel));
-  } else if (check.IsPositiveShare("cache_load_factor", message.cache_load_factor())) {
-    plan.cache_load_factor = message.cache_load_factor();
+  } else {
+    check.IsPositiveShare("cache_load_factor", plan.cache_load_factor);
   }
 }
 
@@ -168,7 +140,6 @@ v1::Plan EncodePlan(const Plan& plan) {
   for (const TablePlan& table : plan.tables) {
     v1::TablePlan& encoded = *message.add_tables();
     PutFields(table, encoded);
-    if (table.cache_load_factor > 0) encoded.set_cache_load_factor(table.cache_load_factor);
     for (const Shard& shard : table.shards) {
       v1::Shard& piece = *encoded.add_shards();
       piece.set_row_offset(shard.row_offset);
@@ -227,22 +198,10 @@ void CheckTilings(const std::string& path, const v1::Plan& message, const Plan& 
 }
 
 void CheckCosts(const std::string& path, const v1::PlanCost& message, Violations& violations) {
-  const auto check = [&](const FieldCheck& at, const char* field, double ms) {
-    at.InRange(field, ms, 0, std::numeric_limits<double>::max());
-  };
   const FieldCheck of_plan(path, violations);
-  check(of_plan, "embedding_cost_ms", message.embedding_cost_ms());
-  check(of_plan, "mean_of_max_ms", message.mean_of_max_ms());
+  CheckRanges(message, kPlanCosts, of_plan);
   for (int i = 0; i < message.ranks_size(); ++i) {
-    const v1::RankCost& rank = message.ranks(i);
-    const FieldCheck of_rank = of_plan.In("ranks", i);
-    check(of_rank, "input_dist_ms", rank.input_dist_ms());
-    check(of_rank, "compute_ms", rank.compute_ms());
-    check(of_rank, "forward_compute_ms", rank.forward_compute_ms());
-    check(of_rank, "backward_compute_ms", rank.backward_compute_ms());
-    check(of_rank, "forward_comm_ms", rank.forward_comm_ms());
-    check(of_rank, "backward_comm_ms", rank.backward_comm_ms());
-    check(of_rank, "total_ms", rank.total_ms());
+    CheckRanges(message.ranks(i), kRankCosts, of_plan.In("ranks", i));
   }
 }
 
@@ -255,7 +214,7 @@ std::int64_t CountShards(const v1::Plan& message) {
 Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>& tables,
                           Violations& violations) {
   const FieldCheck check("migration", violations);
-  Migration migration;
+  auto migration = TakeFields<Migration>(message, check);
   if (message.has_previous()) {
     migration.previous = DecodePlanAt("migration.previous", message.previous(), violations);
     CheckUniqueNames(message.previous().tables(), "migration.previous.tables", violations);
@@ -266,24 +225,7 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
   } else {
     check.Fail("previous", "is required");
   }
-  if (message.has_budget_bytes()) {
-    check.InRange("budget_bytes", message.budget_bytes(), 0, kMaxBudgetBytes);
-    migration.budget_bytes = message.budget_bytes();
-  }
-  check.InRange("price_ms_per_gib", message.price_ms_per_gib(), 0.0, kMaxPriceMs);
-  migration.price_ms_per_gib = message.price_ms_per_gib();
-  for (int i = 0; i < message.only_types_size(); ++i) {
-    const std::string field = fmt::format("only_types[{}]", i);
-    const std::optional<ShardingType> type = FromText<ShardingType>(message.only_types(i));
-    const auto first = std::ranges::find(migration.only_types, type);
-    if (!type) {
-      check.Fail(field, NotAWord<ShardingType>(message.only_types(i)));
-    } else if (first != migration.only_types.end()) {
-      check.Fail(field, "lists '{}' twice", message.only_types(i));
-    } else {
-      migration.only_types.push_back(*type);
-    }
-  }
+  CheckRanges(message, kMigrationRanges, check);
   std::ranges::sort(migration.only_types);
   return migration;
 }
@@ -305,10 +247,6 @@ v1::MeasuredWith EncodeMeasuredWith(const MeasuredWith& with) {
 
 v1::PlanCost EncodePlanCost(const PlanCost& cost) {
   auto message = MessageOf<v1::PlanCost>(cost);
-  if (cost.interval) *message.mutable_interval() = EncodeInterval(*cost.interval);
-  if (cost.measured_with != MeasuredWith()) {
-    *message.mutable_measured_with() = EncodeMeasuredWith(cost.measured_with);
-  }
   for (std::size_t i = 0; i < cost.ranks.size(); ++i) {
     const RankCost& rank = cost.ranks[i];
     v1::RankCost& encoded = *message.add_ranks();
@@ -320,16 +258,20 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     PutFields(use, memory);
     const TierBytes all = use.by_tier();
     for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
-      (memory.*weights.set)(use.weights[tier]);
-      (memory.*optimizer.set)(use.optimizer[tier]);
-      (memory.*caches.set)(use.caches[tier]);
-      (memory.*total.set)(all[tier]);
+      SetInt64(weights, use.weights[tier], memory);
+      SetInt64(optimizer, use.optimizer[tier], memory);
+      SetInt64(caches, use.caches[tier], memory);
+      SetInt64(total, all[tier], memory);
     }
     memory.set_capacity_bytes(rank.capacity_bytes);
-    EncodeIntervals(rank.intervals, encoded);
+    PutFields(rank.intervals, encoded);
   }
-  EncodeUses(cost.shared[MemoryTier::kHost], *message.mutable_host_memory());
-  EncodeUses(cost.shared[MemoryTier::kSsd], *message.mutable_ssd());
+  for (const HostMemoryUse& use : cost.shared[MemoryTier::kHost]) {
+    PutFields(use, *message.add_host_memory());
+  }
+  for (const HostMemoryUse& use : cost.shared[MemoryTier::kSsd]) {
+    PutFields(use, *message.add_ssd());
+  }
   return message;
 }
 
@@ -339,13 +281,11 @@ MeasuredWith DecodeMeasuredWith(const v1::MeasuredWith& message) {
 
 PlanCost DecodePlanCost(const v1::PlanCost& message) {
   auto cost = TakeCost<PlanCost>(message);
-  cost.interval = IntervalIf(message.has_interval(), message.interval());
-  cost.measured_with = DecodeMeasuredWith(message.measured_with());
   for (const v1::RankCost& encoded : message.ranks()) {
     auto rank = TakeCost<RankCost>(encoded);
     rank.memory = DecodeMemoryUse(encoded.memory());
     rank.capacity_bytes = encoded.memory().capacity_bytes();
-    rank.intervals = DecodeIntervals(encoded);
+    rank.intervals = TakeCost<RankIntervals>(encoded);
     if (rank.input_dist_ms) {
       // So that no rounding of other writers matters.
       const double more_ms = encoded.total_ms() - rank.total_ms();
@@ -353,8 +293,9 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     }
     cost.ranks.push_back(rank);
   }
-  cost.shared[MemoryTier::kHost] = DecodeUses(message.host_memory());
-  cost.shared[MemoryTier::kSsd] = DecodeUses(message.ssd());
+  cost.shared[MemoryTier::kHost] =
+      Mapped(message.host_memory(), TakeCost<HostMemoryUse, v1::HostMemoryUse>);
+  cost.shared[MemoryTier::kSsd] = Mapped(message.ssd(), TakeCost<HostMemoryUse, v1::HostMemoryUse>);
   return cost;
 }
 

@@ -30,22 +30,45 @@ NS_FIELDS(DistributedEmbeddingsOptions, column_slice_threshold_elements,
 NS_FIELDS(HugeCtrOptions, bandwidth_ratio, work_ratio, data_parallel_threshold_gb, iterations,
           hierarchical);
 NS_FIELDS(PlanGoal, measure, tolerance);
-// But for the time budget and the goals, and for the objective and the effort, which are left out at
-// their defaults.
+// But for the time budget and the goals.
 NS_FIELDS(SearchOptions, strategy, beam_width, num_candidates, max_length, search_steps, seed,
           max_threads, refine_steps, explain);
+NS_SPARSE_FIELDS(SearchOptions, distributed_embeddings, hugectr, objective, effort);
+template <>
+inline constexpr std::tuple kFields<DeviceCostModel> = {
+    NamedMember{"device", &DeviceCostModel::device},
+    NamedMember{"cost_model", &DeviceCostModel::model}};
+NS_FIELDS(PlanRequest, request_id, global_batch_size, optimizer, pipeline_type, memory, cost_model,
+          search);
+NS_SPARSE_FIELDS(PlanRequest, quantized_comms, device_cost_models);
 
 namespace {
 
-constexpr std::int64_t kMaxReserveBytes = std::int64_t{1} << 50;
+constexpr double kMaxReserveBytes = std::int64_t{1} << 50;
+constexpr FieldRange kMemoryRanges[] = {{"reserve_bytes", 0, kMaxReserveBytes},
+                                        {"dense_bytes", 0, kMaxReserveBytes}};
 // Whoever adds up bytes behind the codec stays far from the end of int64, even after every table is
 // cut a thousand times.
 constexpr std::int64_t kMaxTotalBytes = std::int64_t{1} << 60;
 
-constexpr std::int64_t kMaxTimeBudgetMs = 3'600'000;
-constexpr std::int64_t kMaxSteps = std::int64_t{1} << 60;
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 62;
+constexpr FieldRange kSearchRanges[] = {{"beam_width", 1, 64},
+                                        {"num_candidates", 1, 1000},
+                                        {"max_length", 0, 1000},
+                                        {"search_steps", 1, 101},
+                                        {"max_threads", 1, kMaxSearchThreads},
+                                        {"time_budget_ms", 0, 3'600'000},
+                                        {"refine_steps", 0, std::int64_t{1} << 60}};
+constexpr double kMaxElements = std::int64_t{1} << 62;
+constexpr FieldRange kDistributedEmbeddingsRanges[] = {
+    {"column_slice_threshold_elements", 1, kMaxElements},
+    {"row_slice_threshold_elements", 1, kMaxElements},
+    {"data_parallel_threshold_elements", 1, kMaxElements},
+    {"gpu_embedding_size_elements", 1, kMaxElements}};
 constexpr double kMaxRatio = 1e6;
+constexpr FieldRange kHugeCtrRanges[] = {{"bandwidth_ratio", 1 / kMaxRatio, kMaxRatio},
+                                         {"work_ratio", 1 / kMaxRatio, kMaxRatio},
+                                         {"data_parallel_threshold_gb", 0, kMaxRatio},
+                                         {"iterations", 1, 100'000}};
 
 // The parts of a request that are within their limits, which are those worth looking into.
 struct Admitted {
@@ -96,16 +119,14 @@ Admitted CheckLimits(const v1::ShardPlanRequest& message, const RequestLimits& l
   return admitted;
 }
 
-MemoryModel DecodeMemoryModel(const v1::MemoryModel& message, Violations& violations) {
-  const FieldCheck check("memory", violations);
-  const auto memory = TakeFields<MemoryModel>(message, check);
-  if (!(memory.reserve_fraction >= 0 && memory.reserve_fraction < 1)) {
-    check.Fail("reserve_fraction", "must be at least 0 and less than 1, got {}",
-               memory.reserve_fraction);
+// Whether it is in its ranges.
+bool CheckMemory(const v1::MemoryModel& message, const FieldCheck& check) {
+  const double fraction = message.reserve_fraction();
+  const bool is_share = fraction >= 0 && fraction < 1;
+  if (!is_share) {
+    check.Fail("reserve_fraction", "must be at least 0 and less than 1, got {}", fraction);
   }
-  check.InRange("reserve_bytes", memory.reserve_bytes, 0, kMaxReserveBytes);
-  check.InRange("dense_bytes", memory.dense_bytes, 0, kMaxReserveBytes);
-  return memory;
+  return CheckRanges(message, kMemoryRanges, check) && is_share;
 }
 
 void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
@@ -153,7 +174,9 @@ void CheckDigest(const FieldCheck& check, std::string_view field, const std::str
              Quoted(digest));
 }
 
+// Those that are `asked` for, with the names that the table of devices has.
 std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& message,
+                                                    const std::vector<DeviceCostModel>& asked,
                                                     const Topology& topology, bool topology_ok,
                                                     Violations& violations) {
   std::vector<DeviceCostModel> models;
@@ -178,30 +201,10 @@ std::vector<DeviceCostModel> DecodeDeviceCostModels(const v1::ShardPlanRequest& 
                                   : fmt::format("name {}", fmt::join(on_hosts, ", ")),
                  device->name);
     } else {
-      models.push_back({device->name, TakeFields<CostModelRef>(entry.cost_model(), check)});
+      models.push_back({device->name, At(asked, i).model});
     }
   }
   return models;
-}
-
-DistributedEmbeddingsOptions DecodeDistributedEmbeddings(
-    const v1::DistributedEmbeddingsOptions& message, Violations& violations) {
-  const FieldCheck check("search.distributed_embeddings", violations);
-  const auto options = TakeFields<DistributedEmbeddingsOptions>(message, check);
-  ForEachField(options, [&check](const char* name, const std::optional<std::int64_t>& elements) {
-    if (elements) check.InRange(name, *elements, 1, kMaxElements);
-  });
-  return options;
-}
-
-HugeCtrOptions DecodeHugeCtr(const v1::HugeCtrOptions& message, Violations& violations) {
-  const FieldCheck check("search.hugectr", violations);
-  const auto options = TakeFields<HugeCtrOptions>(message, check);
-  check.InRange("bandwidth_ratio", options.bandwidth_ratio, 1 / kMaxRatio, kMaxRatio);
-  check.InRange("work_ratio", options.work_ratio, 1 / kMaxRatio, kMaxRatio);
-  check.InRange("data_parallel_threshold_gb", options.data_parallel_threshold_gb, 0.0, kMaxRatio);
-  check.InRange("iterations", std::int64_t{options.iterations}, 1, 100'000);
-  return options;
 }
 
 // Into `options`, whose strategy and objective are decoded.
@@ -234,50 +237,23 @@ void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const
   }
 }
 
-// The strategy stays text; the search checks the name.
-SearchOptions DecodeSearchOptions(const v1::SearchOptions& message, Violations& violations) {
-  const FieldCheck check("search", violations);
-  auto options = TakeFields<SearchOptions>(message, check);
+// Checks the options, which are all but the goals and the budget, and adds those. The strategy stays
+// text; the search checks the name.
+void DecodeSearchOptions(const v1::SearchOptions& message, const FieldCheck& check,
+                         const Violations& violations, SearchOptions& options) {
   check.IsOneOf("strategy", options.strategy, kStrategyNames);
-  check.InRange("beam_width", std::int64_t{options.beam_width}, 1, 64);
-  check.InRange("num_candidates", std::int64_t{options.num_candidates}, 1, 1000);
-  check.InRange("max_length", std::int64_t{options.max_length}, 0, 1000);
-  check.InRange("search_steps", std::int64_t{options.search_steps}, 1, 101);
-  check.InRange("max_threads", std::int64_t{options.max_threads}, 1, kMaxSearchThreads);
+  CheckRanges(message, kSearchRanges, check);
   if (message.has_time_budget_ms()) {
-    check.InRange("time_budget_ms", message.time_budget_ms(), 0, kMaxTimeBudgetMs);
     options.time_budget = std::chrono::milliseconds(message.time_budget_ms());
   }
-  if (options.refine_steps) check.InRange("refine_steps", *options.refine_steps, 0, kMaxSteps);
-  options.distributed_embeddings =
-      DecodeDistributedEmbeddings(message.distributed_embeddings(), violations);
-  options.hugectr = DecodeHugeCtr(message.hugectr(), violations);
-  options.objective =
-      check.WordOrDefault("objective", message.objective(), PlanObjective::kMaxOfMeans);
-  options.effort = check.WordOrDefault("effort", message.effort(), SearchEffort::kDefault);
+  CheckRanges(message.distributed_embeddings(), kDistributedEmbeddingsRanges,
+              check.In("distributed_embeddings"));
+  CheckRanges(message.hugectr(), kHugeCtrRanges, check.In("hugectr"));
   if (options.objective == PlanObjective::kMeanOfMax && options.strategy != kObeysConstraints) {
     check.Fail("objective", "'{}' does not know mean_of_max; '{}' does", options.strategy,
                kObeysConstraints);
   }
   DecodeGoals(message, options, check, violations);
-  return options;
-}
-
-v1::SearchOptions EncodeSearchOptions(const SearchOptions& options) {
-  auto message = MessageOf<v1::SearchOptions>(options);
-  if (options.time_budget) message.set_time_budget_ms(options.time_budget->count());
-  if (options.distributed_embeddings != DistributedEmbeddingsOptions{}) {
-    PutFields(options.distributed_embeddings, *message.mutable_distributed_embeddings());
-  }
-  if (options.hugectr != HugeCtrOptions{}) PutFields(options.hugectr, *message.mutable_hugectr());
-  if (options.objective != PlanObjective::kMaxOfMeans) {
-    message.set_objective(std::string(ToText(options.objective)));
-  }
-  if (options.effort != SearchEffort::kDefault) {
-    message.set_effort(std::string(ToText(options.effort)));
-  }
-  for (const PlanGoal& goal : options.goals) PutFields(goal, *message.add_goals());
-  return message;
 }
 
 }  // namespace
@@ -311,30 +287,19 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
   const Admitted admitted = CheckLimits(message, limits, faults.over_limits);
   Violations& violations = faults.violations;
   const FieldCheck check("", violations);
-  PlanRequest request;
-  check.IsText("request_id", message.request_id(), kMaxRequestIdBytes);
-  request.request_id = message.request_id();
-  if (message.has_global_batch_size()) request.global_batch_size = message.global_batch_size();
+  auto request = TakeFields<PlanRequest>(message, check);
+  check.IsText("request_id", request.request_id, kMaxRequestIdBytes);
   const bool batch_ok = check.InRange("global_batch_size", request.global_batch_size, 1, kMaxBatch);
-  request.optimizer = check.WordOrDefault("optimizer", message.optimizer(), Optimizer::kSgd);
-  if (!message.pipeline_type().empty()) {
-    request.pipeline_type =
-        check.WordOf("pipeline_type", message.pipeline_type(), PipelineType::kNone);
-  }
-  request.quantized_comms =
-      TakeFields<QuantizedComms>(message.quantized_comms(), check.In("quantized_comms"));
   CheckWire(request.quantized_comms, check.In("quantized_comms"));
-  const std::size_t faults_before_memory = violations.count();
-  request.memory = DecodeMemoryModel(message.memory(), violations);
-  const bool memory_ok = violations.count() == faults_before_memory;
+  const bool memory_ok = CheckMemory(message.memory(), check.In("memory"));
   request.cost_model = DecodeCostModelRef(message.cost_model(), violations);
-  request.search = DecodeSearchOptions(message.search(), violations);
+  DecodeSearchOptions(message.search(), check.In("search"), violations, request.search);
   const std::size_t faults_before = violations.count();
   if (admitted.topology) request.topology = DecodeTopology(message.topology(), violations);
   const bool topology_ok = admitted.topology && violations.count() == faults_before;
   if (memory_ok && topology_ok) CheckReserves(request, violations);
-  request.device_cost_models =
-      DecodeDeviceCostModels(message, request.topology, topology_ok, violations);
+  request.device_cost_models = DecodeDeviceCostModels(message, request.device_cost_models,
+                                                      request.topology, topology_ok, violations);
   if (message.tables_size() == 0)
     violations.Add("tables", "must have at least one entry, got none");
   TableDecoder decoder(batch_ok ? request.global_batch_size : 1);
@@ -383,26 +348,12 @@ StatusOr<PlanRequest> DecodePlanRequest(const v1::ShardPlanRequest& message,
 }
 
 v1::ShardPlanRequest EncodePlanRequest(const PlanRequest& request) {
-  v1::ShardPlanRequest message;
-  message.set_request_id(request.request_id);
+  auto message = MessageOf<v1::ShardPlanRequest>(request);
   for (const Table& table : request.tables) *message.add_tables() = EncodeTable(table);
   *message.mutable_topology() = EncodeTopology(request.topology);
-  message.set_global_batch_size(request.global_batch_size);
-  message.set_optimizer(std::string(ToText(request.optimizer)));
-  if (request.pipeline_type) {
-    message.set_pipeline_type(std::string(ToText(*request.pipeline_type)));
-  }
-  if (request.quantized_comms != QuantizedComms{}) {
-    PutFields(request.quantized_comms, *message.mutable_quantized_comms());
-  }
-  PutFields(request.memory, *message.mutable_memory());
-  *message.mutable_cost_model() = EncodeCostModelRef(request.cost_model);
-  for (const DeviceCostModel& of : request.device_cost_models) {
-    v1::DeviceCostModel& entry = *message.add_device_cost_models();
-    entry.set_device(of.device);
-    *entry.mutable_cost_model() = EncodeCostModelRef(of.model);
-  }
-  *message.mutable_search() = EncodeSearchOptions(request.search);
+  v1::SearchOptions& search = *message.mutable_search();
+  if (request.search.time_budget) search.set_time_budget_ms(request.search.time_budget->count());
+  for (const PlanGoal& goal : request.search.goals) PutFields(goal, *search.add_goals());
   if (!request.constraints.empty()) {
     *message.mutable_constraints() = EncodeConstraints(request.constraints, request.tables);
   }

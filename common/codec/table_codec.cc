@@ -6,17 +6,17 @@
 #include <numeric>
 #include <optional>
 
-#include "absl/container/flat_hash_map.h"
 #include "common/codec/field_limits.h"
 #include "common/codec/message_fields.h"
 
 namespace neuroshard {
 
-// But for the kind and the pooling mode, one of which says the other.
+// But for the pooling mode, which the kind may say.
 NS_FIELDS(Table, name, module, num_embeddings, embedding_dim, pooling_factor, pooling_factors,
           reuse_histogram, weight_dtype, weighted, features, output_dtype, num_poolings,
           feature_batch_sizes, batch_pooling_factors, hot_row_blocks, max_l1_cache_bytes,
           l2_cache_bytes, allocated_rows, extra_bytes_per_row, optimizer, stash_weights);
+NS_SPARSE_FIELDS(Table, kind);
 
 namespace {
 
@@ -59,17 +59,12 @@ void TableDecoder::DecodePooling(const v1::Table& message, const FieldCheck& che
   const bool has_bags = !table.num_poolings.empty() || !table.feature_batch_sizes.empty();
   // Ids and bags of a sample of the global batch; without own pooling factors all bags are alike.
   double sum = 0, bags = 0;
-  for (int i = 0; i < message.pooling_factors_size(); ++i) {
-    ok = check.InRange(fmt::format("pooling_factors[{}]", i), message.pooling_factors(i), 0.0,
-                       kMaxPoolingFactor) &&
-         ok;
-  }
   const bool by_feature = message.pooling_factors_size() > 0;
-  if (by_feature && message.pooling_factors_size() != message.features_size()) {
-    check.Fail("pooling_factors", "must have as many entries as features, {}, got {}",
-               message.features_size(), message.pooling_factors_size());
-    ok = false;
-  }
+  ok =
+      check.EachInRange("pooling_factors", message.pooling_factors(), 0.0, kMaxPoolingFactor) && ok;
+  ok = (!by_feature || check.HasAsMany("pooling_factors", message.pooling_factors_size(),
+                                       "features", message.features_size())) &&
+       ok;
   for (std::size_t i = 0; ok && i < static_cast<std::size_t>(message.features_size()); ++i) {
     double of_sample = table.num_poolings.empty() ? 1 : table.num_poolings[i];
     if (!table.feature_batch_sizes.empty()) {
@@ -138,26 +133,15 @@ void TableDecoder::DecodeReuse(const v1::Table& message, const FieldCheck& check
 }
 
 bool TableDecoder::CheckBags(const v1::Table& message, const FieldCheck& check) {
-  bool ok = true;
+  const int features = message.features_size();
   const auto one_a_feature = [&](const char* field, int size) {
-    if (size == 0 || size == message.features_size()) return;
-    ok = false;
-    check.Fail(field, "must have as many entries as features, {}, got {}", message.features_size(),
-               size);
+    return size == 0 || check.HasAsMany(field, size, "features", features);
   };
-  one_a_feature("num_poolings", message.num_poolings_size());
-  one_a_feature("feature_batch_sizes", message.feature_batch_sizes_size());
-  for (int i = 0; i < message.num_poolings_size(); ++i) {
-    ok = check.InRange(fmt::format("num_poolings[{}]", i), message.num_poolings(i), 0.0,
-                       kMaxPoolingFactor) &&
-         ok;
-  }
-  for (int i = 0; i < message.feature_batch_sizes_size(); ++i) {
-    ok = check.InRange(fmt::format("feature_batch_sizes[{}]", i), message.feature_batch_sizes(i), 1,
-                       kMaxBatch) &&
-         ok;
-  }
-  return ok;
+  return one_a_feature("num_poolings", message.num_poolings_size()) &
+         one_a_feature("feature_batch_sizes", message.feature_batch_sizes_size()) &
+         check.EachInRange("num_poolings", message.num_poolings(), 0.0, kMaxPoolingFactor) &
+         check.EachInRange("feature_batch_sizes", message.feature_batch_sizes(), std::int64_t{1},
+                           kMaxBatch);
 }
 
 void TableDecoder::CheckBatches(const v1::Table& message, const FieldCheck& check) {
@@ -173,10 +157,8 @@ void TableDecoder::CheckBatches(const v1::Table& message, const FieldCheck& chec
                "must have as many entries as those of the tables before, {}, got {}", num_batches_,
                count);
   }
-  for (int i = 0; i < count; ++i) {
-    check.InRange(fmt::format("batch_pooling_factors[{}]", i), message.batch_pooling_factors(i),
-                  0.0, kMaxPoolingFactor);
-  }
+  check.EachInRange("batch_pooling_factors", message.batch_pooling_factors(), 0.0,
+                    kMaxPoolingFactor);
 }
 
 void TableDecoder::CheckCaches(const Table& table, const FieldCheck& check) {
@@ -198,7 +180,6 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   check.InRange("embedding_dim", table.embedding_dim, 1, kMaxDim);
   DecodePooling(message, check, table);
   DecodeReuse(message, check, table);
-  table.kind = check.WordOrDefault("kind", message.kind(), TableKind::kEmbeddingBag);
   table.pooling_mode = DecodePoolingMode(message.pooling_mode(), check);
   if (table.kind == TableKind::kEmbedding && !message.pooling_mode().empty()) {
     check.Fail("pooling_mode", "must not be given for kind \"embedding\", which pools nothing");
@@ -206,12 +187,10 @@ Table TableDecoder::Decode(const v1::Table& message, const FieldCheck& check) {
   if (table.kind == TableKind::kEmbedding && message.weighted()) {
     check.Fail("weighted", "must not be true for kind \"embedding\", which adds up nothing");
   }
-  absl::flat_hash_map<std::string_view, int> features;
+  ListedOnce<std::string_view> features(check, "features");
   for (int i = 0; i < message.features_size(); ++i) {
-    const std::string field = fmt::format("features[{}]", i);
-    check.IsNonEmptyText(field, message.features(i), kMaxNameBytes);
-    const auto [first, added] = features.try_emplace(message.features(i), i);
-    if (!added) check.Fail(field, "is given twice, first at features[{}]", first->second);
+    check.IsNonEmptyText(fmt::format("features[{}]", i), message.features(i), kMaxNameBytes);
+    features.Note(message.features(i), i);
   }
   CheckBatches(message, check);
   CheckCaches(table, check);
@@ -260,8 +239,6 @@ v1::Table EncodeTable(const Table& table) {
   auto message = MessageOf<v1::Table>(table);
   if (table.kind == TableKind::kEmbeddingBag) {
     message.set_pooling_mode(std::string(ToText(table.pooling_mode)));
-  } else {
-    message.set_kind(std::string(ToText(table.kind)));
   }
   return message;
 }

@@ -13,7 +13,10 @@
 namespace neuroshard {
 
 NS_FIELDS(Bandwidths, device_memory_bytes_per_s, intra_host_bytes_per_s, inter_host_bytes_per_s,
-          host_to_device_bytes_per_s, host_memory_bytes_per_s, ssd_bytes_per_s);
+          host_to_device_bytes_per_s);
+NS_SPARSE_FIELDS(Bandwidths, host_memory_bytes_per_s, ssd_bytes_per_s);
+NS_FIELDS(Topology, compute_device);
+NS_SPARSE_FIELDS(Topology, bandwidths, pod_size);
 
 namespace {
 
@@ -74,12 +77,10 @@ std::vector<std::int64_t> DecodeDeviceMemory(const v1::HostGroup& group,
                group.num_devices(), group.device_memory_bytes_size());
     return {};
   }
-  bool ok = true;
-  for (int i = 0; i < group.device_memory_bytes_size(); ++i) {
-    ok &= check.InRange(fmt::format("device_memory_bytes[{}]", i), group.device_memory_bytes(i), 1,
-                        kMaxDeviceBytes);
+  if (!check.EachInRange("device_memory_bytes", group.device_memory_bytes(), std::int64_t{1},
+                         kMaxDeviceBytes)) {
+    return {};
   }
-  if (!ok) return {};
   return {group.device_memory_bytes().begin(), group.device_memory_bytes().end()};
 }
 
@@ -139,25 +140,21 @@ void DecodeNetworkCard(const v1::Bandwidths& message, const FieldCheck& check, T
   int most_ranks = 0;
   for (const HostRanks& host : topology.hosts()) most_ranks = std::max(most_ranks, host.count);
   if (most_ranks == 0) most_ranks = kMaxDevicesPerHost;  // hosts have faults of their own
-  const bool card =
-      check.InRange("nic_bytes_per_s", message.nic_bytes_per_s(), kMinBandwidth, kMaxBandwidth);
-  const bool ranks =
-      check.InRange("ranks_per_nic", std::int64_t{message.ranks_per_nic()}, 1, most_ranks);
-  if (card && ranks) {
+  if (check.InRange("ranks_per_nic", std::int64_t{message.ranks_per_nic()}, 1, most_ranks)) {
     topology.bandwidths.inter_host_bytes_per_s =
         message.nic_bytes_per_s() / message.ranks_per_nic();
   }
 }
 
 // What the request states wins over the figures of its devices.
-void DecodeBandwidths(const v1::Bandwidths& message, Topology& topology, Violations& violations) {
-  const FieldCheck check("topology.bandwidths", violations);
+void DecodeBandwidths(const v1::Bandwidths& message, const FieldCheck& check, Topology& topology) {
   Bandwidths& bandwidths = topology.bandwidths;
   bandwidths = TakeFields(message, check, AbsentWord::kDefault, bandwidths);
+  for (const FastestBandwidth& of : kFastest) {
+    const FieldRange range = {of.field, kMinBandwidth, kMaxBandwidth};
+    CheckRanges(message, {&range, 1}, check);
+  }
   DecodeNetworkCard(message, check, topology);
-  ForEachField(bandwidths, [&check](const char* name, double bytes_per_s) {
-    check.InRange(name, bytes_per_s, kMinBandwidth, kMaxBandwidth);
-  });
   if (!topology.fabric) return;
   topology.fabric->intra_host.bytes_per_s = bandwidths.intra_host_bytes_per_s;
   topology.fabric->inter_host.bytes_per_s = bandwidths.inter_host_bytes_per_s;
@@ -224,28 +221,29 @@ std::int64_t CountDevices(const v1::Topology& message) {
 }
 
 Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
-  Topology topology;
+  const FieldCheck check("topology", violations);
+  auto topology = TakeFields<Topology>(message, check);
   if (message.hosts_size() == 0) {
     violations.Add("topology.hosts", "must have at least one entry, got none");
   }
   int host = 0;
   ByTier<bool> any = {};
   for (int i = 0; i < message.hosts_size(); ++i) {
-    const FieldCheck check(fmt::format("topology.hosts[{}]", i), violations);
-    const bool count_ok = check.InRange("count", HostCount(message.hosts(i)), 1, kMaxHosts);
-    const PublishedDevice* device = DecodeDevice(message.hosts(i), check);
-    const std::vector<std::int64_t> memory = DecodeDeviceMemory(message.hosts(i), device, check);
+    const FieldCheck of_group = check.In("hosts", i);
+    const bool count_ok = of_group.InRange("count", HostCount(message.hosts(i)), 1, kMaxHosts);
+    const PublishedDevice* device = DecodeDevice(message.hosts(i), of_group);
+    const std::vector<std::int64_t> memory = DecodeDeviceMemory(message.hosts(i), device, of_group);
     const v1::HostGroup& group = message.hosts(i);
     Device of_host = {.name = device == nullptr ? "" : device->name};
     TierBytes shared = {};
     for (const SharedMemory& of : kSharedMemories) {
       shared[of.tier] = Int64Of(group, of.field);
       of_host.*of.most = Int64Of(group, of.most_field);
-      CheckShared(check, of, shared[of.tier], of_host.*of.most);
+      CheckShared(of_group, of, shared[of.tier], of_host.*of.most);
       any[of.tier] = any[of.tier] || shared[of.tier] > 0;
     }
     if (group.has_compute_speed()) of_host.compute_speed = group.compute_speed();
-    check.InRange("compute_speed", of_host.compute_speed, kMinComputeSpeed, kMaxComputeSpeed);
+    of_group.InRange("compute_speed", of_host.compute_speed, kMinComputeSpeed, kMaxComputeSpeed);
     // A group without legal devices is a violation already, and must not cost a step a host.
     if (!count_ok || memory.empty()) continue;
     for (std::int64_t copy = 0; copy < HostCount(message.hosts(i)); ++copy, ++host) {
@@ -263,21 +261,14 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     if (!any[of.tier]) (topology.*of.of_hosts).clear();
   }
   if (message.has_pod_size()) {
-    const FieldCheck check("topology", violations);
     if (check.InRange("pod_size", std::int64_t{message.pod_size()}, 1, std::max(host, 1)) &&
         host % message.pod_size() != 0) {
       check.Fail("pod_size", "must divide the number of hosts, {}, got {}", host,
                  message.pod_size());
     }
-    topology.pod_size = message.pod_size();
   }
   TakePublishedFigures(DeviceNames(topology), topology);
-  DecodeBandwidths(message.bandwidths(), topology, violations);
-  if (!message.compute_device().empty()) {
-    topology.compute_device =
-        FieldCheck("topology", violations)
-            .WordOf("compute_device", message.compute_device(), ComputeDevice::kCuda);
-  }
+  DecodeBandwidths(message.bandwidths(), check.In("bandwidths"), topology);
   return topology;
 }
 
@@ -310,7 +301,7 @@ std::vector<std::string> TopologyWarnings(const v1::Topology& message, const Top
 }
 
 v1::Topology EncodeTopology(const Topology& topology) {
-  v1::Topology message;
+  auto message = MessageOf<v1::Topology>(topology);
   HostShape last;
   for (auto device = topology.devices.begin(); device != topology.devices.end();) {
     const std::size_t host = static_cast<std::size_t>(device->host);
@@ -332,21 +323,6 @@ v1::Topology EncodeTopology(const Topology& topology) {
     }
     *message.add_hosts() = EncodeHost(shape);
     last = std::move(shape);
-  }
-  if (topology.compute_device) {
-    message.set_compute_device(std::string(ToText(*topology.compute_device)));
-  }
-  if (topology.pod_size != 1) message.set_pod_size(topology.pod_size);
-  if (topology.bandwidths != Bandwidths{}) {
-    const Bandwidths absent;
-    v1::Bandwidths& bandwidths = *message.mutable_bandwidths();
-    PutFields(topology.bandwidths, bandwidths);
-    if (topology.bandwidths.host_memory_bytes_per_s == absent.host_memory_bytes_per_s) {
-      bandwidths.clear_host_memory_bytes_per_s();
-    }
-    if (topology.bandwidths.ssd_bytes_per_s == absent.ssd_bytes_per_s) {
-      bandwidths.clear_ssd_bytes_per_s();
-    }
   }
   return message;
 }

@@ -21,6 +21,10 @@ struct NamedMember {
 template <typename T>
 inline constexpr int kFields = 0;
 
+// Those that messages have only where they are not at their defaults (NS_SPARSE_FIELDS).
+template <typename T>
+inline constexpr std::tuple<> kSparseFields = {};
+
 template <typename T>
 inline constexpr bool kHasFields = !std::is_same_v<decltype(kFields<T>), const int>;
 
@@ -36,6 +40,10 @@ void ForEachField(T& value, Visit visit) {
 #define NS_FIELDS(type, ...) \
   template <>                \
   inline constexpr std::tuple kFields<type> = {NS_READ_AGAIN(NS_FIELDS_FROM(type, __VA_ARGS__))}
+#define NS_SPARSE_FIELDS(type, ...)                   \
+  template <>                                         \
+  inline constexpr std::tuple kSparseFields<type> = { \
+      NS_READ_AGAIN(NS_FIELDS_FROM(type, __VA_ARGS__))}
 #define NS_FIELDS_FROM(type, name, ...)    \
   NamedMember<type, decltype(type::name)>{ \
       #name, &type::name} __VA_OPT__(, NS_FIELDS_AGAIN NS_NO_ARGUMENTS(type, __VA_ARGS__))
