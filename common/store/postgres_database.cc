@@ -6,7 +6,6 @@
 #include <libpq-fe.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -15,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/number_text.h"
 #include "common/base/printable_text.h"
 
 namespace neuroshard {
@@ -125,7 +125,7 @@ class PostgresDatabase final : public SqlDatabase {
   // The first connection.
   Status Open();
 
-  StatusOr<std::unique_ptr<SqlStatement>> Prepare(std::string_view sql) override;
+  Status Query(std::string_view sql, const SqlParameters& parameters, const Visit& visit) override;
   Status Execute(const std::string& sql) override;
   Status Begin(TransactionKind kind) override;
   Status Recover(const Status& failure, std::chrono::steady_clock::time_point deadline) override;
@@ -133,10 +133,11 @@ class PostgresDatabase final : public SqlDatabase {
   StatusOr<std::int64_t> Bytes() override;
 
  private:
-  class Statement;
   struct Connection;
 
   Status Connect();
+  // The name of the prepared statement.
+  StatusOr<std::string> Prepare(std::string_view sql);
   // The status of the exception being handled.
   Status Failure();
 
@@ -166,84 +167,41 @@ struct PostgresDatabase::Connection {
   std::map<std::string, std::string, std::less<>> prepared;  // names, by their text
 };
 
-class PostgresDatabase::Statement final : public SqlStatement {
+class PostgresColumns final : public SqlColumns {
  public:
-  Statement(PostgresDatabase& database, std::string prepared)
-      : database_(database), prepared_(std::move(prepared)) {}
-
-  SqlStatement& Bind(std::int64_t value) override { return Add(fmt::format("{}", value)); }
-  SqlStatement& Bind(double value) override {
-    if (std::isnan(value)) return BindNull();
-    return Add(fmt::format("{}", value));  // the shortest text that is this number again
-  }
-  SqlStatement& Bind(std::string_view text) override {
-    storable_ = storable_ && IsUtf8(text) && text.find('\0') == std::string_view::npos;
-    return Add(std::string(text));
-  }
-  SqlStatement& BindNull() override { return Add(std::nullopt); }
-
-  StatusOr<bool> Step() override {
-    if (!result_) {
-      if (!storable_) {
-        return InvalidArgument(
-            "{}: PostgreSQL keeps text in UTF-8 without zero bytes; a name is not such a text",
-            database_.name());
-      }
-      NS_RETURN_IF_ERROR(Execute());
-    }
-    if (next_ >= result_->size()) return false;
-    row_ = next_++;
-    return true;
-  }
+  explicit PostgresColumns(const pqxx::row& row) : row_(row) {}
 
   std::int64_t Integer(int column) const override { return Number<std::int64_t>(column, 0); }
   double Real(int column) const override {
     return Number<double>(column, std::numeric_limits<double>::quiet_NaN());
   }
-  std::string Text(int column) const override {
-    return IsNull(column) ? std::string() : std::string(View(column));
-  }
-  bool IsNull(int column) const override { return Field(column).is_null(); }
+  std::string Text(int column) const override { return std::string(View(column)); }
+  bool IsNull(int column) const override { return row_[column].is_null(); }
 
  private:
-  SqlStatement& Add(std::optional<std::string> value) {
-    values_.push_back(std::move(value));
-    return *this;
-  }
-
-  Status Execute() {
-    std::vector<const char*> values;
-    for (const auto& value : values_) values.push_back(value ? value->c_str() : nullptr);
-    try {
-      result_ = database_.connection_->session->exec_prepared(
-          prepared_, pqxx::prepare::make_dynamic_params(values));
-      return absl::OkStatus();
-    } catch (...) {
-      return database_.Failure();
-    }
-  }
-
-  pqxx::field Field(int column) const { return (*result_)[row_][column]; }
+  // Empty of NULL.
   std::string_view View(int column) const {
-    const pqxx::field field = Field(column);
+    const pqxx::field field = row_[column];
     return {field.c_str(), field.size()};
   }
   template <typename T>
   T Number(int column, T otherwise) const {
-    if (IsNull(column)) return otherwise;
-    const std::string_view text = View(column);
-    T value = otherwise;
-    std::from_chars(text.data(), text.data() + text.size(), value);
-    return value;
+    return NumberOf<T>(View(column)).value_or(otherwise);
   }
 
-  PostgresDatabase& database_;
-  std::string prepared_;
-  std::vector<std::optional<std::string>> values_;
-  bool storable_ = true;
-  std::optional<pqxx::result> result_;
-  pqxx::result::size_type row_ = 0;
-  pqxx::result::size_type next_ = 0;
+  const pqxx::row& row_;
+};
+
+// A parameter as text; none: NULL.
+struct ToParameter {
+  using Text = std::optional<std::string>;
+  Text operator()(std::monostate) const { return std::nullopt; }
+  Text operator()(std::int64_t value) const { return fmt::format("{}", value); }
+  Text operator()(double value) const {
+    if (std::isnan(value)) return std::nullopt;
+    return fmt::format("{}", value);  // the shortest text that is this number again
+  }
+  Text operator()(const std::string& text) const { return text; }
 };
 
 PostgresDatabase::~PostgresDatabase() = default;
@@ -330,7 +288,7 @@ Status PostgresDatabase::Recover(const Status& failure,
   return connected;
 }
 
-StatusOr<std::unique_ptr<SqlStatement>> PostgresDatabase::Prepare(std::string_view sql) {
+StatusOr<std::string> PostgresDatabase::Prepare(std::string_view sql) {
   if (connection_ == nullptr) return Unavailable("{}: the connection is lost", name());
   auto& prepared = connection_->prepared;
   auto found = prepared.find(sql);
@@ -343,7 +301,33 @@ StatusOr<std::unique_ptr<SqlStatement>> PostgresDatabase::Prepare(std::string_vi
     }
     found = prepared.emplace(std::string(sql), statement).first;
   }
-  return std::make_unique<Statement>(*this, found->second);
+  return found->second;
+}
+
+Status PostgresDatabase::Query(std::string_view sql, const SqlParameters& parameters,
+                               const Visit& visit) {
+  NS_ASSIGN_OR_RETURN(const std::string prepared, Prepare(sql));
+  std::vector<ToParameter::Text> texts;
+  std::vector<const char*> values;
+  texts.reserve(parameters.size());
+  for (const SqlValue& parameter : parameters) {
+    const auto& text = texts.emplace_back(std::visit(ToParameter(), parameter));
+    if (text && !(IsUtf8(*text) && text->find('\0') == std::string::npos)) {
+      return InvalidArgument(
+          "{}: PostgreSQL keeps text in UTF-8 without zero bytes; a name is not such a text",
+          name());
+    }
+    values.push_back(text ? text->c_str() : nullptr);
+  }
+  pqxx::result result;
+  try {
+    result =
+        connection_->session->exec_prepared(prepared, pqxx::prepare::make_dynamic_params(values));
+  } catch (...) {
+    return Failure();
+  }
+  for (const pqxx::row& row : result) NS_RETURN_IF_ERROR(visit(PostgresColumns(row)));
+  return absl::OkStatus();
 }
 
 Status PostgresDatabase::Execute(const std::string& sql) {

@@ -221,8 +221,8 @@ class WatchedDatabase final : public SqlDatabase {
   explicit WatchedDatabase(const std::string& address)
       : SqlDatabase(address), database_(*OpenPostgresDatabase(address, false, 1000)) {}
 
-  StatusOr<std::unique_ptr<SqlStatement>> Prepare(std::string_view sql) override {
-    return database_->Prepare(sql);
+  Status Query(std::string_view sql, const SqlParameters& parameters, const Visit& visit) override {
+    return database_->Query(sql, parameters, visit);
   }
   Status Execute(const std::string& sql) override { return database_->Execute(sql); }
   Status Begin(TransactionKind kind) override { return database_->Begin(kind); }

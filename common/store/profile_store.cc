@@ -1,6 +1,7 @@
 #include "common/store/profile_store.h"
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -28,10 +29,11 @@ Status CheckSameSamples(SqlDatabase& database, std::int64_t sweep_id, const Swee
       database.name(), sweep_id, info.name, info.config_hash);
 }
 
-// Finds or makes a sweep; `add_records(rows)` runs when it is made. Within a transaction.
-template <typename Sample, typename AddRecords>
+// Finds or makes a sweep; `add_record(row, i)` runs for each sample when it is made. Within a
+// transaction.
+template <typename Sample, typename AddRecord>
 StatusOr<std::int64_t> FindOrMakeSweep(SqlDatabase& database, const SweepInfo& info, bool imported,
-                                       const std::vector<Sample>& samples, AddRecords add_records) {
+                                       const std::vector<Sample>& samples, AddRecord add_record) {
   SqlRow sweep = {{"kind", std::string(kKindText<Sample>)}, {"config_hash", info.config_hash}};
   NS_ASSIGN_OR_RETURN(const auto found, database.Find("sweep_id", "sweeps", sweep));
   if (found) {
@@ -45,21 +47,21 @@ StatusOr<std::int64_t> FindOrMakeSweep(SqlDatabase& database, const SweepInfo& i
   const std::int64_t sweep_id = inserted.value_or(0);
   NS_ASSIGN_OR_RETURN(const std::vector<std::int64_t> rows,
                       InsertSamples(database, sweep_id, samples));
-  NS_RETURN_IF_ERROR(add_records(rows));
+  for (std::size_t i = 0; i < rows.size(); ++i) NS_RETURN_IF_ERROR(add_record(rows[i], i));
   return sweep_id;
 }
 
 // In a transaction of its own.
-template <typename Sample, typename AddRecords>
+template <typename Sample, typename AddRecord>
 StatusOr<std::int64_t> MakeSweep(SqlDatabase& database, const SweepInfo& info, bool imported,
-                                 const std::vector<Sample>& samples, AddRecords add_records) {
+                                 const std::vector<Sample>& samples, AddRecord add_record) {
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(samples));
   std::int64_t sweep_id = 0;
   NS_RETURN_IF_ERROR(
       InTransaction(database, TransactionKind::kExclusive, [&](bool /*again*/) -> Status {
         NS_ASSIGN_OR_RETURN(sweep_id,
-                            FindOrMakeSweep(database, info, imported, samples, add_records));
+                            FindOrMakeSweep(database, info, imported, samples, add_record));
         return absl::OkStatus();
       }));
   return sweep_id;
@@ -81,18 +83,18 @@ template <typename Sample>
 StatusOr<SampleRow> FindSample(SqlDatabase& database, std::int64_t sweep_id,
                                const std::string& sample_id) {
   constexpr std::string_view kKind = kKindText<Sample>;
-  NS_ASSIGN_OR_RETURN(
-      const auto find,
-      database.Prepare(fmt::format(
+  std::optional<SampleRow> found;
+  NS_RETURN_IF_ERROR(database.Query(
+      fmt::format(
           "SELECT sample, {1}, (SELECT count(*) FROM {0}_measurements m WHERE m.sample = s.sample) "
           "FROM {0}_samples s WHERE sweep_id = ? AND sample_id = ?",
-          kKind, std::is_same_v<Sample, CommSample> ? "num_ranks" : "1")));
-  NS_ASSIGN_OR_RETURN(const bool found, find->Bind(sweep_id).Bind(sample_id).Step());
-  if (!found) {
-    return NotFound("{}: {} sweep {} has no sample {}", database.name(), kKind, sweep_id,
-                    sample_id);
-  }
-  return SampleRow{find->Integer(0), find->Integer(1), find->Integer(2) > 0};
+          kKind, std::is_same_v<Sample, CommSample> ? "num_ranks" : "1"),
+      {sweep_id, sample_id}, [&found](const SqlColumns& row) {
+        found = SampleRow{row.Integer(0), row.Integer(1), row.Integer(2) > 0};
+        return absl::OkStatus();
+      }));
+  if (found) return *found;
+  return NotFound("{}: {} sweep {} has no sample {}", database.name(), kKind, sweep_id, sample_id);
 }
 
 Status CheckRanks(const std::string& sample_id, std::int64_t num_ranks,
@@ -217,7 +219,7 @@ template <typename Sample>
 StatusOr<std::int64_t> ProfileStore::BeginSweep(const SweepInfo& info,
                                                 const std::vector<Sample>& samples) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return MakeSweep(*database_, info, false, samples, [](const auto&) { return absl::OkStatus(); });
+  return MakeSweep(*database_, info, false, samples, [](auto...) { return absl::OkStatus(); });
 }
 
 template <typename Sample>
@@ -257,21 +259,15 @@ Status ProfileStore::RecordMeasured(const SweepInfo& info,
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(compute)));
   NS_RETURN_IF_ERROR(CheckSamples(SamplesOf(comm)));
-  const auto add_compute = [&](const std::vector<std::int64_t>& rows) -> Status {
-    for (std::size_t i = 0; i < compute.size(); ++i) {
-      NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], compute[i].measurement));
-    }
-    return absl::OkStatus();
+  const auto add_compute = [&](std::int64_t row, std::size_t i) {
+    return InsertRecord(*database_, row, compute[i].measurement);
   };
-  const auto add_comm = [&](const std::vector<std::int64_t>& rows) -> Status {
-    for (std::size_t i = 0; i < comm.size(); ++i) {
-      const CommSample& sample = comm[i].sample;
-      NS_RETURN_IF_ERROR(CheckRanks(sample.sample_id,
-                                    static_cast<std::int64_t>(sample.dim_sums.size()),
-                                    comm[i].measurements));
-      for (const CommMeasurement& measurement : comm[i].measurements) {
-        NS_RETURN_IF_ERROR(InsertRecord(*database_, rows[i], measurement));
-      }
+  const auto add_comm = [&](std::int64_t row, std::size_t i) -> Status {
+    const CommSample& sample = comm[i].sample;
+    NS_RETURN_IF_ERROR(
+        CheckRanks(sample.sample_id, std::ssize(sample.dim_sums), comm[i].measurements));
+    for (const CommMeasurement& measurement : comm[i].measurements) {
+      NS_RETURN_IF_ERROR(InsertRecord(*database_, row, measurement));
     }
     return absl::OkStatus();
   };
@@ -290,13 +286,9 @@ template <typename Record>
 StatusOr<std::int64_t> ProfileStore::ImportCosts(const SweepInfo& info,
                                                  const std::vector<Record>& costs) {
   NS_RETURN_IF_ERROR(CheckWritable());
-  return MakeSweep(*database_, info, true, SamplesOf(costs),
-                   [&](const std::vector<std::int64_t>& rows) -> Status {
-                     for (std::size_t i = 0; i < costs.size(); ++i) {
-                       NS_RETURN_IF_ERROR(InsertImportedRecord(*database_, rows[i], costs[i]));
-                     }
-                     return absl::OkStatus();
-                   });
+  return MakeSweep(*database_, info, true, SamplesOf(costs), [&](std::int64_t row, std::size_t i) {
+    return InsertImportedRecord(*database_, row, costs[i]);
+  });
 }
 
 template <typename Record>

@@ -104,13 +104,13 @@ constexpr std::string_view kTable<CommMeasurement> = "comm_measurements";
 
 StatusOr<std::map<std::int64_t, MeasurementEnvironment>> SelectEnvironments(SqlDatabase& database) {
   std::map<std::int64_t, MeasurementEnvironment> environments;
-  const auto read = [&](const SqlStatement& row) -> Status {
+  const auto read = [&](const SqlColumns& row) -> Status {
     NS_ASSIGN_OR_RETURN(environments[row.Integer(0)],
                         FromRowText<MeasurementEnvironment>(row.Text(1)));
     return absl::OkStatus();
   };
   NS_RETURN_IF_ERROR(
-      database.ForEachRow("SELECT environment_id, environment FROM environments", {}, read));
+      database.Query("SELECT environment_id, environment FROM environments", {}, read));
   return environments;
 }
 
@@ -168,11 +168,11 @@ Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported
                      std::vector<ComputeRecord>& records) {
   NS_ASSIGN_OR_RETURN(const auto environments, SelectEnvironments(database));
   NS_ASSIGN_OR_RETURN(auto samples, SamplesByRow<ComputeSample>(database, sweep_id));
-  return database.ForEachRow(
+  return database.Query(
       "SELECT sample, total_ms, forward_ms, backward_ms, environment_id, measured_at_unix_ms, "
       "forward_series, backward_series FROM compute_measurements JOIN compute_samples USING "
       "(sample) WHERE sweep_id = ? AND outcome = 'ok' ORDER BY position",
-      {sweep_id}, [&](const SqlStatement& row) -> Status {
+      {sweep_id}, [&](const SqlColumns& row) -> Status {
         ComputeRecord& record = records.emplace_back();
         record.sample = std::move(samples[row.Integer(0)]);
         record.total_ms = row.Real(1);
@@ -206,7 +206,7 @@ Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported
     }
     return absl::DataLossError("a collective lacks the record of a rank");
   };
-  const auto read = [&](const SqlStatement& row) -> Status {
+  const auto read = [&](const SqlColumns& row) -> Status {
     if (row.Integer(1) == 0) {
       NS_RETURN_IF_ERROR(check_last());
       CommRecord& record = records.emplace_back();
@@ -227,7 +227,7 @@ Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported
     record.environments.push_back(environment);
     return absl::OkStatus();
   };
-  NS_RETURN_IF_ERROR(database.ForEachRow(
+  NS_RETURN_IF_ERROR(database.Query(
       "SELECT sample, rank, cost_ms, environment_id, m.measured_at_unix_ms, series FROM "
       "comm_measurements m JOIN comm_samples s USING (sample) WHERE sweep_id = ? "
       "AND NOT EXISTS (SELECT 1 FROM comm_measurements f WHERE f.sample = s.sample "
@@ -238,7 +238,7 @@ Status SelectRecords(SqlDatabase& database, std::int64_t sweep_id, bool imported
 
 StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
   std::vector<SweepStatistics> sweeps;
-  NS_RETURN_IF_ERROR(database.ForEachRow(
+  NS_RETURN_IF_ERROR(database.Query(
       "WITH outcomes (kind, sweep_id, sample, measured, failed) AS ("
       " SELECT 'compute', sweep_id, s.sample, CASE WHEN m.outcome IS NULL THEN 0 ELSE 1 END,"
       " CASE WHEN m.outcome <> 'ok' THEN 1 ELSE 0 END"
@@ -251,7 +251,7 @@ StatusOr<std::vector<SweepStatistics>> SelectStatistics(SqlDatabase& database) {
       " coalesce(sum(measured), 0), coalesce(sum(failed), 0)"
       " FROM sweeps w LEFT JOIN outcomes o ON o.kind = w.kind AND o.sweep_id = w.sweep_id"
       " GROUP BY w.sweep_id ORDER BY w.sweep_id",
-      {}, [&sweeps](const SqlStatement& row) {
+      {}, [&sweeps](const SqlColumns& row) {
         SweepStatistics& sweep = sweeps.emplace_back();
         sweep.sweep_id = row.Integer(0);
         sweep.kind = FromText<SweepKind>(row.Text(1)).value_or(SweepKind::kComm);

@@ -1,18 +1,34 @@
 #include "common/store/sample_rows.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
 
 #include "common/base/number_text.h"
-#include "common/store/row_text.h"
+#include "common/store/row_columns.h"
 
 namespace neuroshard {
+
+// But for the kernels, which are the sample's (KernelsToText).
+template <>
+inline constexpr std::tuple kColumns<MeasuredShard> = {
+    NamedMember{"table_name", &MeasuredShard::table},
+    NamedMember{"num_rows", &MeasuredShard::rows},
+    NamedMember{"cols", &MeasuredShard::cols},
+    NamedMember{"pooling_factor", &MeasuredShard::pooling_factor},
+    NamedMember{"reuse_histogram", &MeasuredShard::reuse_histogram},
+    NamedMember{"weight_dtype", &MeasuredShard::weight_dtype},
+    NamedMember{"pooling_mode", &MeasuredShard::pooling_mode},
+    NamedMember{"weighted", &MeasuredShard::weighted}};
+// But for what each kind has of its own (AddOwn).
+NS_COLUMNS(ComputeSample, sample_id, batch_size, optimizer, seed);
+NS_COLUMNS(CommSample, sample_id, batch_size, direction, dim_sums, start_offsets_ms, element_bytes,
+           input_dist, wire_dtype, cadence);
+
 namespace {
 
 bool AllFinite(const auto& values) {
@@ -83,14 +99,8 @@ class ShardRows {
     shard.compute_kernel = ComputeKernel::kFused;  // kernels are the sample's (KernelsToText)
     shard.cache_load_factor = 0;
     if (const auto known = ids_.find(shard); known != ids_.end()) return known->second;
-    const SqlRow row = {{"table_name", shard.table},
-                        {"num_rows", shard.rows},
-                        {"cols", shard.cols},
-                        {"pooling_factor", shard.pooling_factor},
-                        {"reuse_histogram", ToRowText(shard.reuse_histogram)},
-                        {"weight_dtype", std::string(ToText(shard.weight_dtype))},
-                        {"pooling_mode", std::string(ToText(shard.pooling_mode))},
-                        {"weighted", std::int64_t{shard.weighted}}};
+    SqlRow row;
+    AddColumns(shard, row);
     NS_ASSIGN_OR_RETURN(auto id, database_.Find("shard_id", "shards", row));
     if (!id) {
       NS_ASSIGN_OR_RETURN(id, database_.Insert("shards", row, "RETURNING shard_id"));
@@ -140,77 +150,61 @@ Status KernelsFromText(const std::string& text, std::vector<MeasuredShard>& shar
 StatusOr<std::vector<std::int64_t>> RowsOf(SqlDatabase& database, std::int64_t sweep_id,
                                            std::string_view kind) {
   std::vector<std::int64_t> keys;
-  NS_RETURN_IF_ERROR(database.ForEachRow(
+  NS_RETURN_IF_ERROR(database.Query(
       fmt::format("SELECT sample FROM {}_samples WHERE sweep_id = ? ORDER BY position", kind),
-      {sweep_id}, [&keys](const SqlStatement& row) {
+      {sweep_id}, [&keys](const SqlColumns& row) {
         keys.push_back(row.Integer(0));
         return absl::OkStatus();
       }));
   return keys;
 }
 
-template <typename E>
-StatusOr<E> WordFromText(const std::string& text) {
-  const std::optional<E> value = FromText<E>(text);
-  if (!value) return DataLoss("a stored word is damaged: {}", text);
-  return *value;
-}
-
 using ShardsByKey = std::map<std::int64_t, MeasuredShard>;
 
 Status SelectShards(SqlDatabase& database, ShardsByKey& shards) {
-  return database.ForEachRow(
-      "SELECT shard_id, table_name, num_rows, cols, pooling_factor, reuse_histogram, weight_dtype, "
-      "pooling_mode, weighted FROM shards",
-      {}, [&shards](const SqlStatement& row) -> Status {
-        MeasuredShard& shard = shards[row.Integer(0)];
-        shard.table = row.Text(1);
-        shard.rows = row.Integer(2);
-        shard.cols = row.Integer(3);
-        shard.pooling_factor = row.Real(4);
-        NS_ASSIGN_OR_RETURN(shard.reuse_histogram, FromRowText<ReuseHistogram>(row.Text(5)));
-        NS_ASSIGN_OR_RETURN(shard.weight_dtype, WordFromText<DataType>(row.Text(6)));
-        NS_ASSIGN_OR_RETURN(shard.pooling_mode, WordFromText<PoolingMode>(row.Text(7)));
-        shard.weighted = row.Integer(8) != 0;
-        return absl::OkStatus();
-      });
+  return database.Query(
+      fmt::format("SELECT shard_id, {} FROM shards", ColumnNames<MeasuredShard>()), {},
+      [&shards](const SqlColumns& row) { return TakeColumns(row, 1, shards[row.Integer(0)]); });
 }
 
-// The columns that only this kind of samples has; Read takes them from the fourth on.
+// The two columns that only one kind of samples has, besides those of kColumns.
 template <typename Sample>
-constexpr std::string_view kOwnColumns = "shard_ids, optimizer, seed, shard_kernels";
+constexpr std::string_view kOwnColumns = "shard_ids, shard_kernels";
 template <>
-constexpr std::string_view kOwnColumns<CommSample> =
-    "direction, dim_sums, start_offsets_ms, element_bytes, collective, input_dist, wire_dtype, "
-    "cadence";
+constexpr std::string_view kOwnColumns<CommSample> = "num_ranks, collective";
 
-Status Read(const SqlStatement& row, const ShardsByKey& shards, ComputeSample& sample) {
-  NS_ASSIGN_OR_RETURN(const auto shard_ids, FromRowText<std::vector<std::int64_t>>(row.Text(3)));
-  for (const std::int64_t id : shard_ids) {
+Status AddOwn(const ComputeSample& sample, ShardRows& shard_rows, SqlRow& row) {
+  std::vector<std::int64_t> shard_ids;
+  for (const MeasuredShard& shard : sample.shards) {
+    NS_ASSIGN_OR_RETURN(const std::int64_t id, shard_rows.IdOf(shard));
+    shard_ids.push_back(id);
+  }
+  row.emplace_back("shard_ids", ToRowText(shard_ids));
+  row.emplace_back("shard_kernels", KernelsToText(sample.shards));
+  return absl::OkStatus();
+}
+
+Status AddOwn(const CommSample& sample, ShardRows&, SqlRow& row) {
+  row.emplace_back("num_ranks", std::ssize(sample.dim_sums));
+  row.emplace_back("collective", std::string(CollectiveWord(sample)));
+  return absl::OkStatus();
+}
+
+// From column `first` on.
+Status TakeOwn(const SqlColumns& row, int first, const ShardsByKey& shards, ComputeSample& sample) {
+  NS_ASSIGN_OR_RETURN(const auto ids, FromRowText<std::vector<std::int64_t>>(row.Text(first)));
+  for (const std::int64_t id : ids) {
     const auto shard = shards.find(id);
     if (shard == shards.end()) {
       return DataLoss("shard {} of sample {} is missing", id, sample.sample_id);
     }
     sample.shards.push_back(shard->second);
   }
-  NS_ASSIGN_OR_RETURN(sample.optimizer, WordFromText<Optimizer>(row.Text(4)));
-  sample.seed = std::bit_cast<std::uint64_t>(row.Integer(5));
-  return KernelsFromText(row.Text(6), sample.shards);
+  return KernelsFromText(row.Text(first + 1), sample.shards);
 }
 
-Status Read(const SqlStatement& row, const ShardsByKey&, CommSample& sample) {
-  NS_ASSIGN_OR_RETURN(sample.direction, WordFromText<CommDirection>(row.Text(3)));
-  NS_ASSIGN_OR_RETURN(sample.dim_sums, FromRowText<std::vector<std::int64_t>>(row.Text(4)));
-  NS_ASSIGN_OR_RETURN(sample.start_offsets_ms, FromRowText<std::vector<double>>(row.Text(5)));
-  sample.element_bytes = row.Integer(6);
-  if (const std::string input = row.Text(8); !input.empty()) {
-    NS_ASSIGN_OR_RETURN(sample.input_dist, FromRowText<InputDistSample>(input));
-  } else {
-    NS_ASSIGN_OR_RETURN(sample.collective, WordFromText<Collective>(row.Text(7)));
-  }
-  NS_ASSIGN_OR_RETURN(sample.wire_dtype, WordFromText<DataType>(row.Text(9)));
-  NS_ASSIGN_OR_RETURN(sample.cadence, WordFromText<Cadence>(row.Text(10)));
-  return absl::OkStatus();
+Status TakeOwn(const SqlColumns& row, int first, const ShardsByKey&, CommSample& sample) {
+  return sample.input_dist ? absl::OkStatus() : FromSql(row, first + 1, sample.collective);
 }
 
 }  // namespace
@@ -229,52 +223,20 @@ Status CheckSamples(const std::vector<Sample>& samples) {
   return absl::OkStatus();
 }
 
+template <typename Sample>
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
-                                                  const std::vector<ComputeSample>& samples) {
+                                                  const std::vector<Sample>& samples) {
   ShardRows shard_rows(database);
-  RowInserter insert(database, "compute_samples");
+  RowInserter insert(database, fmt::format("{}_samples", kKindText<Sample>));
   std::int64_t position = 0;
-  for (const ComputeSample& sample : samples) {
-    std::vector<std::int64_t> shard_ids;
-    for (const MeasuredShard& shard : sample.shards) {
-      NS_ASSIGN_OR_RETURN(const std::int64_t id, shard_rows.IdOf(shard));
-      shard_ids.push_back(id);
-    }
-    NS_RETURN_IF_ERROR(insert.Add({{"sweep_id", sweep_id},
-                                   {"position", position++},
-                                   {"sample_id", sample.sample_id},
-                                   {"shard_ids", ToRowText(shard_ids)},
-                                   {"batch_size", sample.batch_size},
-                                   {"optimizer", std::string(ToText(sample.optimizer))},
-                                   {"seed", std::bit_cast<std::int64_t>(sample.seed)},
-                                   {"shard_kernels", KernelsToText(sample.shards)}}));
+  for (const Sample& sample : samples) {
+    SqlRow row = {{"sweep_id", sweep_id}, {"position", position++}};
+    AddColumns(sample, row);
+    NS_RETURN_IF_ERROR(AddOwn(sample, shard_rows, row));
+    NS_RETURN_IF_ERROR(insert.Add(std::move(row)));
   }
   NS_RETURN_IF_ERROR(insert.Flush());
-  return RowsOf(database, sweep_id, kKindText<ComputeSample>);
-}
-
-StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
-                                                  const std::vector<CommSample>& samples) {
-  RowInserter insert(database, "comm_samples");
-  std::int64_t position = 0;
-  for (const CommSample& sample : samples) {
-    NS_RETURN_IF_ERROR(
-        insert.Add({{"sweep_id", sweep_id},
-                    {"position", position++},
-                    {"sample_id", sample.sample_id},
-                    {"direction", std::string(ToText(sample.direction))},
-                    {"num_ranks", static_cast<std::int64_t>(sample.dim_sums.size())},
-                    {"dim_sums", ToRowText(sample.dim_sums)},
-                    {"start_offsets_ms", ToRowText(sample.start_offsets_ms)},
-                    {"batch_size", sample.batch_size},
-                    {"element_bytes", sample.element_bytes},
-                    {"collective", std::string(CollectiveWord(sample))},
-                    {"input_dist", sample.input_dist ? ToRowText(*sample.input_dist) : ""},
-                    {"wire_dtype", std::string(ToText(sample.wire_dtype))},
-                    {"cadence", std::string(ToText(sample.cadence))}}));
-  }
-  NS_RETURN_IF_ERROR(insert.Flush());
-  return RowsOf(database, sweep_id, kKindText<CommSample>);
+  return RowsOf(database, sweep_id, kKindText<Sample>);
 }
 
 template <typename Sample>
@@ -283,29 +245,31 @@ StatusOr<std::vector<Sample>> SelectSamples(SqlDatabase& database, std::int64_t 
   ShardsByKey shards;
   if (std::is_same_v<Sample, ComputeSample>) NS_RETURN_IF_ERROR(SelectShards(database, shards));
   const std::string sql = fmt::format(
-      "SELECT sample, sample_id, batch_size, {0} FROM {1}_samples s WHERE sweep_id = ?{2} ORDER BY "
-      "position",
-      kOwnColumns<Sample>, kKindText<Sample>,
+      "SELECT sample, {}, {} FROM {}_samples s WHERE sweep_id = ?{} ORDER BY position",
+      kOwnColumns<Sample>, ColumnNames<Sample>(), kKindText<Sample>,
       filter == SampleFilter::kAll
           ? ""
           : fmt::format(
                 " AND NOT EXISTS (SELECT 1 FROM {}_measurements m WHERE m.sample = s.sample)",
                 kKindText<Sample>));
   std::vector<Sample> samples;
-  const auto read = [&](const SqlStatement& row) -> Status {
+  const auto read = [&](const SqlColumns& row) -> Status {
     if (rows != nullptr) rows->push_back(row.Integer(0));
     Sample& sample = samples.emplace_back();
-    sample.sample_id = row.Text(1);
-    sample.batch_size = row.Integer(2);
-    NS_RETURN_IF_ERROR(Read(row, shards, sample));
+    NS_RETURN_IF_ERROR(TakeColumns(row, 3, sample));
+    NS_RETURN_IF_ERROR(TakeOwn(row, 1, shards, sample));
     return CheckStored(sample);
   };
-  NS_RETURN_IF_ERROR(database.ForEachRow(sql, {sweep_id}, read));
+  NS_RETURN_IF_ERROR(database.Query(sql, {sweep_id}, read));
   return samples;
 }
 
 template Status CheckSamples(const std::vector<ComputeSample>&);
 template Status CheckSamples(const std::vector<CommSample>&);
+template StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase&, std::int64_t,
+                                                           const std::vector<ComputeSample>&);
+template StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase&, std::int64_t,
+                                                           const std::vector<CommSample>&);
 template StatusOr<std::vector<ComputeSample>> SelectSamples(SqlDatabase&, std::int64_t,
                                                             SampleFilter,
                                                             std::vector<std::int64_t>*);

@@ -30,10 +30,9 @@ template <typename Sample>
 Status CheckSamples(const std::vector<Sample>& samples);
 
 // In the given order; the keys of the rows come back in it.
+template <typename Sample>
 StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
-                                                  const std::vector<ComputeSample>& samples);
-StatusOr<std::vector<std::int64_t>> InsertSamples(SqlDatabase& database, std::int64_t sweep_id,
-                                                  const std::vector<CommSample>& samples);
+                                                  const std::vector<Sample>& samples);
 
 // Samples of one sweep in their order; `rows`, if any, gets the keys of theirs. Of ComputeSample and
 // CommSample.

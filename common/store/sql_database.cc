@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "common/base/positions.h"
@@ -13,6 +15,8 @@ std::vector<std::string_view> ColumnsOf(const SqlRow& row) {
   return Mapped(row, &SqlRow::value_type::first);
 }
 
+SqlParameters ValuesOf(const SqlRow& row) { return Mapped(row, &SqlRow::value_type::second); }
+
 std::string InsertionOf(std::string_view table, const SqlRow& row, std::size_t rows,
                         std::string_view suffix) {
   const std::vector<std::string_view> marks(row.size(), "?");
@@ -21,64 +25,34 @@ std::string InsertionOf(std::string_view table, const SqlRow& row, std::size_t r
                      fmt::join(values, ", "), suffix);
 }
 
-// The next parameters.
-void BindRow(const SqlRow& row, SqlStatement& statement) {
-  const auto bind = [&]<typename T>(const T& value) {
-    if constexpr (std::is_same_v<T, std::monostate>) {
-      statement.BindNull();
-    } else {
-      statement.Bind(value);
-    }
-  };
-  for (const auto& [column, value] : row) std::visit(bind, value);
-}
-
 }  // namespace
 
-Status SqlStatement::Run() {
-  bool row = true;
-  while (row) {
-    NS_ASSIGN_OR_RETURN(row, Step());
-  }
-  return absl::OkStatus();
+StatusOr<std::optional<std::int64_t>> SqlDatabase::QueryOne(std::string_view sql,
+                                                            const SqlParameters& parameters) {
+  std::optional<std::int64_t> value;
+  NS_RETURN_IF_ERROR(Query(sql, parameters, [&value](const SqlColumns& row) {
+    value = row.Integer(0);
+    return absl::OkStatus();
+  }));
+  return value;
 }
 
 StatusOr<std::int64_t> SqlDatabase::QueryInteger(std::string_view sql) {
-  NS_ASSIGN_OR_RETURN(const auto statement, Prepare(sql));
-  NS_ASSIGN_OR_RETURN(const bool row, statement->Step());
-  return row ? statement->Integer(0) : 0;
-}
-
-StatusOr<std::optional<std::int64_t>> SqlDatabase::First(std::string_view sql,
-                                                         const SqlRow& parameters) {
-  NS_ASSIGN_OR_RETURN(const auto statement, Prepare(sql));
-  BindRow(parameters, *statement);
-  NS_ASSIGN_OR_RETURN(const bool row, statement->Step());
-  return row ? std::optional(statement->Integer(0)) : std::nullopt;
+  NS_ASSIGN_OR_RETURN(const auto value, QueryOne(sql));
+  return value.value_or(0);
 }
 
 StatusOr<std::optional<std::int64_t>> SqlDatabase::Find(std::string_view column,
                                                         std::string_view table,
                                                         const SqlRow& values) {
-  return First(fmt::format("SELECT {} FROM {} WHERE {} = ?", column, table,
-                           fmt::join(ColumnsOf(values), " = ? AND ")),
-               values);
+  return QueryOne(fmt::format("SELECT {} FROM {} WHERE {} = ?", column, table,
+                              fmt::join(ColumnsOf(values), " = ? AND ")),
+                  ValuesOf(values));
 }
 
 StatusOr<std::optional<std::int64_t>> SqlDatabase::Insert(std::string_view table, const SqlRow& row,
                                                           std::string_view suffix) {
-  return First(InsertionOf(table, row, 1, suffix), row);
-}
-
-Status SqlDatabase::ForEachRow(std::string_view sql, std::initializer_list<std::int64_t> parameters,
-                               const std::function<Status(const SqlStatement& row)>& visit) {
-  NS_ASSIGN_OR_RETURN(const auto rows, Prepare(sql));
-  for (const std::int64_t parameter : parameters) rows->Bind(parameter);
-  while (true) {
-    NS_ASSIGN_OR_RETURN(const bool more, rows->Step());
-    if (!more) return absl::OkStatus();
-    NS_RETURN_IF_ERROR(visit(*rows));
-  }
+  return QueryOne(InsertionOf(table, row, 1, suffix), ValuesOf(row));
 }
 
 StatusOr<SqlTransaction> SqlTransaction::Begin(SqlDatabase& database, TransactionKind kind) {
@@ -102,11 +76,11 @@ Status RowInserter::Add(SqlRow row) {
 
 Status RowInserter::Flush() {
   if (rows_.empty()) return absl::OkStatus();
-  NS_ASSIGN_OR_RETURN(const auto insert,
-                      database_.Prepare(InsertionOf(table_, rows_.front(), rows_.size(), suffix_)));
-  for (const SqlRow& row : rows_) BindRow(row, *insert);
+  const std::string sql = InsertionOf(table_, rows_.front(), rows_.size(), suffix_);
+  SqlParameters values;
+  for (const SqlRow& row : rows_) std::ranges::copy(ValuesOf(row), std::back_inserter(values));
   rows_.clear();
-  return insert->Run();
+  return database_.QueryOne(sql, values).status();
 }
 
 }  // namespace neuroshard

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,33 +18,23 @@
 
 namespace neuroshard {
 
-// A prepared statement with its parameters bound. Step until it says no row.
-class SqlStatement {
+// The row that a query is at; columns from 0.
+class SqlColumns {
  public:
-  virtual ~SqlStatement() = default;
+  virtual ~SqlColumns() = default;
 
-  // Parameters in order, from 1. What is wrong with a value the next Step reports.
-  virtual SqlStatement& Bind(std::int64_t value) = 0;
-  virtual SqlStatement& Bind(double value) = 0;  // NaN becomes NULL
-  virtual SqlStatement& Bind(std::string_view text) = 0;
-  virtual SqlStatement& BindNull() = 0;
-
-  // Whether there is a row.
-  virtual StatusOr<bool> Step() = 0;
-  // For statements without rows.
-  Status Run();
-
-  // Columns of the row, from 0.
   virtual std::int64_t Integer(int column) const = 0;
   virtual double Real(int column) const = 0;  // NaN for NULL
   virtual std::string Text(int column) const = 0;
   virtual bool IsNull(int column) const = 0;
 };
 
-// A value of a column; monostate is NULL.
+// A value of a column; monostate is NULL, and NaN becomes NULL.
 using SqlValue = std::variant<std::monostate, std::int64_t, double, std::string>;
 // A row, or some of it, by the columns' names.
 using SqlRow = std::vector<std::pair<std::string_view, SqlValue>>;
+// The values of a statement's `?`, in their order.
+using SqlParameters = std::vector<SqlValue>;
 
 // kSnapshot reads what was there when it began. kWrite changes records; kExclusive also makes or
 // removes sweeps, one such transaction at a time (in SQLite every writer is).
@@ -60,9 +49,16 @@ class SqlDatabase {
 
   Mutex& mutex() NS_THREAD_ANNOTATION(lock_returned(mutex_)) { return mutex_; }
 
-  virtual StatusOr<std::unique_ptr<SqlStatement>> Prepare(std::string_view sql) = 0;
+  // Runs one statement and calls `visit` for each row that it gives, until that fails.
+  using Visit = std::function<Status(const SqlColumns& row)>;
+  virtual Status Query(std::string_view sql, const SqlParameters& parameters,
+                       const Visit& visit) = 0;
   // Any number of statements without parameters; rows are ignored.
   virtual Status Execute(const std::string& sql) = 0;
+  // The first value of the last row; nothing where there is none.
+  StatusOr<std::optional<std::int64_t>> QueryOne(std::string_view sql,
+                                                 const SqlParameters& parameters = {});
+  // 0 where there is no row.
   StatusOr<std::int64_t> QueryInteger(std::string_view sql);
   // `column` of a row of the table that has these values; nothing where there is none.
   StatusOr<std::optional<std::int64_t>> Find(std::string_view column, std::string_view table,
@@ -70,9 +66,6 @@ class SqlDatabase {
   // Adds a row; `suffix` follows its values. What it returns, if anything.
   StatusOr<std::optional<std::int64_t>> Insert(std::string_view table, const SqlRow& row,
                                                std::string_view suffix = "");
-  // Calls `visit` for each row of a query with these parameters, until it fails.
-  Status ForEachRow(std::string_view sql, std::initializer_list<std::int64_t> parameters,
-                    const std::function<Status(const SqlStatement& row)>& visit);
 
   // Use SqlTransaction.
   virtual Status Begin(TransactionKind kind) = 0;
@@ -101,9 +94,6 @@ class SqlDatabase {
   std::function<void(const Status& why)> tell_of_outage_ = [](const Status&) {};
 
  private:
-  // The first value of the first row.
-  StatusOr<std::optional<std::int64_t>> First(std::string_view sql, const SqlRow& parameters);
-
   std::string name_;
   Mutex mutex_;
 };

@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "common/base/positions.h"
+
 namespace neuroshard {
 namespace {
 
@@ -41,41 +43,9 @@ std::string UriPath(const std::string& path) {
   return absl::StrReplaceAll(path, {{"%", "%25"}, {"?", "%3f"}, {"#", "%23"}});
 }
 
-class SqliteStatement final : public SqlStatement {
+class SqliteColumns final : public SqlColumns {
  public:
-  SqliteStatement(sqlite3* database, sqlite3_stmt* statement, const std::string& path)
-      : database_(database), statement_(statement), path_(path) {}
-  SqliteStatement(SqliteStatement&&) = delete;
-  ~SqliteStatement() override { sqlite3_finalize(statement_); }
-
-  SqliteStatement& Bind(std::int64_t value) override {
-    bind_error_ |= sqlite3_bind_int64(statement_, ++bound_, value);
-    return *this;
-  }
-  SqliteStatement& Bind(double value) override {
-    bind_error_ |= sqlite3_bind_double(statement_, ++bound_, value);
-    return *this;
-  }
-  SqliteStatement& Bind(std::string_view text) override {
-    // A null pointer would bind NULL.
-    bind_error_ |= sqlite3_bind_text64(statement_, ++bound_, text.empty() ? "" : text.data(),
-                                       text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
-    return *this;
-  }
-  SqliteStatement& BindNull() override {
-    bind_error_ |= sqlite3_bind_null(statement_, ++bound_);
-    return *this;
-  }
-
-  StatusOr<bool> Step() override {
-    if (bind_error_ != SQLITE_OK) {
-      return ResourceExhausted("{}: a value is too large to be stored", path_);
-    }
-    const int code = sqlite3_step(statement_);
-    if (code == SQLITE_ROW) return true;
-    if (code == SQLITE_DONE) return false;
-    return SqliteError(code, database_, path_);
-  }
+  explicit SqliteColumns(sqlite3_stmt* statement) : statement_(statement) {}
 
   std::int64_t Integer(int column) const override {
     return sqlite3_column_int64(statement_, column);
@@ -94,11 +64,20 @@ class SqliteStatement final : public SqlStatement {
   }
 
  private:
-  sqlite3* database_;
   sqlite3_stmt* statement_;
-  const std::string& path_;
-  int bound_ = 0;
-  int bind_error_ = 0;
+};
+
+// Binds parameter `at`, from 1; the error code.
+struct BindTo {
+  sqlite3_stmt* statement;
+  int at;
+
+  int operator()(std::monostate) const { return sqlite3_bind_null(statement, at); }
+  int operator()(std::int64_t value) const { return sqlite3_bind_int64(statement, at, value); }
+  int operator()(double value) const { return sqlite3_bind_double(statement, at, value); }
+  int operator()(const std::string& text) const {
+    return sqlite3_bind_text64(statement, at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
+  }
 };
 
 }  // namespace
@@ -124,12 +103,21 @@ StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string
 
 SqliteDatabase::~SqliteDatabase() { sqlite3_close_v2(database_); }
 
-StatusOr<std::unique_ptr<SqlStatement>> SqliteDatabase::Prepare(std::string_view sql) {
-  sqlite3_stmt* statement = nullptr;
-  const int code =
-      sqlite3_prepare_v2(database_, sql.data(), static_cast<int>(sql.size()), &statement, nullptr);
+Status SqliteDatabase::Query(std::string_view sql, const SqlParameters& parameters,
+                             const Visit& visit) {
+  sqlite3_stmt* prepared = nullptr;
+  int code =
+      sqlite3_prepare_v2(database_, sql.data(), static_cast<int>(sql.size()), &prepared, nullptr);
+  const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(prepared, sqlite3_finalize);
   if (code != SQLITE_OK) return SqliteError(code, database_, name());
-  return std::make_unique<SqliteStatement>(database_, statement, name());
+  for (int at = 0; at < static_cast<int>(parameters.size()); ++at) {
+    if (std::visit(BindTo{prepared, at + 1}, At(parameters, at)) != SQLITE_OK) {
+      return ResourceExhausted("{}: a value is too large to be stored", name());
+    }
+  }
+  const SqliteColumns row(prepared);
+  while ((code = sqlite3_step(prepared)) == SQLITE_ROW) NS_RETURN_IF_ERROR(visit(row));
+  return code == SQLITE_DONE ? absl::OkStatus() : SqliteError(code, database_, name());
 }
 
 Status SqliteDatabase::Execute(const std::string& sql) {
@@ -148,7 +136,7 @@ StatusOr<std::vector<std::string>> SqliteDatabase::FindDamage() {
       "FROM pragma_foreign_key_check LIMIT 5"};
   std::vector<std::string> faults;
   for (const char* check : kChecks) {
-    NS_RETURN_IF_ERROR(ForEachRow(check, {}, [&faults](const SqlStatement& row) {
+    NS_RETURN_IF_ERROR(Query(check, {}, [&faults](const SqlColumns& row) {
       faults.push_back(row.Text(0));
       return absl::OkStatus();
     }));

@@ -22,7 +22,7 @@ class SqliteDatabase final : public SqlDatabase {
                                                         int busy_timeout_ms);
   ~SqliteDatabase() override;
 
-  StatusOr<std::unique_ptr<SqlStatement>> Prepare(std::string_view sql) override;
+  Status Query(std::string_view sql, const SqlParameters& parameters, const Visit& visit) override;
   Status Execute(const std::string& sql) override;
   // Takes the write lock at once, so that it cannot fail halfway because of another writer.
   Status Begin(TransactionKind kind) override;

@@ -32,16 +32,35 @@ TEST_F(SqliteDatabaseTest, ValuesComeBack) {
   auto database = MustOpen();
   ASSERT_TRUE(database->Execute("CREATE TABLE t (i, r, s, n)").ok());
   const std::string text("a\0b", 3);
-  const auto insert = *database->Prepare("INSERT INTO t VALUES (?, ?, ?, ?)");
-  ASSERT_TRUE(insert->Bind(std::int64_t{-1}).Bind(0.1).Bind(text).Bind(std::nan("")).Run().ok());
+  ASSERT_TRUE(database
+                  ->QueryOne("INSERT INTO t VALUES (?, ?, ?, ?)",
+                             {std::int64_t{-1}, 0.1, text, std::nan("")})
+                  .ok());
 
-  const auto row = *database->Prepare("SELECT i, r, s, n FROM t");
-  ASSERT_TRUE(*row->Step());
-  EXPECT_EQ(row->Integer(0), -1);
-  EXPECT_EQ(row->Real(1), 0.1);
-  EXPECT_EQ(row->Text(2), text);
-  EXPECT_TRUE(row->IsNull(3) && std::isnan(row->Real(3)));
-  EXPECT_FALSE(*row->Step());
+  int rows = 0;
+  const auto read = [&](const SqlColumns& row) {
+    ++rows;
+    EXPECT_EQ(row.Integer(0), -1);
+    EXPECT_EQ(row.Real(1), 0.1);
+    EXPECT_EQ(row.Text(2), text);
+    EXPECT_TRUE(row.IsNull(3) && std::isnan(row.Real(3)));
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(database->Query("SELECT i, r, s, n FROM t", {}, read).ok());
+  EXPECT_EQ(rows, 1);
+}
+
+TEST_F(SqliteDatabaseTest, AQueryEndsWithTheFirstRowThatItsVisitorFailsAt) {
+  auto database = MustOpen();
+  ASSERT_TRUE(database->Execute("CREATE TABLE t (i); INSERT INTO t VALUES (1), (2), (3)").ok());
+  std::vector<std::int64_t> seen;
+  const Status failed =
+      database->Query("SELECT i FROM t ORDER BY i", {}, [&](const SqlColumns& row) {
+        seen.push_back(row.Integer(0));
+        return seen.size() < 2 ? absl::OkStatus() : absl::CancelledError("enough");
+      });
+  EXPECT_EQ(failed.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(seen, testing::ElementsAre(1, 2));
 }
 
 TEST_F(SqliteDatabaseTest, ATransactionThatIsNotCommittedNeverWas) {
@@ -78,7 +97,7 @@ TEST_F(SqliteDatabaseTest, ImmutableOpensTheSameFile) {
 
 TEST_F(SqliteDatabaseTest, BadSqlIsAStatus) {
   auto database = MustOpen();
-  EXPECT_THAT(Message(database->Prepare("SELECT x FROM nowhere").status()),
+  EXPECT_THAT(Message(database->QueryOne("SELECT x FROM nowhere").status()),
               testing::HasSubstr("nowhere"));
   EXPECT_FALSE(database->QueryInteger("SELECT 1 FROM nowhere").ok());
 }

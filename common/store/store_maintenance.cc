@@ -37,11 +37,14 @@ std::span<const std::string_view> ColumnsOf(SweepKind kind) {
 }
 
 StatusOr<SweepInfo> InfoOf(SqlDatabase& database, std::int64_t sweep_id) {
-  NS_ASSIGN_OR_RETURN(const auto find,
-                      database.Prepare("SELECT name, config_hash, config_text FROM sweeps WHERE "
-                                       "sweep_id = ?"));
-  NS_RETURN_IF_ERROR(find->Bind(sweep_id).Step().status());
-  return SweepInfo{find->Text(0), find->Text(1), find->Text(2)};
+  SweepInfo info;
+  NS_RETURN_IF_ERROR(
+      database.Query("SELECT name, config_hash, config_text FROM sweeps WHERE sweep_id = ?",
+                     {sweep_id}, [&info](const SqlColumns& row) {
+                       info = {row.Text(0), row.Text(1), row.Text(2)};
+                       return absl::OkStatus();
+                     }));
+  return info;
 }
 
 // One record of a rank (0 for compute) as its row has it.
@@ -55,18 +58,18 @@ struct RawRecord {
 StatusOr<std::map<std::string, std::int64_t>> PendingRows(SqlDatabase& database, SweepKind kind,
                                                           std::int64_t sweep_id) {
   std::map<std::string, std::int64_t> pending;
-  NS_RETURN_IF_ERROR(database.ForEachRow(
+  NS_RETURN_IF_ERROR(database.Query(
       fmt::format("SELECT sample_id, sample FROM {0}_samples s WHERE sweep_id = ? AND NOT EXISTS "
                   "(SELECT 1 FROM {0}_measurements m WHERE m.sample = s.sample)",
                   ToText(kind)),
-      {sweep_id}, [&pending](const SqlStatement& row) {
+      {sweep_id}, [&pending](const SqlColumns& row) {
         pending[row.Text(0)] = row.Integer(1);
         return absl::OkStatus();
       }));
   return pending;
 }
 
-SqlValue ValueOf(const SqlStatement& rows, int column, std::string_view name) {
+SqlValue ValueOf(const SqlColumns& rows, int column, std::string_view name) {
   if (rows.IsNull(column)) return std::monostate();
   if (name == "rank" || name == "measured_at_unix_ms") return rows.Integer(column);
   if (name.ends_with("_ms")) return rows.Real(column);
@@ -88,13 +91,13 @@ class SweepCopy {
     };
     NS_RETURN_IF_ERROR(InTransaction(to_, TransactionKind::kSnapshot, find_pending));
     const std::span<const std::string_view> names = ColumnsOf(kind_);
-    NS_RETURN_IF_ERROR(from_.ForEachRow(
+    NS_RETURN_IF_ERROR(from_.Query(
         fmt::format(
             "SELECT sample_id, environment, {1} FROM {0}_measurements m JOIN {0}_samples s ON "
             "s.sample = m.sample LEFT JOIN environments e ON e.environment_id = m.environment_id "
             "WHERE s.sweep_id = ? ORDER BY position{2}",
             ToText(kind_), fmt::join(names, ", "), kind_ == SweepKind::kComm ? ", rank" : ""),
-        {from_sweep}, [&](const SqlStatement& row) {
+        {from_sweep}, [&](const SqlColumns& row) {
           RawRecord record{row.Text(0), row.Text(1), {}};
           for (std::size_t i = 0; i < names.size(); ++i) {
             record.values.emplace_back(names[i], ValueOf(row, static_cast<int>(i) + 2, names[i]));
@@ -211,7 +214,7 @@ class SweepCheck {
   }
 
   // A series that is there has the median that the row says.
-  void CheckSeries(const SqlStatement& rows, int series, int median, const char* what) {
+  void CheckSeries(const SqlColumns& rows, int series, int median, const char* what) {
     if (rows.IsNull(series)) return;
     const auto decoded = FromRowText<TimedSeries>(rows.Text(series));
     if (!decoded.ok()) {
@@ -222,7 +225,7 @@ class SweepCheck {
     }
   }
 
-  void CheckOutcome(const SqlStatement& rows, int outcome, int cost) {
+  void CheckOutcome(const SqlColumns& rows, int outcome, int cost) {
     const auto word = FromText<Outcome>(rows.Text(outcome));
     if (!word) {
       Add(rows.Text(0), "unknown outcome " + rows.Text(outcome));
@@ -233,11 +236,11 @@ class SweepCheck {
   }
 
   Status CheckCompute() {
-    return database_.ForEachRow(
+    return database_.Query(
         "SELECT sample_id, outcome, total_ms, forward_ms, backward_ms, forward_series, "
         "backward_series FROM compute_measurements m JOIN compute_samples s ON s.sample = m.sample "
         "WHERE sweep_id = ?",
-        {sweep_.sweep_id}, [this](const SqlStatement& row) {
+        {sweep_.sweep_id}, [this](const SqlColumns& row) {
           CheckOutcome(row, 1, 2);
           CheckSeries(row, 5, 3, "the forward cost");
           CheckSeries(row, 6, 4, "the backward cost");
@@ -249,19 +252,19 @@ class SweepCheck {
   }
 
   Status CheckComm() {
-    NS_RETURN_IF_ERROR(database_.ForEachRow(
+    NS_RETURN_IF_ERROR(database_.Query(
         "SELECT sample_id, num_ranks, count(*) FROM comm_measurements m JOIN comm_samples s ON "
         "s.sample = m.sample WHERE sweep_id = ? GROUP BY sample_id, num_ranks HAVING count(*) <> "
         "num_ranks",
-        {sweep_.sweep_id}, [this](const SqlStatement& row) {
+        {sweep_.sweep_id}, [this](const SqlColumns& row) {
           Add(row.Text(0),
               fmt::format("has records of {} of {} ranks", row.Integer(2), row.Integer(1)));
           return absl::OkStatus();
         }));
-    return database_.ForEachRow(
+    return database_.Query(
         "SELECT sample_id, outcome, cost_ms, series FROM comm_measurements m JOIN comm_samples s "
         "ON s.sample = m.sample WHERE sweep_id = ?",
-        {sweep_.sweep_id}, [this](const SqlStatement& row) {
+        {sweep_.sweep_id}, [this](const SqlColumns& row) {
           CheckOutcome(row, 1, 2);
           CheckSeries(row, 3, 2, "the cost");
           return absl::OkStatus();
@@ -315,13 +318,13 @@ Status Prune(SqlDatabase& database, SweepKind kind, const std::string& matches, 
     bool whole;
   };
   std::vector<Affected> affected;
-  NS_RETURN_IF_ERROR(database.ForEachRow(
+  NS_RETURN_IF_ERROR(database.Query(
       fmt::format(
           "SELECT s.sweep_id, count(DISTINCT m.sample), count(DISTINCT CASE WHEN {1} THEN m.sample "
           "END) FROM {0}_measurements m JOIN {0}_samples s ON s.sample = m.sample GROUP BY "
           "s.sweep_id",
           ToText(kind), matches),
-      {}, [&](const SqlStatement& row) {
+      {}, [&](const SqlColumns& row) {
         if (row.Integer(2) == 0) return absl::OkStatus();
         report.records += row.Integer(2);
         affected.push_back({row.Integer(0), row.Integer(1) == row.Integer(2)});
@@ -354,7 +357,7 @@ StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
   const auto describe = [&](bool /*again*/) -> Status {
     std::map<std::string, EnvironmentUse> uses;
     for (const SweepKind kind : {SweepKind::kCompute, SweepKind::kComm}) {
-      const auto add_use = [&](const SqlStatement& row) -> Status {
+      const auto add_use = [&](const SqlColumns& row) -> Status {
         NS_ASSIGN_OR_RETURN(MeasurementEnvironment environment,
                             FromRowText<MeasurementEnvironment>(row.Text(0)));
         for (const std::string_view of_one : kPropertiesOfOneRecord) {
@@ -368,7 +371,7 @@ StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
         use.environment = std::move(environment);
         return absl::OkStatus();
       };
-      NS_RETURN_IF_ERROR(database.ForEachRow(
+      NS_RETURN_IF_ERROR(database.Query(
           fmt::format(
               "SELECT environment, records, first, last FROM environments e JOIN (SELECT "
               "environment_id, count(*) AS records, min(measured_at_unix_ms) AS first, "
@@ -434,8 +437,7 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
       return CopyStore(from, *to, on_record).status();
     }
     const MutexLock lock(database.mutex());
-    NS_ASSIGN_OR_RETURN(const auto vacuum, database.Prepare("VACUUM INTO ?"));
-    const Status made = vacuum->Bind(part).Run();
+    const Status made = database.QueryOne("VACUUM INTO ?", {part}).status();
     if (!absl::IsResourceExhausted(made) && !absl::IsPermissionDenied(made)) return made;
     // SQLite names the store that is copied; what cannot be written is the copy.
     const std::string detail = Message(made).substr(database.name().size());
@@ -464,8 +466,8 @@ StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store) {
   std::vector<std::string> faults;
   const auto check = [&](bool /*again*/) -> Status {
     NS_ASSIGN_OR_RETURN(faults, database.FindDamage());
-    NS_RETURN_IF_ERROR(database.ForEachRow(
-        "SELECT environment_id, environment FROM environments", {}, [&](const SqlStatement& row) {
+    NS_RETURN_IF_ERROR(database.Query(
+        "SELECT environment_id, environment FROM environments", {}, [&](const SqlColumns& row) {
           const Status decoded = FromRowText<MeasurementEnvironment>(row.Text(1)).status();
           if (!decoded.ok()) {
             faults.push_back(fmt::format("environment {}: {}", row.Integer(0), Message(decoded)));

@@ -141,15 +141,18 @@ Status CheckVersion(std::int64_t version, const std::string& name) {
 // program's or of a newer version. One statement: another process that makes the file a store is
 // seen whole or not at all.
 StatusOr<std::int64_t> VersionOf(SqliteDatabase& database) {
-  NS_ASSIGN_OR_RETURN(
-      const auto header,
-      database.Prepare("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
-                       "FROM pragma_application_id, pragma_user_version"));
-  NS_ASSIGN_OR_RETURN(const bool row, header->Step());
-  if (!row) return 0;
-  const std::int64_t version = header->Integer(1);
-  if (header->Integer(0) == 0 && version == 0 && header->Integer(2) == 0) return 0;
-  if (header->Integer(0) != kApplicationId) {
+  std::int64_t application = 0, version = 0, objects = 0;
+  NS_RETURN_IF_ERROR(
+      database.Query("SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+                     "FROM pragma_application_id, pragma_user_version",
+                     {}, [&](const SqlColumns& row) {
+                       application = row.Integer(0);
+                       version = row.Integer(1);
+                       objects = row.Integer(2);
+                       return absl::OkStatus();
+                     }));
+  if (application == 0 && version == 0 && objects == 0) return 0;
+  if (application != kApplicationId) {
     return FailedPrecondition("{} is not a profile store but another program's database",
                               database.name());
   }

@@ -1,0 +1,102 @@
+// Values of the domain in rows: the members that NS_COLUMNS lists, each in the column of its name.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include "common/base/status.h"
+#include "common/domain/fields.h"
+#include "common/domain/vocabulary.h"
+#include "common/store/row_text.h"
+#include "common/store/sql_database.h"
+
+namespace neuroshard {
+
+// A tuple of NamedMembers.
+template <typename T>
+inline constexpr std::tuple<> kColumns = {};
+#define NS_COLUMNS(type, ...) \
+  template <>                 \
+  inline constexpr std::tuple kColumns<type> = {NS_READ_AGAIN(NS_FIELDS_FROM(type, __VA_ARGS__))}
+
+// Words are text, integers of 64 bits without a sign those with the same bits, lists and structs
+// JSON (row_text.h), and what is optional and not there an empty text.
+template <typename V>
+SqlValue ToSql(const V& value) {
+  if constexpr (std::is_enum_v<V>) {
+    return std::string(ToText(value));
+  } else if constexpr (std::is_same_v<V, std::uint64_t>) {
+    return std::bit_cast<std::int64_t>(value);
+  } else if constexpr (std::is_integral_v<V>) {
+    return static_cast<std::int64_t>(value);
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? ToRowText(*value) : std::string();
+  } else if constexpr (std::is_convertible_v<V, SqlValue>) {
+    return value;
+  } else {
+    return ToRowText(value);
+  }
+}
+
+// DATA_LOSS where the column holds no such value.
+template <typename V>
+Status FromSql(const SqlColumns& row, int column, V& value) {
+  if constexpr (std::is_enum_v<V>) {
+    const std::optional<V> word = FromText<V>(row.Text(column));
+    if (!word) return DataLoss("a stored word is damaged: {}", row.Text(column));
+    value = *word;
+  } else if constexpr (std::is_integral_v<V>) {
+    value = static_cast<V>(row.Integer(column));
+  } else if constexpr (std::is_floating_point_v<V>) {
+    value = row.Real(column);
+  } else if constexpr (std::is_same_v<V, std::string>) {
+    value = row.Text(column);
+  } else if constexpr (requires { value.has_value(); }) {
+    const std::string text = row.Text(column);
+    if (!text.empty()) {
+      NS_ASSIGN_OR_RETURN(value, FromRowText<typename V::value_type>(text));
+    }
+  } else {
+    NS_ASSIGN_OR_RETURN(value, FromRowText<V>(row.Text(column)));
+  }
+  return absl::OkStatus();
+}
+
+// "sample_id, batch_size, ..."
+template <typename T>
+std::string ColumnNames() {
+  std::string names;
+  const auto add = [&names](const auto& column) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", column.name);
+  };
+  std::apply([&](const auto&... column) { (add(column), ...); }, kColumns<T>);
+  return names;
+}
+
+template <typename T>
+void AddColumns(const T& value, SqlRow& row) {
+  std::apply(
+      [&](const auto&... column) {
+        (row.emplace_back(column.name, ToSql(value.*column.member)), ...);
+      },
+      kColumns<T>);
+}
+
+// From columns `first` on, in the order of ColumnNames.
+template <typename T>
+Status TakeColumns(const SqlColumns& row, int first, T& value) {
+  Status status;
+  const auto take = [&](auto& member) {
+    if (status.ok()) status = FromSql(row, first++, member);
+  };
+  std::apply([&](const auto&... column) { (take(value.*column.member), ...); }, kColumns<T>);
+  return status;
+}
+
+}  // namespace neuroshard
