@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/sha256.h"
+#include "common/domain/fields.h"
 #include "common/domain/kernel_limits.h"
 #include "common/domain/table_names.h"
 
@@ -106,23 +107,33 @@ std::vector<const Named*> InOrder(const std::vector<Named>& tables) {
   return order;
 }
 
+constexpr auto kLaterOfTable =
+    NS_MEMBERS(Table, output_dtype, num_poolings, feature_batch_sizes, batch_pooling_factors,
+               hot_row_blocks, max_l1_cache_bytes, l2_cache_bytes, allocated_rows,
+               extra_bytes_per_row, optimizer, stash_weights);
+constexpr auto kLaterOfDevice =
+    NS_MEMBERS(Device, max_host_memory_bytes, compute_speed, max_ssd_bytes);
+constexpr auto kLaterOfBandwidths =
+    NS_MEMBERS(Bandwidths, host_to_device_bytes_per_s, host_memory_bytes_per_s, ssd_bytes_per_s);
+constexpr auto kLaterOfRule =
+    NS_MEMBERS(TableRule, cache_load_factor, row_multiple, row_proportion);
+constexpr auto kLaterOfComms = NS_MEMBERS(QuantizedComms, forward_dtype, backward_dtype);
+
+// Adds those of these fields that are not at their defaults.
+template <typename T, typename Members>
+void IfGiven(const T& value, const Members& fields, const std::string& entry, CanonicalBytes& out) {
+  static const T absent = {};
+  const auto add = [&](const auto& field) {
+    out.IfGivenIn(entry, field.name, value.*field.member, absent.*field.member);
+  };
+  std::apply([&](const auto&... field) { (add(field), ...); }, fields);
+}
+
 // The fields that came after all others, each in the hash by its name.
 void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& request,
                  CanonicalBytes& out) {
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    const Table& table = *tables[i];
-    const std::string path = fmt::format("tables[{}].", i);
-    out.IfGivenIn(path, "output_dtype", table.output_dtype);
-    out.IfGivenIn(path, "num_poolings", table.num_poolings);
-    out.IfGivenIn(path, "feature_batch_sizes", table.feature_batch_sizes);
-    out.IfGivenIn(path, "batch_pooling_factors", table.batch_pooling_factors);
-    out.IfGivenIn(path, "hot_row_blocks", table.hot_row_blocks);
-    out.IfGivenIn(path, "max_l1_cache_bytes", table.max_l1_cache_bytes);
-    out.IfGivenIn(path, "l2_cache_bytes", table.l2_cache_bytes);
-    out.IfGivenIn(path, "allocated_rows", table.allocated_rows);
-    out.IfGivenIn(path, "extra_bytes_per_row", table.extra_bytes_per_row);
-    out.IfGivenIn(path, "optimizer", table.optimizer);
-    out.IfGivenIn(path, "stash_weights", table.stash_weights);
+    IfGiven(*tables[i], kLaterOfTable, fmt::format("tables[{}].", i), out);
   }
   if (request.migration.has_value()) {
     for (const ShardingType type : request.migration->only_types) {
@@ -131,20 +142,10 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   }
   const Topology& topology = request.topology;
   for (std::size_t i = 0; i < topology.devices.size(); ++i) {
-    const Device& device = topology.devices[i];
-    const std::string path = fmt::format("devices[{}].", i);
-    out.IfGivenIn(path, "max_host_memory_bytes", device.max_host_memory_bytes);
-    out.IfGivenIn(path, "compute_speed", device.compute_speed, 1.0);
-    out.IfGivenIn(path, "max_ssd_bytes", device.max_ssd_bytes);
+    IfGiven(topology.devices[i], kLaterOfDevice, fmt::format("devices[{}].", i), out);
   }
   for (const SharedMemory& of : kSharedMemories) out.IfGiven(of.field, topology.*of.of_hosts);
-  const Bandwidths& stated = topology.bandwidths;
-  const Bandwidths absent;
-  out.IfGiven("host_to_device_bytes_per_s", stated.host_to_device_bytes_per_s,
-              absent.host_to_device_bytes_per_s);
-  out.IfGiven("host_memory_bytes_per_s", stated.host_memory_bytes_per_s,
-              absent.host_memory_bytes_per_s);
-  out.IfGiven("ssd_bytes_per_s", stated.ssd_bytes_per_s, absent.ssd_bytes_per_s);
+  IfGiven(topology.bandwidths, kLaterOfBandwidths, "", out);
   out.IfGiven("gpu_embedding_size_elements",
               request.search.distributed_embeddings.gpu_embedding_size_elements);
   out.IfGiven("objective", request.search.objective, PlanObjective::kMaxOfMeans);
@@ -161,14 +162,10 @@ void AppendLater(const std::vector<const Table*>& tables, const PlanRequest& req
   });
   if (cuda_is_limited) out.IfGiven("compute_device", topology.compute_device);
   out.IfGiven("pipeline_type", request.pipeline_type);
-  out.IfGiven("forward_dtype", request.quantized_comms.forward_dtype);
-  out.IfGiven("backward_dtype", request.quantized_comms.backward_dtype);
+  IfGiven(request.quantized_comms, kLaterOfComms, "", out);
   for (std::size_t i = 0; i < request.constraints.tables.size(); ++i) {
-    const TableRule& rule = request.constraints.tables[i];
-    const std::string path = fmt::format("constraints.tables[{}].", i);
-    out.IfGivenIn(path, "cache_load_factor", rule.cache_load_factor);
-    out.IfGivenIn(path, "row_multiple", rule.row_multiple);
-    out.IfGivenIn(path, "row_proportion", rule.row_proportion);
+    IfGiven(request.constraints.tables[i], kLaterOfRule, fmt::format("constraints.tables[{}].", i),
+            out);
   }
   if (!request.migration) return;
   const std::vector<const TablePlan*> previous = InOrder(request.migration->previous.tables);

@@ -28,26 +28,30 @@ inline constexpr std::tuple<> kSparseFields = {};
 template <typename T>
 inline constexpr bool kHasFields = !std::is_same_v<decltype(kFields<T>), const int>;
 
-// visit(name, member) for each of them, in their order.
+// visit(name, member) for each member that `members` names, in their order.
+template <typename T, typename Members, typename Visit>
+void ForEachMember(T& value, const Members& members, Visit visit) {
+  std::apply([&](const auto&... of) { (visit(of.name, value.*of.member), ...); }, members);
+}
 template <typename T, typename Visit>
 void ForEachField(T& value, Visit visit) {
-  std::apply([&](const auto&... field) { (visit(field.name, value.*field.member), ...); },
-             kFields<std::remove_const_t<T>>);
+  ForEachMember(value, kFields<std::remove_const_t<T>>, visit);
 }
 
-// Up to 64 members. A macro may not call itself; NS_FIELDS_AGAIN is another one until it is read
-// again.
+// A tuple of NamedMembers, up to 64. A macro may not call itself; NS_MEMBERS_AGAIN is another one until
+// it is read again.
+#define NS_MEMBERS(type, ...) \
+  std::tuple { NS_READ_AGAIN(NS_MEMBERS_FROM(type, __VA_ARGS__)) }
 #define NS_FIELDS(type, ...) \
   template <>                \
-  inline constexpr std::tuple kFields<type> = {NS_READ_AGAIN(NS_FIELDS_FROM(type, __VA_ARGS__))}
-#define NS_SPARSE_FIELDS(type, ...)                   \
-  template <>                                         \
-  inline constexpr std::tuple kSparseFields<type> = { \
-      NS_READ_AGAIN(NS_FIELDS_FROM(type, __VA_ARGS__))}
-#define NS_FIELDS_FROM(type, name, ...)    \
+  inline constexpr auto kFields<type> = NS_MEMBERS(type, __VA_ARGS__)
+#define NS_SPARSE_FIELDS(type, ...) \
+  template <>                       \
+  inline constexpr auto kSparseFields<type> = NS_MEMBERS(type, __VA_ARGS__)
+#define NS_MEMBERS_FROM(type, name, ...)   \
   NamedMember<type, decltype(type::name)>{ \
-      #name, &type::name} __VA_OPT__(, NS_FIELDS_AGAIN NS_NO_ARGUMENTS(type, __VA_ARGS__))
-#define NS_FIELDS_AGAIN() NS_FIELDS_FROM
+      #name, &type::name} __VA_OPT__(, NS_MEMBERS_AGAIN NS_NO_ARGUMENTS(type, __VA_ARGS__))
+#define NS_MEMBERS_AGAIN() NS_MEMBERS_FROM
 #define NS_NO_ARGUMENTS ()
 #define NS_READ_AGAIN(...) NS_READ_16(NS_READ_16(NS_READ_16(NS_READ_16(__VA_ARGS__))))
 #define NS_READ_16(...) NS_READ_4(NS_READ_4(NS_READ_4(NS_READ_4(__VA_ARGS__))))

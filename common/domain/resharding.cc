@@ -17,8 +17,6 @@
 namespace neuroshard {
 namespace {
 
-std::size_t Index(int position) { return static_cast<std::size_t>(position); }
-
 TierBytes HeldBytes(const PlanRequest& request, const Table& table, const ShardLayout& layout,
                     const Shard& shard) {
   const MemoryUse use = ShardMemory(request, table, layout, shard.rows, shard.cols);
@@ -62,8 +60,8 @@ class ProblemMaker {
 
   StatusOr<ReshardingProblem> Make() {
     AddPools();
-    const std::vector<const TablePlan*> before = PlansOf(request_.migration->previous);
-    const std::vector<const TablePlan*> after = PlansOf(plan_);
+    const auto before = EntriesOf(request_.migration->previous, request_.tables);
+    const auto after = EntriesOf(plan_, request_.tables);
     NS_RETURN_IF_ERROR(CheckRoom(after));
     for (std::size_t t = 0; t < after.size(); ++t) {
       if (before[t] != nullptr && after[t] != nullptr) {
@@ -75,7 +73,7 @@ class ProblemMaker {
     }
     for (const HeldShard& held : problem_.held) {
       for (const int pool : problem_.PoolsOf(held.held)) {
-        problem_.free_bytes[Index(pool)] -= problem_.BytesIn(pool, held.bytes);
+        At(problem_.free_bytes, pool) -= problem_.BytesIn(pool, held.bytes);
       }
     }
     return std::move(problem_);
@@ -87,7 +85,7 @@ class ProblemMaker {
     problem_.pools_of.resize(request_.topology.devices.size());
     for (std::size_t host = 0; host < hosts.size(); ++host) {
       for (int rank = hosts[host].first; rank < hosts[host].first + hosts[host].count; ++rank) {
-        const std::int64_t bytes = request_.topology.devices[Index(rank)].memory_bytes;
+        const std::int64_t bytes = At(request_.topology.devices, rank).memory_bytes;
         AddPool({MemoryTier::kDevice, static_cast<int>(host), rank,
                  bytes - ReserveBytes(request_.memory, bytes)},
                 {rank, 1});
@@ -105,7 +103,7 @@ class ProblemMaker {
       AddPool({memory.tier, host, std::nullopt, of_hosts[h]}, hosts[h]);
       for (int i = 0; i < hosts[h].count; ++i) {
         const int rank = hosts[h].first + i;
-        const std::int64_t bytes = request_.topology.devices[Index(rank)].*memory.most;
+        const std::int64_t bytes = At(request_.topology.devices, rank).*memory.most;
         if (bytes > 0) AddPool({memory.tier, host, rank, bytes}, {rank, 1});
       }
     }
@@ -113,21 +111,9 @@ class ProblemMaker {
 
   void AddPool(const MemoryPool& pool, const HostRanks& ranks) {
     for (int i = 0; i < ranks.count; ++i) {
-      problem_.pools_of[Index(ranks.first + i)].push_back(static_cast<int>(problem_.pools.size()));
+      At(problem_.pools_of, ranks.first + i).push_back(static_cast<int>(problem_.pools.size()));
     }
     problem_.pools.push_back(pool);
-  }
-
-  // By table of the request; null: the plan has none such. Of entries for one table, the first.
-  std::vector<const TablePlan*> PlansOf(const Plan& plan) const {
-    std::vector<const TablePlan*> plans(request_.tables.size());
-    const std::vector<int> table_of = TablesOf(plan, request_.tables);
-    for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-      if (table_of[t] >= 0 && plans[Index(table_of[t])] == nullptr) {
-        plans[Index(table_of[t])] = &plan.tables[t];
-      }
-    }
-    return plans;
   }
 
   Status CheckRoom(const std::vector<const TablePlan*>& after) const {
@@ -140,8 +126,8 @@ class ProblemMaker {
                                     request_.topology.num_ranks());
         }
         const TierBytes held = HeldBytes(request_, request_.tables[t], LayoutOf(*after[t]), shard);
-        for (const int pool : problem_.pools_of[Index(shard.rank)]) {
-          AddBytes(bytes[Index(pool)], problem_.BytesIn(pool, held));
+        for (const int pool : At(problem_.pools_of, shard.rank)) {
+          AddBytes(At(bytes, pool), problem_.BytesIn(pool, held));
         }
       }
     }
@@ -168,13 +154,13 @@ class ProblemMaker {
     if (!HasRank(from)) return PartLink::kOutside;
     if (from == to) return PartLink::kSameRank;
     const std::vector<Device>& devices = request_.topology.devices;
-    return devices[Index(from)].host == devices[Index(to)].host ? PartLink::kIntraHost
-                                                                : PartLink::kInterHost;
+    return At(devices, from).host == At(devices, to).host ? PartLink::kIntraHost
+                                                          : PartLink::kInterHost;
   }
 
   // Where the table is in place and in its size, what of it is new.
   void AddTable(int index, const TablePlan& before, const TablePlan& after) {
-    const Table& table = request_.tables[Index(index)];
+    const Table& table = At(request_.tables, index);
     const HeldShards held(before.shards, table.num_embeddings, table.embedding_dim);
     if (held.empty()) return;
     const auto key = [](const Shard& shard) {
@@ -196,7 +182,7 @@ class ProblemMaker {
       if (shard.rows == 0) continue;
       const auto place = place_of.find(key(shard));
       if (place != place_of.end()) {
-        HeldShard& same = problem_.held[Index(holders[place->second])];
+        HeldShard& same = At(problem_.held, holders[place->second]);
         // A kernel that takes other memory is another tensor.
         if (same.bytes == HeldBytes(request_, table, LayoutOf(after), shard)) {
           same.stays = true;
@@ -244,12 +230,11 @@ class ProblemMaker {
     // No rank had it, whatever the plan in place says.
     for (const Shard& piece : missing) AddPart(table, piece, -1, -1, job);
     SortUnique(job.holders);
-    for (const int holder : job.holders) ++problem_.held[Index(holder)].users;
+    for (const int holder : job.holders) ++At(problem_.held, holder).users;
   }
 
   std::pair<PartLink, std::int64_t> Preference(const Shard& source, int to) const {
-    return {LinkBetween(source.rank, to),
-            HasRank(source.rank) ? sent_bytes_[Index(source.rank)] : 0};
+    return {LinkBetween(source.rank, to), HasRank(source.rank) ? At(sent_bytes_, source.rank) : 0};
   }
 
   void AddPart(const Table& table, const Shard& part, int from, int holder, ShardToMake& job) {
@@ -258,8 +243,8 @@ class ProblemMaker {
     job.parts.push_back({{part, from, LinkBetween(from, part.rank), weights_bytes,
                           use.optimizer[MemoryTier::kDevice]},
                          holder});
-    if (HasRank(from) && from != part.rank) AddBytes(sent_bytes_[Index(from)], weights_bytes);
-    if (holder >= 0 && !problem_.held[Index(holder)].stays) job.holders.push_back(holder);
+    if (HasRank(from) && from != part.rank) AddBytes(At(sent_bytes_, from), weights_bytes);
+    if (holder >= 0 && !At(problem_.held, holder).stays) job.holders.push_back(holder);
   }
 
   const PlanRequest& request_;
@@ -279,16 +264,15 @@ class StepMaker {
         used_(free_.size()),
         buffered_(problem.held.size(), Buffered::kNo) {
     for (const HeldShard& held : problem.held) users_.push_back(held.users);
-    for (std::size_t pool = 0; pool < free_.size(); ++pool) peak_.push_back(Taken(pool));
+    for (const int pool : Positions<int>(free_.size())) peak_.push_back(Taken(pool));
   }
 
   void Take(const std::vector<ReshardingEvent>& events) {
     for (const ReshardingEvent& event : events) {
-      const std::size_t index = Index(event.index);
       if (event.kind == ReshardingEvent::Kind::kToBuffer) {
-        ToBuffer(index);
+        ToBuffer(event.index);
       } else {
-        Make(index);
+        Make(event.index);
       }
     }
     EndStep();
@@ -307,40 +291,39 @@ class StepMaker {
  private:
   enum class Buffered { kNo, kInThisStep, kYes };
 
-  std::int64_t Taken(std::size_t pool) const {
-    return problem_.pools[pool].capacity_bytes - free_[pool] + used_[pool];
+  std::int64_t Taken(int pool) const {
+    return At(problem_.pools, pool).capacity_bytes - At(free_, pool) + At(used_, pool);
   }
 
   bool FitsBeside(const ShardToMake& job) const {
     const std::vector<int>& pools = problem_.PoolsOf(job.made);
     return std::ranges::all_of(pools, [&](int pool) {
       const std::int64_t bytes = problem_.BytesIn(pool, job.bytes);
-      return bytes == 0 || used_[Index(pool)] + bytes <= free_[Index(pool)];
+      return bytes == 0 || At(used_, pool) + bytes <= At(free_, pool);
     });
   }
 
-  void ToBuffer(std::size_t holder) {
-    step_.to_buffer.push_back(problem_.held[holder].held);
-    buffered_[holder] = Buffered::kInThisStep;
+  void ToBuffer(int holder) {
+    step_.to_buffer.push_back(At(problem_.held, holder).held);
+    At(buffered_, holder) = Buffered::kInThisStep;
     going_.push_back(holder);
-    AddBytes(buffer_, problem_.held[holder].buffer_bytes);
+    AddBytes(buffer_, At(problem_.held, holder).buffer_bytes);
     result_.buffer_bytes = std::max(result_.buffer_bytes, buffer_);
   }
 
-  void Make(std::size_t index) {
-    const ShardToMake& job = problem_.jobs[index];
+  void Make(int index) {
+    const ShardToMake& job = At(problem_.jobs, index);
     const bool needs_buffer = std::ranges::any_of(
-        job.holders, [&](int holder) { return buffered_[Index(holder)] == Buffered::kInThisStep; });
+        job.holders, [&](int holder) { return At(buffered_, holder) == Buffered::kInThisStep; });
     if (needs_buffer || !FitsBeside(job)) EndStep();
-    for (const int p : problem_.PoolsOf(job.made)) {
-      const std::size_t pool = Index(p);
-      used_[pool] += problem_.BytesIn(p, job.bytes);
-      peak_[pool] = std::max(peak_[pool], Taken(pool));
+    for (const int pool : problem_.PoolsOf(job.made)) {
+      At(used_, pool) += problem_.BytesIn(pool, job.bytes);
+      At(peak_, pool) = std::max(At(peak_, pool), Taken(pool));
     }
     MadeShard made{job.made, {}};
     for (const SourcedPart& part : job.parts) {
       MovedPart moved = part.moved;
-      if (part.holder >= 0 && buffered_[Index(part.holder)] == Buffered::kYes) {
+      if (part.holder >= 0 && At(buffered_, part.holder) == Buffered::kYes) {
         moved.link = PartLink::kBuffer;
       }
       if (moved.moves()) {
@@ -350,24 +333,24 @@ class StepMaker {
       made.parts.push_back(moved);
     }
     for (const int holder : job.holders) {
-      if (--users_[Index(holder)] == 0) {
-        going_.push_back(Index(holder));
+      if (--At(users_, holder) == 0) {
+        going_.push_back(holder);
       }
     }
     step_.made.push_back(std::move(made));
   }
 
   void EndStep() {
-    for (const std::size_t holder : going_) {
-      const HeldShard& held = problem_.held[holder];
-      if (buffered_[holder] == Buffered::kYes) {
+    for (const int holder : going_) {
+      const HeldShard& held = At(problem_.held, holder);
+      if (At(buffered_, holder) == Buffered::kYes) {
         buffer_ -= held.buffer_bytes;
         continue;
       }
-      buffered_[holder] =
-          buffered_[holder] == Buffered::kInThisStep ? Buffered::kYes : Buffered::kNo;
+      At(buffered_, holder) =
+          At(buffered_, holder) == Buffered::kInThisStep ? Buffered::kYes : Buffered::kNo;
       for (const int pool : problem_.PoolsOf(held.held)) {
-        free_[Index(pool)] += problem_.BytesIn(pool, held.bytes);
+        At(free_, pool) += problem_.BytesIn(pool, held.bytes);
       }
       step_.freed.push_back(held.held);
     }
@@ -385,7 +368,7 @@ class StepMaker {
   std::vector<std::int64_t> peak_;
   std::vector<int> users_;
   std::vector<Buffered> buffered_;
-  std::vector<std::size_t> going_;  // at the end of the step
+  std::vector<int> going_;  // at the end of the step
   std::int64_t buffer_ = 0;
   ReshardingStep step_;
 };
@@ -399,7 +382,7 @@ StatusOr<Resharding> Reshard(const PlanRequest& request, const Plan& plan) {
   for (HeldShard& held : problem.held) {
     if (held.stays || held.users > 0) continue;
     for (const int pool : problem.PoolsOf(held.held)) {
-      problem.free_bytes[Index(pool)] += problem.BytesIn(pool, held.bytes);
+      At(problem.free_bytes, pool) += problem.BytesIn(pool, held.bytes);
     }
     result.freed_first.push_back(held.held);
   }

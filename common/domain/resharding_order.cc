@@ -20,8 +20,6 @@ constexpr int kRandomOrders = 8;
 constexpr std::size_t kSearchedSets = 20'000;
 constexpr std::size_t kSearchedJobs = 1'000;
 
-std::size_t At(int position) { return static_cast<std::size_t>(position); }
-
 // What is made and held at a moment.
 class Progress {
  public:
@@ -37,13 +35,13 @@ class Progress {
   std::size_t num_made() const { return num_made_; }
   const std::vector<bool>& made() const { return made_; }
   const std::vector<ReshardingEvent>& events() const { return events_; }
-  std::int64_t free(int pool) const { return free_[At(pool)]; }
-  bool IsMade(int job) const { return made_[At(job)]; }
+  std::int64_t free(int pool) const { return At(free_, pool); }
+  bool IsMade(int job) const { return At(made_, job); }
 
   // By how much the pool is too small for the job now; at most 0: it is not.
   std::int64_t Shortage(int job, int pool) const {
     const std::int64_t bytes = problem_->BytesIn(pool, problem_->Job(job).bytes);
-    return bytes == 0 ? 0 : bytes - free_[At(pool)];
+    return bytes == 0 ? 0 : bytes - At(free_, pool);
   }
   bool Fits(int job) const {
     const std::vector<int>& pools = problem_->PoolsOf(problem_->Job(job).made);
@@ -52,7 +50,7 @@ class Progress {
 
   // Whether the shard takes memory of its rank until something is made of it.
   bool Blocks(int holder) const {
-    return users_[At(holder)] > 0 && !buffered_[At(holder)] && !problem_->Held(holder).stays;
+    return At(users_, holder) > 0 && !At(buffered_, holder) && !problem_->Held(holder).stays;
   }
 
   // Bytes that come free in the pool when the job is made now.
@@ -61,7 +59,7 @@ class Progress {
     for (const int holder : problem_->Job(job).holders) {
       const HeldShard& held = problem_->Held(holder);
       const std::vector<int>& pools = problem_->PoolsOf(held.held);
-      if (users_[At(holder)] == 1 && !buffered_[At(holder)] &&
+      if (At(users_, holder) == 1 && !At(buffered_, holder) &&
           std::ranges::binary_search(pools, pool)) {
         bytes += problem_->BytesIn(pool, held.bytes);
       }
@@ -71,20 +69,20 @@ class Progress {
 
   // Calls on_freed(its number) for each shard that goes.
   void Make(int job, const std::function<void(int)>& on_freed) {
-    made_[At(job)] = true;
+    At(made_, job) = true;
     ++num_made_;
     events_.push_back({Kind::kMake, job});
     for (const int pool : problem_->PoolsOf(problem_->Job(job).made)) {
-      free_[At(pool)] -= problem_->BytesIn(pool, problem_->Job(job).bytes);
+      At(free_, pool) -= problem_->BytesIn(pool, problem_->Job(job).bytes);
     }
     for (const int holder : problem_->Job(job).holders) {
-      if (--users_[At(holder)] == 0 && !buffered_[At(holder)]) Free(holder, on_freed);
+      if (--At(users_, holder) == 0 && !At(buffered_, holder)) Free(holder, on_freed);
     }
   }
 
   void ToBuffer(int holder, const std::function<void(int)>& on_freed) {
     events_.push_back({Kind::kToBuffer, holder});
-    buffered_[At(holder)] = true;
+    At(buffered_, holder) = true;
     Free(holder, on_freed);
   }
 
@@ -92,7 +90,7 @@ class Progress {
   void Free(int holder, const std::function<void(int)>& on_freed) {
     const HeldShard& held = problem_->Held(holder);
     for (const int pool : problem_->PoolsOf(held.held)) {
-      free_[At(pool)] += problem_->BytesIn(pool, held.bytes);
+      At(free_, pool) += problem_->BytesIn(pool, held.bytes);
     }
     on_freed(holder);
   }
@@ -114,16 +112,16 @@ class OrderSearch {
         held_in_(problem.pools.size()),
         ranks_of_(problem.pools.size()) {
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-      jobs_of_[At(problem.jobs[j].made.shard.rank)].push_back(static_cast<int>(j));
+      At(jobs_of_, problem.jobs[j].made.shard.rank).push_back(static_cast<int>(j));
     }
     for (std::size_t h = 0; h < problem.held.size(); ++h) {
       for (const int pool : problem.PoolsOf(problem.held[h].held)) {
-        held_in_[At(pool)].push_back(static_cast<int>(h));
+        At(held_in_, pool).push_back(static_cast<int>(h));
       }
     }
     for (std::size_t rank = 0; rank < problem.pools_of.size(); ++rank) {
       for (const int pool : problem.pools_of[rank]) {
-        ranks_of_[At(pool)].push_back(static_cast<int>(rank));
+        At(ranks_of_, pool).push_back(static_cast<int>(rank));
       }
     }
   }
@@ -199,24 +197,24 @@ class OrderSearch {
     std::vector<std::vector<int>> pending = jobs_of_;
     for (std::size_t rank = 0; rank < pending.size(); ++rank) {
       ranks.push_back(static_cast<int>(rank));
-      std::ranges::sort(pending[rank], {}, [&](int job) { return priorities[At(job)]; });
+      std::ranges::sort(pending[rank], {}, [&](int job) { return At(priorities, job); });
     }
     const auto on_freed = [&](int holder) {
       const HeldShard& held = problem_.Held(holder);
       for (const int pool : problem_.PoolsOf(held.held)) {
         if (problem_.BytesIn(pool, held.bytes) == 0) continue;
-        for (const int rank : ranks_of_[At(pool)]) {
-          if (!queued[At(rank)]) ranks.push_back(rank);
-          queued[At(rank)] = true;
+        for (const int rank : At(ranks_of_, pool)) {
+          if (!At(queued, rank)) ranks.push_back(rank);
+          At(queued, rank) = true;
         }
       }
     };
     while (!ranks.empty()) {
       const int rank = ranks.front();
       ranks.pop_front();
-      queued[At(rank)] = false;
+      At(queued, rank) = false;
       std::vector<int> waiting;
-      for (const int job : pending[At(rank)]) {
+      for (const int job : At(pending, rank)) {
         if (progress.IsMade(job)) continue;
         if (progress.Fits(job)) {
           progress.Make(job, on_freed);
@@ -224,7 +222,7 @@ class OrderSearch {
           waiting.push_back(job);
         }
       }
-      pending[At(rank)] = std::move(waiting);
+      At(pending, rank) = std::move(waiting);
     }
   }
 
@@ -237,7 +235,7 @@ class OrderSearch {
       for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
         if (progress.IsMade(job)) continue;
         for (const int pool : problem_.PoolsOf(problem_.Job(job).made)) {
-          AddBytes(wanted[At(pool)], problem_.BytesIn(pool, problem_.Job(job).bytes));
+          AddBytes(At(wanted, pool), problem_.BytesIn(pool, problem_.Job(job).bytes));
         }
       }
       std::vector<bool> all_fit(wanted.size());
@@ -248,7 +246,7 @@ class OrderSearch {
         if (progress.IsMade(job) || !progress.Fits(job)) continue;
         const std::vector<int>& pools = problem_.PoolsOf(problem_.Job(job).made);
         const bool harmless = std::ranges::all_of(pools, [&](int pool) {
-          return all_fit[At(pool)] ||
+          return At(all_fit, pool) ||
                  progress.FreedIn(pool, job) >= problem_.BytesIn(pool, problem_.Job(job).bytes);
         });
         if (!harmless) continue;
@@ -302,7 +300,7 @@ class OrderSearch {
     while (position[rank] < 0) {
       position[rank] = static_cast<int>(path.size());
       path.push_back(WhyWaits(progress, rank));
-      rank = At(path.back().next_rank);
+      rank = static_cast<std::size_t>(path.back().next_rank);
     }
     return {path.begin() + position[rank], path.end()};
   }
@@ -317,9 +315,9 @@ class OrderSearch {
                     wanted.made,
                     {},
                     static_cast<int>(rank),
-                    problem_.pools[At(pool)].memory};
+                    At(problem_.pools, pool).memory};
     std::int64_t largest = 0;
-    for (const int holder : held_in_[At(pool)]) {
+    for (const int holder : At(held_in_, pool)) {
       const HeldShard& held = problem_.Held(holder);
       const std::int64_t bytes = problem_.BytesIn(pool, held.bytes);
       if (!progress.Blocks(holder) || bytes <= largest) continue;
@@ -366,7 +364,7 @@ class OrderSearch {
       };
       std::int64_t short_bytes = progress.Shortage(job, pool);
       std::vector<int> blocking;
-      for (const int holder : held_in_[At(pool)]) {
+      for (const int holder : At(held_in_, pool)) {
         if (std::ranges::find(chosen, holder) != chosen.end()) {
           short_bytes -= bytes_of(holder);
         } else if (progress.Blocks(holder) && bytes_of(holder) > 0) {

@@ -79,4 +79,15 @@ std::vector<int> TablesOf(const Plan& plan, const std::vector<Table>& tables) {
   return table_of;
 }
 
+std::vector<const TablePlan*> EntriesOf(const Plan& plan, const std::vector<Table>& tables) {
+  std::vector<const TablePlan*> entries(tables.size());
+  const std::vector<int> table_of = TablesOf(plan, tables);
+  for (std::size_t e = 0; e < table_of.size(); ++e) {
+    if (table_of[e] < 0) continue;
+    const TablePlan*& entry = At(entries, table_of[e]);
+    if (entry == nullptr) entry = &plan.tables[e];
+  }
+  return entries;
+}
+
 }  // namespace neuroshard

@@ -60,4 +60,7 @@ class TableNames {
 // that name. Full names of `tables` differ.
 std::vector<int> TablesOf(const Plan& plan, const std::vector<Table>& tables);
 
+// By table, the first entry of the plan that stands for it; null: none.
+std::vector<const TablePlan*> EntriesOf(const Plan& plan, const std::vector<Table>& tables);
+
 }  // namespace neuroshard

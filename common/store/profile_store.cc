@@ -57,14 +57,9 @@ StatusOr<std::int64_t> MakeSweep(SqlDatabase& database, const SweepInfo& info, b
                                  const std::vector<Sample>& samples, AddRecord add_record) {
   if (info.config_hash.empty()) return InvalidArgument("a sweep must have a config_hash");
   NS_RETURN_IF_ERROR(CheckSamples(samples));
-  std::int64_t sweep_id = 0;
-  NS_RETURN_IF_ERROR(
-      InTransaction(database, TransactionKind::kExclusive, [&](bool /*again*/) -> Status {
-        NS_ASSIGN_OR_RETURN(sweep_id,
-                            FindOrMakeSweep(database, info, imported, samples, add_record));
-        return absl::OkStatus();
-      }));
-  return sweep_id;
+  return InTransaction(database, TransactionKind::kExclusive, [&] {
+    return FindOrMakeSweep(database, info, imported, samples, add_record);
+  });
 }
 
 template <typename Measured>
@@ -225,18 +220,13 @@ StatusOr<std::int64_t> ProfileStore::BeginSweep(const SweepInfo& info,
 template <typename Sample>
 StatusOr<std::vector<Sample>> ProfileStore::PendingSamples(std::int64_t sweep_id) const {
   SqlDatabase& database = *database_;
-  std::vector<Sample> samples;
-  const auto read = [&](bool /*again*/) -> Status {
-    const SqlRow sweep = {{"sweep_id", sweep_id}, {"kind", std::string(kKindText<Sample>)}};
-    NS_ASSIGN_OR_RETURN(const auto found, database.Find("1", "sweeps", sweep));
-    if (!found) {
-      return NotFound("{} has no {} sweep {}", database.name(), kKindText<Sample>, sweep_id);
-    }
-    NS_ASSIGN_OR_RETURN(samples, SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending));
-    return absl::OkStatus();
-  };
-  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
-  return samples;
+  return InTransaction(
+      database, TransactionKind::kSnapshot, [&]() -> StatusOr<std::vector<Sample>> {
+        const SqlRow sweep = {{"sweep_id", sweep_id}, {"kind", std::string(kKindText<Sample>)}};
+        NS_ASSIGN_OR_RETURN(const auto found, database.Find("1", "sweeps", sweep));
+        if (found) return SelectSamples<Sample>(database, sweep_id, SampleFilter::kPending);
+        return NotFound("{} has no {} sweep {}", database.name(), kKindText<Sample>, sweep_id);
+      });
 }
 
 Status ProfileStore::AddComputeMeasurement(std::int64_t sweep_id,
@@ -271,7 +261,7 @@ Status ProfileStore::RecordMeasured(const SweepInfo& info,
     }
     return absl::OkStatus();
   };
-  return InTransaction(*database_, TransactionKind::kExclusive, [&](bool /*again*/) -> Status {
+  return InTransaction(*database_, TransactionKind::kExclusive, [&]() -> Status {
     SqlDatabase& database = *database_;
     if (!compute.empty()) {
       NS_RETURN_IF_ERROR(
@@ -294,18 +284,16 @@ StatusOr<std::int64_t> ProfileStore::ImportCosts(const SweepInfo& info,
 template <typename Record>
 StatusOr<std::vector<Record>> ProfileStore::ReadRecords(SeriesCost cost) const {
   SqlDatabase& database = *database_;
-  std::vector<Record> all;
-  const auto read = [&](bool /*again*/) -> Status {
-    NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
-    all.clear();
-    for (const SweepStatistics& sweep : sweeps) {
-      if (sweep.kind != kKindOf<decltype(Record::sample)>) continue;
-      NS_RETURN_IF_ERROR(SelectRecords(database, sweep.sweep_id, sweep.imported, cost, all));
-    }
-    return absl::OkStatus();
-  };
-  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, read));
-  return all;
+  return InTransaction(
+      database, TransactionKind::kSnapshot, [&]() -> StatusOr<std::vector<Record>> {
+        NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(database));
+        std::vector<Record> all;
+        for (const SweepStatistics& sweep : sweeps) {
+          if (sweep.kind != kKindOf<decltype(Record::sample)>) continue;
+          NS_RETURN_IF_ERROR(SelectRecords(database, sweep.sweep_id, sweep.imported, cost, all));
+        }
+        return all;
+      });
 }
 
 Status ProfileStore::CheckIntegrity() const {
@@ -316,13 +304,8 @@ Status ProfileStore::CheckIntegrity() const {
 }
 
 StatusOr<std::vector<SweepStatistics>> ProfileStore::Statistics() const {
-  std::vector<SweepStatistics> statistics;
-  NS_RETURN_IF_ERROR(
-      InTransaction(*database_, TransactionKind::kSnapshot, [&](bool /*again*/) -> Status {
-        NS_ASSIGN_OR_RETURN(statistics, SelectStatistics(*database_));
-        return absl::OkStatus();
-      }));
-  return statistics;
+  return InTransaction(*database_, TransactionKind::kSnapshot,
+                       [&] { return SelectStatistics(*database_); });
 }
 
 template StatusOr<std::int64_t> ProfileStore::BeginSweep(const SweepInfo&,

@@ -1,14 +1,16 @@
 // Values of the domain in rows: the members that NS_COLUMNS lists, each in the column of its name.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/domain/fields.h"
@@ -23,7 +25,7 @@ template <typename T>
 inline constexpr std::tuple<> kColumns = {};
 #define NS_COLUMNS(type, ...) \
   template <>                 \
-  inline constexpr std::tuple kColumns<type> = {NS_READ_AGAIN(NS_FIELDS_FROM(type, __VA_ARGS__))}
+  inline constexpr auto kColumns<type> = NS_MEMBERS(type, __VA_ARGS__)
 
 // Words are text, integers of 64 bits without a sign those with the same bits, lists and structs
 // JSON (row_text.h), and what is optional and not there an empty text.
@@ -71,31 +73,27 @@ Status FromSql(const SqlColumns& row, int column, V& value) {
 // "sample_id, batch_size, ..."
 template <typename T>
 std::string ColumnNames() {
-  std::string names;
-  const auto add = [&names](const auto& column) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", column.name);
-  };
-  std::apply([&](const auto&... column) { (add(column), ...); }, kColumns<T>);
-  return names;
+  std::vector<std::string_view> names;
+  const T value{};
+  ForEachMember(value, kColumns<T>,
+                [&names](const char* name, const auto&) { names.push_back(name); });
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 template <typename T>
 void AddColumns(const T& value, SqlRow& row) {
-  std::apply(
-      [&](const auto&... column) {
-        (row.emplace_back(column.name, ToSql(value.*column.member)), ...);
-      },
-      kColumns<T>);
+  ForEachMember(value, kColumns<T>, [&row](const char* name, const auto& member) {
+    row.emplace_back(name, ToSql(member));
+  });
 }
 
 // From columns `first` on, in the order of ColumnNames.
 template <typename T>
 Status TakeColumns(const SqlColumns& row, int first, T& value) {
   Status status;
-  const auto take = [&](auto& member) {
+  ForEachMember(value, kColumns<T>, [&](const char*, auto& member) {
     if (status.ok()) status = FromSql(row, first++, member);
-  };
-  std::apply([&](const auto&... column) { (take(value.*column.member), ...); }, kColumns<T>);
+  });
   return status;
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -141,14 +142,32 @@ Status DespiteLosses(SqlDatabase& database, Once once) {
   return status;
 }
 
-// Runs body(again) as one transaction, as DespiteLosses does.
+inline const Status& StatusOf(const Status& status) { return status; }
+template <typename T>
+const Status& StatusOf(const StatusOr<T>& result) {
+  return result.status();
+}
+
+// Runs body(again), or body(), as one transaction, as DespiteLosses does; what the last run gave, a
+// Status or a StatusOr.
 template <typename Body>
-Status InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
-  return DespiteLosses(database, [&](bool again) -> Status {
+auto InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
+  const auto run = [&body](bool again) {
+    if constexpr (std::is_invocable_v<Body, bool>) {
+      return body(again);
+    } else {
+      return body();
+    }
+  };
+  decltype(run(false)) result;
+  const Status status = DespiteLosses(database, [&](bool again) -> Status {
     NS_ASSIGN_OR_RETURN(SqlTransaction transaction, SqlTransaction::Begin(database, kind));
-    NS_RETURN_IF_ERROR(body(again));
+    result = run(again);
+    NS_RETURN_IF_ERROR(StatusOf(result));
     return transaction.Commit();
   });
+  if (!status.ok()) result = status;
+  return result;
 }
 
 // Many rows of one table, all of the same columns, in few statements: a row a statement would cost

@@ -85,11 +85,8 @@ class SweepCopy {
 
   // Within a snapshot of `from`.
   Status Run(std::int64_t from_sweep, std::int64_t to_sweep) {
-    const auto find_pending = [&](bool /*again*/) -> Status {
-      NS_ASSIGN_OR_RETURN(pending_, PendingRows(to_, kind_, to_sweep));
-      return absl::OkStatus();
-    };
-    NS_RETURN_IF_ERROR(InTransaction(to_, TransactionKind::kSnapshot, find_pending));
+    NS_ASSIGN_OR_RETURN(pending_, InTransaction(to_, TransactionKind::kSnapshot,
+                                                [&] { return PendingRows(to_, kind_, to_sweep); }));
     const std::span<const std::string_view> names = ColumnsOf(kind_);
     NS_RETURN_IF_ERROR(from_.Query(
         fmt::format(
@@ -126,7 +123,7 @@ class SweepCopy {
 
   Status Flush() {
     if (batch_.empty()) return absl::OkStatus();
-    const auto store = [&](bool /*again*/) -> Status {
+    const auto store = [&]() -> Status {
       std::map<std::string, std::int64_t> environments;
       // A sweep that measures the same samples at this moment keeps what it has recorded.
       RowInserter insert(to_, fmt::format("{}_measurements", ToText(kind_)),
@@ -291,11 +288,8 @@ bool HasWord(std::string_view text, std::string_view word) {
 
 bool Matches(const MeasurementEnvironment& environment, const std::string& word) {
   std::map<std::string, std::string> values = environment.properties;
-  values["worker_version"] = environment.worker_version;
-  values["git_commit"] = environment.git_commit;
-  values["hostname"] = environment.hostname;
-  values["device"] = environment.device;
-  values["backend"] = environment.backend;
+  ForEachField(environment,
+               [&values](const char* name, const std::string& value) { values[name] = value; });
   return std::ranges::any_of(values, [&](const auto& entry) {
     return HasWord(entry.second, word) || entry.first + '=' + entry.second == word;
   });
@@ -351,10 +345,10 @@ Status Prune(SqlDatabase& database, SweepKind kind, const std::string& matches, 
 }  // namespace
 
 StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
-  StoreContent content;
-  NS_ASSIGN_OR_RETURN(content.sweeps, store.Statistics());
   SqlDatabase& database = store.database();
-  const auto describe = [&](bool /*again*/) -> Status {
+  const auto describe = [&]() -> StatusOr<StoreContent> {
+    StoreContent content;
+    NS_ASSIGN_OR_RETURN(content.sweeps, SelectStatistics(database));
     std::map<std::string, EnvironmentUse> uses;
     for (const SweepKind kind : {SweepKind::kCompute, SweepKind::kComm}) {
       const auto add_use = [&](const SqlColumns& row) -> Status {
@@ -380,13 +374,11 @@ StatusOr<StoreContent> DescribeStore(const ProfileStore& store) {
               ToText(kind)),
           {}, add_use));
     }
-    content.environments.clear();
     for (auto& [text, use] : uses) content.environments.push_back(std::move(use));
     NS_ASSIGN_OR_RETURN(content.bytes, database.Bytes());
-    return absl::OkStatus();
+    return content;
   };
-  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, describe));
-  return content;
+  return InTransaction(database, TransactionKind::kSnapshot, describe);
 }
 
 StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
@@ -395,9 +387,8 @@ StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
   if (source.name() == to.database().name()) {
     return InvalidArgument("{} cannot be copied into itself", source.name());
   }
-  CopyReport report;
-  const auto copy = [&](bool /*again*/) -> Status {
-    report = {};
+  const auto copy = [&]() -> StatusOr<CopyReport> {
+    CopyReport report;
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> sweeps, SelectStatistics(source));
     NS_ASSIGN_OR_RETURN(const std::vector<SweepStatistics> had, to.Statistics());
     for (const SweepStatistics& sweep : sweeps) {
@@ -417,10 +408,9 @@ StatusOr<CopyReport> CopyStore(const ProfileStore& from, ProfileStore& to,
       NS_RETURN_IF_ERROR(SweepCopy(source, to.database(), sweep.kind, on_record, report)
                              .Run(sweep.sweep_id, in_target));
     }
-    return absl::OkStatus();
+    return report;
   };
-  NS_RETURN_IF_ERROR(InTransaction(source, TransactionKind::kSnapshot, copy));
-  return report;
+  return InTransaction(source, TransactionKind::kSnapshot, copy);
 }
 
 Status BackUpStore(const ProfileStore& from, const std::string& path,
@@ -463,9 +453,8 @@ Status BackUpStore(const ProfileStore& from, const std::string& path,
 StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store) {
   constexpr std::size_t kMaxFaults = 20;
   SqlDatabase& database = store.database();
-  std::vector<std::string> faults;
-  const auto check = [&](bool /*again*/) -> Status {
-    NS_ASSIGN_OR_RETURN(faults, database.FindDamage());
+  const auto check = [&]() -> StatusOr<std::vector<std::string>> {
+    NS_ASSIGN_OR_RETURN(std::vector<std::string> faults, database.FindDamage());
     NS_RETURN_IF_ERROR(database.Query(
         "SELECT environment_id, environment FROM environments", {}, [&](const SqlColumns& row) {
           const Status decoded = FromRowText<MeasurementEnvironment>(row.Text(1)).status();
@@ -479,11 +468,10 @@ StatusOr<std::vector<std::string>> FindStoreFaults(const ProfileStore& store) {
       if (faults.size() >= kMaxFaults) break;
       NS_RETURN_IF_ERROR(SweepCheck(database, sweep, faults).Run());
     }
-    return absl::OkStatus();
+    if (faults.size() > kMaxFaults) faults.resize(kMaxFaults);
+    return faults;
   };
-  NS_RETURN_IF_ERROR(InTransaction(database, TransactionKind::kSnapshot, check));
-  if (faults.size() > kMaxFaults) faults.resize(kMaxFaults);
-  return faults;
+  return InTransaction(database, TransactionKind::kSnapshot, check);
 }
 
 StatusOr<PruneReport> PruneStore(ProfileStore& store, const PruneRule& rule, bool dry_run) {
@@ -491,9 +479,8 @@ StatusOr<PruneReport> PruneStore(ProfileStore& store, const PruneRule& rule, boo
     return InvalidArgument("neither an age nor an environment is given");
   }
   SqlDatabase& database = store.database();
-  PruneReport report;
-  const auto prune = [&](bool /*again*/) -> Status {
-    report = {};
+  const auto prune = [&]() -> StatusOr<PruneReport> {
+    PruneReport report;
     std::string matches = "m.environment_id IS NOT NULL";
     if (rule.before_unix_ms) {
       matches += fmt::format(" AND m.measured_at_unix_ms < {}", *rule.before_unix_ms);
@@ -503,11 +490,11 @@ StatusOr<PruneReport> PruneStore(ProfileStore& store, const PruneRule& rule, boo
       matches += fmt::format(" AND m.environment_id IN ({})", ids);
     }
     NS_RETURN_IF_ERROR(Prune(database, SweepKind::kCompute, matches, dry_run, report));
-    return Prune(database, SweepKind::kComm, matches, dry_run, report);
+    NS_RETURN_IF_ERROR(Prune(database, SweepKind::kComm, matches, dry_run, report));
+    return report;
   };
-  NS_RETURN_IF_ERROR(InTransaction(
-      database, dry_run ? TransactionKind::kSnapshot : TransactionKind::kExclusive, prune));
-  return report;
+  return InTransaction(database, dry_run ? TransactionKind::kSnapshot : TransactionKind::kExclusive,
+                       prune);
 }
 
 }  // namespace neuroshard

@@ -162,14 +162,13 @@ StatusOr<std::int64_t> VersionOf(SqliteDatabase& database) {
 
 // The version of the schema neuroshard.
 StatusOr<std::int64_t> PostgresVersionOf(SqlDatabase& database) {
-  NS_ASSIGN_OR_RETURN(const std::int64_t objects,
-                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
-                                            "to_regnamespace('neuroshard')"));
+  constexpr std::string_view kCount =
+      "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('neuroshard')";
+  NS_ASSIGN_OR_RETURN(const std::int64_t objects, database.QueryInteger(kCount));
   if (objects == 0) return 0;
-  NS_ASSIGN_OR_RETURN(const std::int64_t has_version,
-                      database.QueryInteger("SELECT count(*) FROM pg_class WHERE relnamespace = "
-                                            "to_regnamespace('neuroshard') AND relname = "
-                                            "'store_version'"));
+  NS_ASSIGN_OR_RETURN(
+      const std::int64_t has_version,
+      database.QueryInteger(fmt::format("{} AND relname = 'store_version'", kCount)));
   std::int64_t version = 0;
   if (has_version > 0) {
     NS_ASSIGN_OR_RETURN(version,

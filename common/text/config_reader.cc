@@ -25,44 +25,13 @@ std::string NotOfType(std::string_view type, const TextValue& value, std::string
   return fmt::format("must be {}{}, got {}", type, hint, Shown(value));
 }
 
-// What a scalar of type T must be.
 template <typename T>
-constexpr std::string_view kTypeName = "text";
-template <>
-constexpr std::string_view kTypeName<bool> = "true or false";
-template <>
-constexpr std::string_view kTypeName<std::int64_t> = "an integer";
-template <>
-constexpr std::string_view kTypeName<double> = "a number";
+constexpr bool kIsList = false;
+template <typename T>
+constexpr bool kIsList<std::vector<T>> = true;
 
 template <typename T>
-constexpr bool kIsNumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
-
-// The scalar of field `key`, which says the unit of a number.
-template <typename T>
-std::optional<T> Parsed(std::string_view key, TextValue value) {
-  if constexpr (kIsNumber<T>) value.text = PlainNumber(value.text, key).value_or(value.text);
-  if constexpr (std::is_same_v<T, std::int64_t>) {
-    return IntegerOf<std::int64_t>(value);
-  } else if constexpr (std::is_same_v<T, double>) {
-    return RealOf(value);
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return BoolOf(value);
-  } else {
-    return TextOf(value);
-  }
-}
-
-template <typename T>
-std::string NotParsed(std::string_view key, const TextValue& value) {
-  return NotOfType(kTypeName<T>, value, kIsNumber<T> ? UnitHint(key) : "");
-}
-
-// A key, which may be anything, as messages show it.
-std::string ShownKey(const std::string& key) {
-  constexpr std::size_t kMaxKeyBytes = 80;
-  return Printable(key, kMaxKeyBytes);
-}
+constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
 // What is wrong with a number; empty: nothing.
 template <typename T, typename Range>
@@ -74,6 +43,44 @@ std::string RangeFault(T value, const Range& range) {
   if (range.min == kAll.min) allowed = fmt::format("at most {}", range.max);
   if (range.min == kAll.min && range.max == kAll.max) allowed = "a number";
   return fmt::format("must be {}, got {}", allowed, value);
+}
+
+// The scalar of field `key`, which says the unit of a number, and what is wrong with it; nothing
+// where it is not of the type.
+template <typename T>
+std::pair<std::optional<T>, std::string> Parsed(std::string_view key, const TextValue& written,
+                                                ConfigRange<T> range) {
+  if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+    TextValue value = written;
+    value.text = PlainNumber(written.text, key).value_or(written.text);
+    if constexpr (kIsInteger<T>) {
+      constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+      using Limits = std::numeric_limits<T>;
+      range.min = std::max<std::int64_t>(range.min, Limits::min());
+      range.max = std::min<std::int64_t>(
+          range.max, std::in_range<std::int64_t>(Limits::max()) ? Limits::max() : kMax);
+      const auto number = IntegerOf<std::int64_t>(value);
+      if (!number) return {{}, NotOfType("an integer", written, UnitHint(key))};
+      return {static_cast<T>(*number), RangeFault(*number, range)};
+    } else {
+      const std::optional<double> number = RealOf(value);
+      if (!number) return {{}, NotOfType("a number", written, UnitHint(key))};
+      return {number, RangeFault(*number, range)};
+    }
+  } else if constexpr (std::is_same_v<T, bool>) {
+    const std::optional<bool> truth = BoolOf(written);
+    return {truth, truth ? "" : NotOfType("true or false", written)};
+  } else {
+    std::optional<std::string> text = TextOf(written);
+    std::string fault = text ? "" : NotOfType("text", written);
+    return {std::move(text), std::move(fault)};
+  }
+}
+
+// A key, which may be anything, as messages show it.
+std::string ShownKey(const std::string& key) {
+  constexpr std::size_t kMaxKeyBytes = 80;
+  return Printable(key, kMaxKeyBytes);
 }
 
 }  // namespace
@@ -167,88 +174,37 @@ bool ConfigReader::IsMapping(std::string_view key) const {
 }
 
 template <typename T>
-std::optional<T> ConfigReader::ReadScalar(std::string_view key) {
-  const TextValue* found = mapping_->Find(key);
-  if (found == nullptr) return std::nullopt;
-  std::optional<T> value = Parsed<T>(key, *found);
-  if (!value) AddViolation(key, NotParsed<T>(key, *found));
-  return value;
-}
-
-template <typename T, typename Range>
-void ConfigReader::ReadNumber(std::string_view key, T* value, const Range& range) {
-  const std::optional<T> number = ReadScalar<T>(key);
-  if (!number) return;
-  if (std::string fault = RangeFault(*number, range); !fault.empty()) {
-    return AddViolation(key, std::move(fault));
-  }
-  *value = *number;
-}
-
-template <typename T, typename Check>
-void ConfigReader::ReadList(std::string_view key, std::vector<T>* values, const Check& fault_of) {
+void ConfigReader::Read(std::string_view key, T* value, ConfigRange<T> range) {
   const TextValue* found = mapping_->Find(key);
   if (found == nullptr) return;
-  if (found->kind != TextValue::Kind::kSequence) {
+  if constexpr (!kIsList<T>) {
+    auto [parsed, fault] = Parsed<T>(key, *found, range);
+    if (!fault.empty()) return AddViolation(key, std::move(fault));
+    *value = *std::move(parsed);
+  } else if (found->kind != TextValue::Kind::kSequence) {
     AddViolation(key, NotOfType("a list", *found));
-    return;
+  } else {
+    using Element = typename T::value_type;
+    T elements;
+    for (const TextValue& item : found->items) {
+      auto [parsed, fault] = Parsed<Element>(key, item, range);
+      if (!fault.empty()) AddViolation(fmt::format("{}[{}]", key, elements.size()), fault);
+      elements.push_back(std::move(parsed).value_or(Element{}));
+    }
+    *value = std::move(elements);
   }
-  std::vector<T> parsed;
-  for (const TextValue& item : found->items) {
-    const auto element = Parsed<T>(key, item);
-    const std::string fault = element ? fault_of(*element) : NotParsed<T>(key, item);
-    if (!fault.empty()) AddViolation(fmt::format("{}[{}]", key, parsed.size()), fault);
-    parsed.push_back(element.value_or(T{}));
-  }
-  *values = std::move(parsed);
 }
 
-void ConfigReader::Read(std::string_view key, std::int64_t* value, IntegerRange range) {
-  ReadNumber(key, value, range);
-}
-
-void ConfigReader::Read(std::string_view key, int* value, IntegerRange range) {
-  std::int64_t wide = *value;
-  range.min = std::max<std::int64_t>(range.min, std::numeric_limits<int>::min());
-  range.max = std::min<std::int64_t>(range.max, std::numeric_limits<int>::max());
-  Read(key, &wide, range);
-  *value = static_cast<int>(wide);
-}
-
-void ConfigReader::Read(std::string_view key, std::uint64_t* value) {
-  std::int64_t wide = -1;
-  Read(key, &wide, {0, std::numeric_limits<std::int64_t>::max()});
-  if (wide >= 0) *value = static_cast<std::uint64_t>(wide);
-}
-
-void ConfigReader::Read(std::string_view key, double* value, RealRange range) {
-  ReadNumber(key, value, range);
-}
-
-void ConfigReader::Read(std::string_view key, bool* value) {
-  *value = ReadScalar<bool>(key).value_or(*value);
-}
-
-void ConfigReader::Read(std::string_view key, std::string* value) {
-  *value = ReadScalar<std::string>(key).value_or(*value);
-}
-
-void ConfigReader::Read(std::string_view key, std::vector<std::string>* values) {
-  ReadList(key, values, [](const std::string&) { return std::string(); });
-}
-
-void ConfigReader::Read(std::string_view key, std::vector<std::int64_t>* values,
-                        IntegerRange range) {
-  ReadList(key, values, [&](std::int64_t value) { return RangeFault(value, range); });
-}
-
-void ConfigReader::Read(std::string_view key, std::vector<double>* values, RealRange range) {
-  ReadList(key, values, [&](double value) { return RangeFault(value, range); });
-}
-
-void ConfigReader::Read(std::string_view key, std::vector<bool>* values) {
-  ReadList(key, values, [](bool) { return std::string(); });
-}
+template void ConfigReader::Read(std::string_view, int*, IntegerRange);
+template void ConfigReader::Read(std::string_view, std::int64_t*, IntegerRange);
+template void ConfigReader::Read(std::string_view, std::uint64_t*, IntegerRange);
+template void ConfigReader::Read(std::string_view, double*, RealRange);
+template void ConfigReader::Read(std::string_view, bool*, NoRange);
+template void ConfigReader::Read(std::string_view, std::string*, NoRange);
+template void ConfigReader::Read(std::string_view, std::vector<std::int64_t>*, IntegerRange);
+template void ConfigReader::Read(std::string_view, std::vector<double>*, RealRange);
+template void ConfigReader::Read(std::string_view, std::vector<bool>*, NoRange);
+template void ConfigReader::Read(std::string_view, std::vector<std::string>*, NoRange);
 
 void ConfigReader::Read(std::string_view key, std::map<std::string, std::string>* values) {
   if (!Has(key)) return;

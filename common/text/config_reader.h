@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,20 @@ struct RealRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
 };
+
+struct NoRange {};
+
+// The range of a T, or of the elements of a list.
+template <typename T>
+struct ConfigRangeOf {
+  using Type = std::conditional_t<
+      std::is_floating_point_v<T>, RealRange,
+      std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, IntegerRange, NoRange>>;
+};
+template <typename T>
+struct ConfigRangeOf<std::vector<T>> : ConfigRangeOf<T> {};
+template <typename T>
+using ConfigRange = typename ConfigRangeOf<T>::Type;
 
 // A mapping of a YAML file that is read key by key. Faults are collected; Finish returns them.
 class ConfigReader {
@@ -65,18 +80,10 @@ class ConfigReader {
   bool IsList(std::string_view key) const;
   bool IsMapping(std::string_view key) const;
 
-  void Read(std::string_view key, std::int64_t* value, IntegerRange range = {});
-  void Read(std::string_view key, int* value, IntegerRange range = {});
-  void Read(std::string_view key, std::uint64_t* value);
-  void Read(std::string_view key, double* value, RealRange range = {});
-  void Read(std::string_view key, bool* value);
-  void Read(std::string_view key, std::string* value);
-  void Read(std::string_view key, std::vector<std::string>* values);
-  // Every element must be in range.
-  void Read(std::string_view key, std::vector<std::int64_t>* values, IntegerRange range = {});
-  void Read(std::string_view key, std::vector<double>* values, RealRange range = {});
-  void Read(std::string_view key, std::vector<bool>* values);
-
+  // T: int, std::int64_t, std::uint64_t, double, bool, std::string, or a std::vector of one of the
+  // last four or of std::int64_t. A number, or every element of a list of numbers, must be in range.
+  template <typename T>
+  void Read(std::string_view key, T* value, ConfigRange<T> range = {});
   void Read(std::string_view key, std::map<std::string, std::string>* values);
   // A mapping of anything, flattened: nested keys joined by dots, list entries as key[i], scalars
   // as written. At most `max_values` values, kMaxNesting levels.
@@ -138,14 +145,6 @@ class ConfigReader {
 
   ConfigReader(std::shared_ptr<Document> document, std::shared_ptr<Mapping> mapping)
       : document_(std::move(document)), mapping_(std::move(mapping)) {}
-  // The value; nothing where the key is absent or its value not of the type.
-  template <typename T>
-  std::optional<T> ReadScalar(std::string_view key);
-  template <typename T, typename Range>
-  void ReadNumber(std::string_view key, T* value, const Range& range);
-  // `fault_of` says what is wrong with an element of the right type; empty: nothing.
-  template <typename T, typename Check>
-  void ReadList(std::string_view key, std::vector<T>* values, const Check& fault_of);
 
   std::shared_ptr<Document> document_;
   std::shared_ptr<Mapping> mapping_;
