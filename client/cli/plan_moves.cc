@@ -219,7 +219,7 @@ StatusOr<v1::MovesAnswer> MovesOf(const PlanRequest& request, const Plan& plan) 
     SetShard(names, of.holds, *waiting.mutable_holds());
   }
   for (const auto& [link, text] : kWords<PartLink>) {
-    SetInt64(FieldOf(link), At(resharding.bytes_by_link, link), *answer.mutable_bytes());
+    PutField(FieldOf(link), At(resharding.bytes_by_link, link), *answer.mutable_bytes());
   }
   for (std::size_t r = 0; r < resharding.peak_bytes.size(); ++r) {
     v1::MovesRank& rank = *answer.add_ranks();
@@ -242,7 +242,7 @@ std::string MovesAsText(const v1::MovesAnswer& moves) {
   if (moves.tables().empty()) return "moves: nothing\n";
   std::vector<std::string> links;
   for (const auto& [link, text] : kWords<PartLink>) {
-    const std::int64_t bytes = Int64Of(moves.bytes(), FieldOf(link));
+    const std::int64_t bytes = TakeField<std::int64_t>(moves.bytes(), FieldOf(link));
     if (bytes > 0) links.push_back(fmt::format("{} {}", FieldOf(link), FormatBytes(bytes)));
   }
   std::string text = fmt::format(

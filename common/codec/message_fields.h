@@ -149,17 +149,6 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
 
 }  // namespace message_fields
 
-// A whole number of the message, by the name of its field.
-template <typename Message>
-std::int64_t Int64Of(const Message& message, std::string_view field) {
-  return message_fields::Get<std::int64_t>(
-      message, Message::descriptor()->FindFieldByName(std::string(field)));
-}
-template <typename Message>
-void SetInt64(std::string_view field, std::int64_t value, Message& message) {
-  message_fields::Put(value, Message::descriptor()->FindFieldByName(std::string(field)), message);
-}
-
 // Words and numbers are set at their defaults too, but for sparse ones; what is optional and not
 // there is not.
 template <typename T, typename Message>
@@ -194,6 +183,20 @@ T TakeFields(const Message& message, const FieldCheck& check, AbsentWord absent,
     message_fields::Take(message, field, check, AbsentWord::kDefault, defaults.*member);
   });
   return defaults;
+}
+
+// One field of the message by its name, for tables of names; nothing of it is a word or has a range.
+template <typename V, typename Message>
+V TakeField(const Message& message, std::string_view field) {
+  Violations none;
+  V value{};
+  message_fields::Take(message, Message::descriptor()->FindFieldByName(std::string(field)),
+                       FieldCheck("", none), AbsentWord::kDefault, value);
+  return value;
+}
+template <typename V, typename Message>
+void PutField(std::string_view field, const V& value, Message& message) {
+  message_fields::Put(value, Message::descriptor()->FindFieldByName(std::string(field)), message);
 }
 
 // The numbers that a field, or each entry of a repeated one, may be, both ends included.

@@ -70,25 +70,27 @@ Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
           message.rank()};
 }
 
-// The fields of v1::MemoryUse with the bytes of one memory.
+// The fields of v1::MemoryUse with the bytes of one memory, and of v1::PlanCost with its use by host,
+// where hosts have it.
 struct MemoryFields {
   MemoryTier tier;
-  const char *weights, *optimizer, *caches, *total;
+  std::string_view weights, optimizer, caches, total, by_host;
 };
 constexpr MemoryFields kMemoryFields[] = {
-    {MemoryTier::kDevice, "weights_bytes", "optimizer_bytes", "cache_state_bytes", "total_bytes"},
+    {MemoryTier::kDevice, "weights_bytes", "optimizer_bytes", "cache_state_bytes", "total_bytes",
+     ""},
     {MemoryTier::kHost, "host_weights_bytes", "host_optimizer_bytes", "host_cache_bytes",
-     "host_total_bytes"},
+     "host_total_bytes", "host_memory"},
     {MemoryTier::kSsd, "ssd_weights_bytes", "ssd_optimizer_bytes", "ssd_cache_state_bytes",
-     "ssd_total_bytes"}};
+     "ssd_total_bytes", "ssd"}};
 static_assert(std::size(kMemoryFields) == kWords<MemoryTier>.size());
 
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
   auto use = TakeCost<MemoryUse>(message);
-  for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
-    use.weights[tier] = Int64Of(message, weights);
-    use.optimizer[tier] = Int64Of(message, optimizer);
-    use.caches[tier] = Int64Of(message, caches);
+  for (const auto& [tier, weights, optimizer, caches, total, by_host] : kMemoryFields) {
+    use.weights[tier] = TakeField<std::int64_t>(message, weights);
+    use.optimizer[tier] = TakeField<std::int64_t>(message, optimizer);
+    use.caches[tier] = TakeField<std::int64_t>(message, caches);
   }
   return use;
 }
@@ -257,20 +259,17 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     const MemoryUse& use = rank.memory;
     PutFields(use, memory);
     const TierBytes all = use.by_tier();
-    for (const auto& [tier, weights, optimizer, caches, total] : kMemoryFields) {
-      SetInt64(weights, use.weights[tier], memory);
-      SetInt64(optimizer, use.optimizer[tier], memory);
-      SetInt64(caches, use.caches[tier], memory);
-      SetInt64(total, all[tier], memory);
+    for (const auto& [tier, weights, optimizer, caches, total, by_host] : kMemoryFields) {
+      PutField(weights, use.weights[tier], memory);
+      PutField(optimizer, use.optimizer[tier], memory);
+      PutField(caches, use.caches[tier], memory);
+      PutField(total, all[tier], memory);
     }
     memory.set_capacity_bytes(rank.capacity_bytes);
     PutFields(rank.intervals, encoded);
   }
-  for (const HostMemoryUse& use : cost.shared[MemoryTier::kHost]) {
-    PutFields(use, *message.add_host_memory());
-  }
-  for (const HostMemoryUse& use : cost.shared[MemoryTier::kSsd]) {
-    PutFields(use, *message.add_ssd());
+  for (const MemoryFields& of : kMemoryFields) {
+    if (!of.by_host.empty()) PutField(of.by_host, cost.shared[of.tier], message);
   }
   return message;
 }
@@ -293,9 +292,10 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     }
     cost.ranks.push_back(rank);
   }
-  cost.shared[MemoryTier::kHost] =
-      Mapped(message.host_memory(), TakeCost<HostMemoryUse, v1::HostMemoryUse>);
-  cost.shared[MemoryTier::kSsd] = Mapped(message.ssd(), TakeCost<HostMemoryUse, v1::HostMemoryUse>);
+  for (const MemoryFields& of : kMemoryFields) {
+    if (of.by_host.empty()) continue;
+    cost.shared[of.tier] = TakeField<std::vector<HostMemoryUse>>(message, of.by_host);
+  }
   return cost;
 }
 

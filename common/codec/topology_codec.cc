@@ -201,8 +201,8 @@ v1::HostGroup EncodeHost(const HostShape& shape) {
   group.set_device(shape.device.name);
   if (shape.device.compute_speed != 1) group.set_compute_speed(shape.device.compute_speed);
   for (const SharedMemory& of : kSharedMemories) {
-    SetInt64(of.field, shape.shared[of.tier], group);
-    SetInt64(of.most_field, shape.device.*of.most, group);
+    PutField(of.field, shape.shared[of.tier], group);
+    PutField(of.most_field, shape.device.*of.most, group);
   }
   return group;
 }
@@ -237,8 +237,8 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     Device of_host = {.name = device == nullptr ? "" : device->name};
     TierBytes shared = {};
     for (const SharedMemory& of : kSharedMemories) {
-      shared[of.tier] = Int64Of(group, of.field);
-      of_host.*of.most = Int64Of(group, of.most_field);
+      shared[of.tier] = TakeField<std::int64_t>(group, of.field);
+      of_host.*of.most = TakeField<std::int64_t>(group, of.most_field);
       CheckShared(of_group, of, shared[of.tier], of_host.*of.most);
       any[of.tier] = any[of.tier] || shared[of.tier] > 0;
     }

@@ -38,8 +38,8 @@ void ForEachField(T& value, Visit visit) {
   ForEachMember(value, kFields<std::remove_const_t<T>>, visit);
 }
 
-// A tuple of NamedMembers, up to 64. A macro may not call itself; NS_MEMBERS_AGAIN is another one until
-// it is read again.
+// A tuple of NamedMembers, up to 64. A macro may not call itself; NS_MEMBERS_AGAIN is another one
+// until it is read again.
 #define NS_MEMBERS(type, ...) \
   std::tuple { NS_READ_AGAIN(NS_MEMBERS_FROM(type, __VA_ARGS__)) }
 #define NS_FIELDS(type, ...) \

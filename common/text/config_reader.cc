@@ -10,7 +10,6 @@
 #include <functional>
 #include <set>
 #include <sstream>
-#include <type_traits>
 
 #include "common/base/in_file.h"
 #include "common/base/printable_text.h"
