@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "common/base/bytes.h"
-#include "common/codec/table_csv.h"
-#include "common/codec/task_file.h"
+#include "common/codec/table_files.h"
 #include "server/networks/model_manifest.h"
 #include "server/networks/network_cost_model.h"
 

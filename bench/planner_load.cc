@@ -36,8 +36,7 @@
 #include "client/stub/planner_client.h"
 #include "common/base/bytes.h"
 #include "common/codec/request_codec.h"
-#include "common/codec/table_csv.h"
-#include "common/codec/task_file.h"
+#include "common/codec/table_files.h"
 
 namespace neuroshard {
 namespace {

@@ -17,8 +17,7 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/codec/request_codec.h"
-#include "common/codec/table_csv.h"
-#include "common/codec/task_file.h"
+#include "common/codec/table_files.h"
 #include "common/domain/vocabulary.h"
 
 namespace neuroshard {

@@ -14,11 +14,12 @@
 
 #include "client/cli/command_options.h"
 #include "client/cli/commands.h"
+#include "common/base/bytes.h"
 #include "common/base/in_file.h"
 #include "common/base/violations.h"
 #include "common/cli/option_values.h"
 #include "common/codec/message_text.h"
-#include "common/codec/table_csv.h"
+#include "common/codec/table_files.h"
 #include "common/codec/text_file.h"
 #include "common/devices/device_table.h"
 #include "common/text/text_value.h"

@@ -22,7 +22,7 @@
 #include "common/cli/exit_code.h"
 #include "common/cli/option_values.h"
 #include "common/codec/message_fields.h"
-#include "common/codec/table_csv.h"
+#include "common/codec/table_files.h"
 #include "common/codec/text_file.h"
 #include "common/rpc/process_signals.h"
 #include "common/store/profile_store.h"

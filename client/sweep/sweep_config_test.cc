@@ -9,7 +9,7 @@
 
 #include "client/sweep/sampling.h"
 #include "common/base/violations.h"
-#include "common/codec/table_csv.h"
+#include "common/codec/table_files.h"
 #include "common/codec/text_file.h"
 #include "tests/support/status_matchers.h"
 

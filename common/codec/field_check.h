@@ -20,22 +20,8 @@
 
 namespace neuroshard {
 
-class FieldCheck;
-
-// Where a value that may be listed once was first listed.
 template <typename T>
-class ListedOnce {
- public:
-  ListedOnce(const FieldCheck& check, std::string_view field) : check_(check), field_(field) {}
-
-  // Whether it is new; a violation at position `i` otherwise.
-  bool Note(const T& value, int i);
-
- private:
-  const FieldCheck& check_;
-  const std::string_view field_;
-  std::map<T, int> first_;
-};
+class ListedOnce;
 
 // Checks of the fields of one message, which is at `path` of the whole ("tables[3]"; empty for the
 // message itself).
@@ -129,14 +115,26 @@ class FieldCheck {
   Violations& violations_;
 };
 
+// Where a value that may be listed once was first listed.
 template <typename T>
-bool ListedOnce<T>::Note(const T& value, int i) {
-  const auto [first, is_new] = first_.emplace(value, i);
-  if (!is_new) {
-    check_.Fail(fmt::format("{}[{}]", field_, i), "is given twice, first at {}[{}]", field_,
-                first->second);
+class ListedOnce {
+ public:
+  ListedOnce(const FieldCheck& check, std::string_view field) : check_(check), field_(field) {}
+
+  // Whether it is new; a violation at position `i` otherwise.
+  bool Note(const T& value, int i) {
+    const auto [first, is_new] = first_.emplace(value, i);
+    if (!is_new) {
+      check_.Fail(fmt::format("{}[{}]", field_, i), "is given twice, first at {}[{}]", field_,
+                  first->second);
+    }
+    return is_new;
   }
-  return is_new;
-}
+
+ private:
+  const FieldCheck& check_;
+  const std::string_view field_;
+  std::map<T, int> first_;
+};
 
 }  // namespace neuroshard

@@ -1,9 +1,9 @@
 // The readers of both text formats, on the files that the project ships.
+#include "common/codec/table_files.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/codec/table_csv.h"
-#include "common/codec/task_file.h"
 #include "tests/support/faulty_fields.h"
 
 namespace neuroshard {

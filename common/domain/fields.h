@@ -16,6 +16,8 @@ struct NamedMember {
   const char* name;
   M T::*member;
 };
+template <typename T, typename M>
+NamedMember(const char*, M T::*) -> NamedMember<T, M>;
 
 // A tuple of NamedMembers where NS_FIELDS lists those of T.
 template <typename T>

@@ -53,7 +53,10 @@ void AddRest(const Shard& shard, const Shard& cut, std::vector<Shard>& rest) {
 class ProblemMaker {
  public:
   ProblemMaker(const PlanRequest& request, const Plan& plan)
-      : request_(request), plan_(plan), sent_bytes_(request.topology.devices.size()) {
+      : request_(request),
+        plan_(plan),
+        hosts_(request.topology.hosts()),
+        sent_bytes_(request.topology.devices.size()) {
     state_only_.optimizer = request.optimizer;
     state_only_.topology.devices.resize(1);
   }
@@ -81,35 +84,32 @@ class ProblemMaker {
 
  private:
   void AddPools() {
-    const std::vector<HostRanks> hosts = request_.topology.hosts();
     problem_.pools_of.resize(request_.topology.devices.size());
-    for (std::size_t host = 0; host < hosts.size(); ++host) {
-      for (int rank = hosts[host].first; rank < hosts[host].first + hosts[host].count; ++rank) {
-        const std::int64_t bytes = At(request_.topology.devices, rank).memory_bytes;
-        AddPool({MemoryTier::kDevice, static_cast<int>(host), rank,
-                 bytes - ReserveBytes(request_.memory, bytes)},
-                {rank, 1});
-      }
+    for (int rank = 0; rank < request_.topology.num_ranks(); ++rank) {
+      const Device& device = At(request_.topology.devices, rank);
+      AddPool({MemoryTier::kDevice, device.host, rank,
+               device.memory_bytes - ReserveBytes(request_.memory, device.memory_bytes)});
     }
-    for (const SharedMemory& memory : kSharedMemories) AddShared(memory, hosts);
+    for (const SharedMemory& memory : kSharedMemories) AddShared(memory);
   }
 
   // A memory of hosts, and what their ranks may take of it. Where no host has any, nothing of the
   // new plan is there, and what is in place there is in nobody's way.
-  void AddShared(const SharedMemory& memory, const std::vector<HostRanks>& hosts) {
+  void AddShared(const SharedMemory& memory) {
     const std::vector<std::int64_t>& of_hosts = request_.topology.*memory.of_hosts;
-    for (std::size_t h = 0; h < of_hosts.size() && h < hosts.size(); ++h) {
+    for (std::size_t h = 0; h < of_hosts.size() && h < hosts_.size(); ++h) {
       const int host = static_cast<int>(h);
-      AddPool({memory.tier, host, std::nullopt, of_hosts[h]}, hosts[h]);
-      for (int i = 0; i < hosts[h].count; ++i) {
-        const int rank = hosts[h].first + i;
+      AddPool({memory.tier, host, std::nullopt, of_hosts[h]});
+      for (int i = 0; i < hosts_[h].count; ++i) {
+        const int rank = hosts_[h].first + i;
         const std::int64_t bytes = At(request_.topology.devices, rank).*memory.most;
-        if (bytes > 0) AddPool({memory.tier, host, rank, bytes}, {rank, 1});
+        if (bytes > 0) AddPool({memory.tier, host, rank, bytes});
       }
     }
   }
 
-  void AddPool(const MemoryPool& pool, const HostRanks& ranks) {
+  void AddPool(const MemoryPool& pool) {
+    const HostRanks ranks = pool.rank ? HostRanks{*pool.rank, 1} : At(hosts_, pool.host);
     for (int i = 0; i < ranks.count; ++i) {
       At(problem_.pools_of, ranks.first + i).push_back(static_cast<int>(problem_.pools.size()));
     }
@@ -249,6 +249,7 @@ class ProblemMaker {
 
   const PlanRequest& request_;
   const Plan& plan_;
+  const std::vector<HostRanks> hosts_;
   PlanRequest state_only_;  // whose memory rule counts what travels
   std::vector<std::int64_t> sent_bytes_;
   ReshardingProblem problem_;

@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "common/base/positions.h"
 #include "common/base/random.h"
 #include "common/domain/memory_use.h"
 
@@ -40,24 +39,24 @@ class Progress {
 
   // By how much the pool is too small for the job now; at most 0: it is not.
   std::int64_t Shortage(int job, int pool) const {
-    const std::int64_t bytes = problem_->BytesIn(pool, problem_->Job(job).bytes);
+    const std::int64_t bytes = problem_->BytesIn(pool, At(problem_->jobs, job).bytes);
     return bytes == 0 ? 0 : bytes - At(free_, pool);
   }
   bool Fits(int job) const {
-    const std::vector<int>& pools = problem_->PoolsOf(problem_->Job(job).made);
+    const std::vector<int>& pools = problem_->PoolsOf(At(problem_->jobs, job).made);
     return std::ranges::all_of(pools, [&](int pool) { return Shortage(job, pool) <= 0; });
   }
 
   // Whether the shard takes memory of its rank until something is made of it.
   bool Blocks(int holder) const {
-    return At(users_, holder) > 0 && !At(buffered_, holder) && !problem_->Held(holder).stays;
+    return At(users_, holder) > 0 && !At(buffered_, holder) && !At(problem_->held, holder).stays;
   }
 
   // Bytes that come free in the pool when the job is made now.
   std::int64_t FreedIn(int pool, int job) const {
     std::int64_t bytes = 0;
-    for (const int holder : problem_->Job(job).holders) {
-      const HeldShard& held = problem_->Held(holder);
+    for (const int holder : At(problem_->jobs, job).holders) {
+      const HeldShard& held = At(problem_->held, holder);
       const std::vector<int>& pools = problem_->PoolsOf(held.held);
       if (At(users_, holder) == 1 && !At(buffered_, holder) &&
           std::ranges::binary_search(pools, pool)) {
@@ -72,10 +71,10 @@ class Progress {
     At(made_, job) = true;
     ++num_made_;
     events_.push_back({Kind::kMake, job});
-    for (const int pool : problem_->PoolsOf(problem_->Job(job).made)) {
-      At(free_, pool) -= problem_->BytesIn(pool, problem_->Job(job).bytes);
+    for (const int pool : problem_->PoolsOf(At(problem_->jobs, job).made)) {
+      At(free_, pool) -= problem_->BytesIn(pool, At(problem_->jobs, job).bytes);
     }
-    for (const int holder : problem_->Job(job).holders) {
+    for (const int holder : At(problem_->jobs, job).holders) {
       if (--At(users_, holder) == 0 && !At(buffered_, holder)) Free(holder, on_freed);
     }
   }
@@ -88,7 +87,7 @@ class Progress {
 
  private:
   void Free(int holder, const std::function<void(int)>& on_freed) {
-    const HeldShard& held = problem_->Held(holder);
+    const HeldShard& held = At(problem_->held, holder);
     for (const int pool : problem_->PoolsOf(held.held)) {
       At(free_, pool) += problem_->BytesIn(pool, held.bytes);
     }
@@ -185,7 +184,7 @@ class OrderSearch {
   std::int64_t Released(std::size_t job) const {
     std::int64_t bytes = 0;
     for (const int holder : problem_.jobs[job].holders) {
-      bytes += Total(problem_.Held(holder).bytes) / problem_.Held(holder).users;
+      bytes += Total(At(problem_.held, holder).bytes) / At(problem_.held, holder).users;
     }
     return bytes;
   }
@@ -200,7 +199,7 @@ class OrderSearch {
       std::ranges::sort(pending[rank], {}, [&](int job) { return At(priorities, job); });
     }
     const auto on_freed = [&](int holder) {
-      const HeldShard& held = problem_.Held(holder);
+      const HeldShard& held = At(problem_.held, holder);
       for (const int pool : problem_.PoolsOf(held.held)) {
         if (problem_.BytesIn(pool, held.bytes) == 0) continue;
         for (const int rank : At(ranks_of_, pool)) {
@@ -234,8 +233,8 @@ class OrderSearch {
       std::vector<std::int64_t> wanted(problem_.pools.size());
       for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
         if (progress.IsMade(job)) continue;
-        for (const int pool : problem_.PoolsOf(problem_.Job(job).made)) {
-          AddBytes(At(wanted, pool), problem_.BytesIn(pool, problem_.Job(job).bytes));
+        for (const int pool : problem_.PoolsOf(At(problem_.jobs, job).made)) {
+          AddBytes(At(wanted, pool), problem_.BytesIn(pool, At(problem_.jobs, job).bytes));
         }
       }
       std::vector<bool> all_fit(wanted.size());
@@ -244,10 +243,10 @@ class OrderSearch {
       }
       for (int job = 0; job < static_cast<int>(problem_.jobs.size()); ++job) {
         if (progress.IsMade(job) || !progress.Fits(job)) continue;
-        const std::vector<int>& pools = problem_.PoolsOf(problem_.Job(job).made);
+        const std::vector<int>& pools = problem_.PoolsOf(At(problem_.jobs, job).made);
         const bool harmless = std::ranges::all_of(pools, [&](int pool) {
-          return At(all_fit, pool) ||
-                 progress.FreedIn(pool, job) >= problem_.BytesIn(pool, problem_.Job(job).bytes);
+          return At(all_fit, pool) || progress.FreedIn(pool, job) >=
+                                          problem_.BytesIn(pool, At(problem_.jobs, job).bytes);
         });
         if (!harmless) continue;
         progress.Make(job, [](int) {});
@@ -284,7 +283,8 @@ class OrderSearch {
     int smallest = -1;
     for (const int job : jobs_of_[rank]) {
       if (progress.IsMade(job)) continue;
-      if (smallest < 0 || Total(problem_.Job(job).bytes) < Total(problem_.Job(smallest).bytes)) {
+      if (smallest < 0 ||
+          Total(At(problem_.jobs, job).bytes) < Total(At(problem_.jobs, smallest).bytes)) {
         smallest = job;
       }
     }
@@ -307,7 +307,7 @@ class OrderSearch {
 
   Waiting WhyWaits(const Progress& progress, std::size_t rank) const {
     const int smallest = SmallestPending(progress, rank);
-    const ShardToMake& wanted = problem_.Job(smallest);
+    const ShardToMake& wanted = At(problem_.jobs, smallest);
     const std::vector<int>& pools = problem_.PoolsOf(wanted.made);
     const int pool =
         *std::ranges::find_if(pools, [&](int p) { return progress.Shortage(smallest, p) > 0; });
@@ -318,7 +318,7 @@ class OrderSearch {
                     At(problem_.pools, pool).memory};
     std::int64_t largest = 0;
     for (const int holder : At(held_in_, pool)) {
-      const HeldShard& held = problem_.Held(holder);
+      const HeldShard& held = At(problem_.held, holder);
       const std::int64_t bytes = problem_.BytesIn(pool, held.bytes);
       if (!progress.Blocks(holder) || bytes <= largest) continue;
       largest = bytes;
@@ -328,7 +328,7 @@ class OrderSearch {
     for (const ShardToMake& job : problem_.jobs) {
       const std::size_t index = static_cast<std::size_t>(&job - problem_.jobs.data());
       const bool uses = std::ranges::any_of(
-          job.holders, [&](int holder) { return problem_.Held(holder).held == waiting.holds; });
+          job.holders, [&](int holder) { return At(problem_.held, holder).held == waiting.holds; });
       if (!progress.made()[index] && uses && waiting.next_rank == waiting.rank) {
         waiting.next_rank = job.made.shard.rank;
       }
@@ -358,9 +358,9 @@ class OrderSearch {
   // that is enough, else the largest and what is missing then. Adds what they take in the buffer.
   std::vector<int> Evicted(const Progress& progress, int job, std::int64_t& buffer_bytes) const {
     std::vector<int> chosen;
-    for (const int pool : problem_.PoolsOf(problem_.Job(job).made)) {
+    for (const int pool : problem_.PoolsOf(At(problem_.jobs, job).made)) {
       const auto bytes_of = [&](int holder) {
-        return problem_.BytesIn(pool, problem_.Held(holder).bytes);
+        return problem_.BytesIn(pool, At(problem_.held, holder).bytes);
       };
       std::int64_t short_bytes = progress.Shortage(job, pool);
       std::vector<int> blocking;
@@ -377,7 +377,7 @@ class OrderSearch {
             blocking, [&](int holder) { return bytes_of(holder) >= short_bytes; });
         if (enough == blocking.end()) --enough;
         short_bytes -= bytes_of(*enough);
-        AddBytes(buffer_bytes, problem_.Held(*enough).buffer_bytes);
+        AddBytes(buffer_bytes, At(problem_.held, *enough).buffer_bytes);
         chosen.push_back(*enough);
         blocking.erase(enough);
       }

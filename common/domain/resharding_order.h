@@ -1,11 +1,11 @@
 // The order of resharding: what is made when, so that no rank holds more than it can.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "common/base/positions.h"
 #include "common/domain/resharding.h"
 
 namespace neuroshard {
@@ -48,13 +48,11 @@ struct ReshardingProblem {
   std::vector<std::vector<int>> pools_of;  // by rank, ascending: what its shards take bytes of
   std::vector<std::int64_t> free_bytes;    // by pool, before anything; negative: over its capacity
 
-  const HeldShard& Held(int holder) const { return held[static_cast<std::size_t>(holder)]; }
-  const ShardToMake& Job(int job) const { return jobs[static_cast<std::size_t>(job)]; }
   const std::vector<int>& PoolsOf(const TableShard& shard) const {
-    return pools_of[static_cast<std::size_t>(shard.shard.rank)];
+    return At(pools_of, shard.shard.rank);
   }
   std::int64_t BytesIn(int pool, const TierBytes& bytes) const {
-    return bytes[pools[static_cast<std::size_t>(pool)].memory];
+    return bytes[At(pools, pool).memory];
   }
 };
 

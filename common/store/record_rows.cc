@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/base/printable_text.h"
-#include "common/store/row_text.h"
+#include "common/store/row_columns.h"
 #include "common/store/sample_rows.h"
 
 namespace neuroshard {

@@ -13,7 +13,7 @@
 
 namespace neuroshard {
 
-// The key of an environment's text (row_text.h), stored now or before. Thousands of records come
+// The key of an environment's text (ToRowText), stored now or before. Thousands of records come
 // from one environment.
 StatusOr<std::int64_t> EnvironmentTextId(SqlDatabase& database, const std::string& text);
 

@@ -14,11 +14,20 @@
 
 #include "common/base/status.h"
 #include "common/domain/fields.h"
+#include "common/domain/measurement.h"
 #include "common/domain/vocabulary.h"
-#include "common/store/row_text.h"
 #include "common/store/sql_database.h"
 
 namespace neuroshard {
+
+// Arrays, series and environments as JSON text; doubles come back bit for bit. The text of an
+// environment is without measured_at_unix_ms, which differs in every record and has a column of its
+// own: equal environments give equal text. T: one of those in row_columns.cc.
+template <typename T>
+std::string ToRowText(const T& value);
+// DATA_LOSS when the text is not what ToRowText writes.
+template <typename T>
+StatusOr<T> FromRowText(const std::string& text);
 
 // A tuple of NamedMembers.
 template <typename T>
@@ -28,7 +37,7 @@ inline constexpr std::tuple<> kColumns = {};
   inline constexpr auto kColumns<type> = NS_MEMBERS(type, __VA_ARGS__)
 
 // Words are text, integers of 64 bits without a sign those with the same bits, lists and structs
-// JSON (row_text.h), and what is optional and not there an empty text.
+// JSON (ToRowText), and what is optional and not there an empty text.
 template <typename V>
 SqlValue ToSql(const V& value) {
   if constexpr (std::is_enum_v<V>) {

@@ -142,12 +142,6 @@ Status DespiteLosses(SqlDatabase& database, Once once) {
   return status;
 }
 
-inline const Status& StatusOf(const Status& status) { return status; }
-template <typename T>
-const Status& StatusOf(const StatusOr<T>& result) {
-  return result.status();
-}
-
 // Runs body(again), or body(), as one transaction, as DespiteLosses does; what the last run gave, a
 // Status or a StatusOr.
 template <typename Body>
@@ -163,7 +157,11 @@ auto InTransaction(SqlDatabase& database, TransactionKind kind, Body body) {
   const Status status = DespiteLosses(database, [&](bool again) -> Status {
     NS_ASSIGN_OR_RETURN(SqlTransaction transaction, SqlTransaction::Begin(database, kind));
     result = run(again);
-    NS_RETURN_IF_ERROR(StatusOf(result));
+    if constexpr (std::is_same_v<decltype(result), Status>) {
+      NS_RETURN_IF_ERROR(result);
+    } else {
+      NS_RETURN_IF_ERROR(result.status());
+    }
     return transaction.Commit();
   });
   if (!status.ok()) result = status;

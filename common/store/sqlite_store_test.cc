@@ -11,7 +11,7 @@
 #include <functional>
 #include <string>
 
-#include "common/store/row_text.h"
+#include "common/store/row_columns.h"
 #include "common/store/testing/sqlite_store_fixture.h"
 #include "common/store/testing/test_samples.h"
 

@@ -17,7 +17,7 @@
 
 #include "common/base/file_descriptor.h"
 #include "common/store/record_rows.h"
-#include "common/store/row_text.h"
+#include "common/store/row_columns.h"
 #include "common/store/sample_rows.h"
 #include "common/store/sql_database.h"
 
@@ -112,35 +112,30 @@ class SweepCopy {
     if (record.sample_id != last_sample_) {
       if (batch_samples_ == kSamplesATransaction) NS_RETURN_IF_ERROR(Flush());
       last_sample_ = record.sample_id;
-      const bool missing = pending_.count(record.sample_id) > 0;
-      batch_samples_ += missing ? 1 : 0;
-      ++(missing ? report_.copied : report_.already_there);
+      is_missing_ = pending_.contains(record.sample_id);
+      batch_samples_ += is_missing_ ? 1 : 0;
+      ++(is_missing_ ? report_.copied : report_.already_there);
       on_record_();
     }
-    if (pending_.count(record.sample_id) > 0) batch_.push_back(std::move(record));
+    if (is_missing_) batch_.push_back(std::move(record));
     return absl::OkStatus();
   }
 
   Status Flush() {
     if (batch_.empty()) return absl::OkStatus();
     const auto store = [&]() -> Status {
-      std::map<std::string, std::int64_t> environments;
+      std::map<std::string, SqlValue> environments;
       // A sweep that measures the same samples at this moment keeps what it has recorded.
       RowInserter insert(to_, fmt::format("{}_measurements", ToText(kind_)),
                          "ON CONFLICT DO NOTHING");
       for (const RawRecord& record : batch_) {
-        SqlValue environment;
-        if (!record.environment.empty()) {
-          auto known = environments.find(record.environment);
-          if (known == environments.end()) {
-            NS_ASSIGN_OR_RETURN(const std::int64_t id, EnvironmentTextId(to_, record.environment));
-            known = environments.emplace(record.environment, id).first;
-          }
-          environment = known->second;
+        const auto [environment, is_new] = environments.try_emplace(record.environment);
+        if (is_new && !record.environment.empty()) {
+          NS_ASSIGN_OR_RETURN(environment->second, EnvironmentTextId(to_, record.environment));
         }
         SqlRow row = record.values;
         row.emplace_back("sample", pending_.at(record.sample_id));
-        row.emplace_back("environment_id", environment);
+        row.emplace_back("environment_id", environment->second);
         NS_RETURN_IF_ERROR(insert.Add(std::move(row)));
       }
       return insert.Flush();
@@ -160,6 +155,7 @@ class SweepCopy {
   std::vector<RawRecord> batch_;
   std::size_t batch_samples_ = 0;
   std::string last_sample_;
+  bool is_missing_ = false;  // of the last sample: the target has no record
 };
 
 // The sweep with its samples in `to`; of an imported one with its records.

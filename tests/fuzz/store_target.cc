@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "common/store/profile_store.h"
-#include "common/store/row_text.h"
+#include "common/store/row_columns.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace neuroshard::fuzz {

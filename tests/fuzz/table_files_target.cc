@@ -1,6 +1,5 @@
 // NeuroShard's tables and tasks, as CSV and lists.
-#include "common/codec/table_csv.h"
-#include "common/codec/task_file.h"
+#include "common/codec/table_files.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace neuroshard::fuzz {

@@ -1,4 +1,4 @@
-#include "common/store/row_text.h"
+#include "common/store/row_columns.h"
 
 #include <cstddef>
 #include <cstdint>
