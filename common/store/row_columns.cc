@@ -1,10 +1,8 @@
 #include "common/store/row_columns.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <type_traits>
 #include <utility>
 
 #include "common/domain/backend_names.h"
