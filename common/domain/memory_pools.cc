@@ -12,13 +12,9 @@ constexpr std::int64_t kMaxRoom = std::int64_t{1} << 61;
 
 }  // namespace
 
-MemoryPools::MemoryPools(const PlanRequest& request) {
+MemoryPools::MemoryPools(const PlanRequest& request)
+    : host_of_rank_(Mapped(request.topology.devices, &Device::host)) {
   const Topology& topology = request.topology;
-  const std::vector<HostRanks> hosts = topology.hosts();
-  for (std::size_t h = 0; h < hosts.size(); ++h) {
-    host_of_rank_.insert(host_of_rank_.end(), static_cast<std::size_t>(hosts[h].count),
-                         static_cast<int>(h));
-  }
   for (const Device& device : topology.devices) {
     pools_[MemoryTier::kDevice].left_of_rank.push_back(
         device.memory_bytes - ReserveBytes(request.memory, device.memory_bytes));

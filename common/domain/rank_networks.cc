@@ -59,9 +59,7 @@ std::string DifferentNetworks(std::span<const MeasurementEnvironment> ranks) {
 }
 
 std::string DifferentNetworks(std::span<const CommMeasurement> ranks) {
-  std::vector<MeasurementEnvironment> environments;
-  for (const CommMeasurement& rank : ranks) environments.push_back(rank.environment);
-  return DifferentNetworks(environments);
+  return DifferentNetworks(Mapped(ranks, &CommMeasurement::environment));
 }
 
 }  // namespace neuroshard

@@ -14,11 +14,8 @@ std::vector<HostRanks> Topology::hosts() const {
 
 int Topology::ranks_per_host() const {
   const std::vector<HostRanks> all = hosts();
-  if (all.empty()) return 0;
-  for (const HostRanks& host : all) {
-    if (host.count != all.front().count) return 0;
-  }
-  return all.front().count;
+  const auto is_alike = [&all](const HostRanks& host) { return host.count == all[0].count; };
+  return !all.empty() && std::ranges::all_of(all, is_alike) ? all[0].count : 0;
 }
 
 }  // namespace neuroshard
