@@ -83,7 +83,7 @@ StatusOr<std::string> PlanAsHugeCtr(const v1::Plan& plan,
 StatusOr<std::string> PlanAsDistributedEmbeddings(
     const v1::Plan& plan, const google::protobuf::RepeatedPtrField<v1::Table>& tables);
 
-// Of the tables of a plan or a request.
+// Returns the names of the tables of a plan or a request.
 template <typename Message>
 TableNames NamesOf(const Message& message) {
   TableNames names;

@@ -167,7 +167,7 @@ class SharedSweep {
   explicit SharedSweep(const SweepRun& run);
 
   const std::vector<std::unique_ptr<WorkerClient>>& workers() const { return workers_; }
-  // Of the waits for workers that are away.
+  // Ends waits for workers that are away.
   std::stop_source& waits() { return waits_; }
   bool stopped() const { return waits_.stop_requested(); }
 
@@ -226,7 +226,7 @@ class SharedSweep {
   void HandleFailure(Attempt<Sample> attempt, const Status& status, SampleQueue<Sample>& queue,
                      RetryWindow& retries) {
     const bool refused = IsRefusal(status);
-    // Of a device that somebody else has, no sample is to blame.
+    // No sample is to blame for a device that somebody else has.
     if (!refused && !absl::IsResourceExhausted(status) && !stopped()) ++attempt.failures;
     if (!refused && attempt.failures < kMaxFailuresPerSample) {
       return queue.Return(std::move(attempt));

@@ -35,7 +35,7 @@ class CanonicalBytes {
   void IfGiven(std::string_view name, const Value& value, const Value& absent = {}) {
     if (value != absent) (*this)(name, value);
   }
-  // The same within an entry of a list; nearly all are absent, and no text is made for those.
+  // A value within an entry of a list. Nearly all are absent, and no text is made for those.
   template <typename Value>
   void IfGivenIn(const std::string& entry, const char* name, const Value& value,
                  const Value& absent = {}) {

@@ -107,7 +107,7 @@ inline constexpr std::array kSharedMemories = {
     SharedMemory{MemoryTier::kSsd, &Topology::ssd_bytes, &Device::max_ssd_bytes, "SSDs", "SSD",
                  "on SSD", "ssd_bytes", "max_ssd_bytes_per_device"}};
 static_assert(kSharedMemories.size() + 1 == kWords<MemoryTier>.size());
-// Of a memory that is not a device's own.
+// Returns the entry of a memory that is not a device's own.
 constexpr const SharedMemory& SharedMemoryOf(MemoryTier tier) {
   return *std::ranges::find(kSharedMemories, tier, &SharedMemory::tier);
 }

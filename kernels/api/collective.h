@@ -20,7 +20,7 @@ namespace neuroshard {
 
 // One rank's part in a collective.
 struct Exchange {
-  // Of an all-to-all: bytes per peer, world_size entries each; the own entry is copied locally.
+  // Only of an all-to-all: bytes per peer, world_size entries each; the own entry is copied locally.
   std::vector<std::int64_t> send_bytes = {};
   std::vector<std::int64_t> receive_bytes = {};
   // The other collectives treat all ranks alike: they are over world_size blocks of block_bytes

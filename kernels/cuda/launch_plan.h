@@ -112,7 +112,7 @@ struct BatchArrays {
   std::int64_t cache_entries = 0;  // ids of tables with a cache
   std::uint64_t *cache_keys = nullptr, *sorted_cache_keys = nullptr;
   std::int64_t* num_cache_keys = nullptr;
-  // Of the sorts, as large as they say; not PlaceBatch's.
+  // Room for the sorts, as large as they say. PlaceBatch leaves it alone.
   std::byte* scratch = nullptr;
   std::int64_t scratch_bytes = 0;
 };

@@ -291,7 +291,7 @@ ReloadReport ChangesBetween(const ModelSnapshot& before, const ModelSnapshot& no
     });
     if (!is_known) report.refused.push_back(refused);
   }
-  // Of version 0: a file that was never valid.
+  // A channel of version 0 is a file that was never valid.
   std::map<std::string, ModelChannel> channels = before.channels();
   for (const auto& [name, channel] : now.channels()) {
     const auto earlier = channels.extract(name);

@@ -54,9 +54,10 @@ struct NetworkManifest {
   std::map<std::string, std::string> transforms;  // kTableSum: feature -> "log1p"
   std::int64_t cache_bytes = 0;                   // kUniversalTableSum: of the device; 0: not known
   int num_devices = 0;                            // kDeviceCount
-  std::vector<std::int64_t> layers;  // of sums over tables phi's, with ReLU after kTableSum's last
-  std::vector<std::int64_t> head_layers;            // of sums over tables
-  std::vector<std::string> outputs = {"total_ms"};  // the same; or {"forward_ms", "backward_ms"}
+  // Widths; where tables are summed, those of phi, whose last layer has a ReLU in kTableSum alone.
+  std::vector<std::int64_t> layers;
+  std::vector<std::int64_t> head_layers;  // from the sum of phi over tables to the outputs
+  std::vector<std::string> outputs = {"total_ms"};  // or {"forward_ms", "backward_ms"}
   int members = 1;
   std::optional<IntervalManifest> interval;  // of collectives, those that have none of their own
   std::map<std::string, IntervalManifest> intervals;  // kUniversalComm: by CollectiveName
@@ -114,7 +115,7 @@ struct ModelManifest : MeasuredWith {
   std::string weight_dtype;            // a word of DataType; empty: not stated
   std::string optimizer;               // a word of Optimizer; empty: not stated
   std::string unusable_reason;         // quality; empty: usable
-  // Of kind kTableSum or kUniversalTableSum; without a file where `torchrec` is there.
+  // kTableSum or kUniversalTableSum; without a file where `torchrec` is there.
   NetworkManifest compute;
   std::vector<NetworkManifest> forward_comm;  // with kTableSum: kDeviceCount, ascending num_devices
   std::vector<NetworkManifest> backward_comm;  // the same

@@ -23,7 +23,7 @@ namespace neuroshard {
 // costs 0. MakeFabricCostModel prices it where the manifest has a fabric, MakeAnalyticCostModel all
 // of kind torchrec. Every cost is at least 0 and finite.
 //
-// The same inputs give the same bits in any thread and in any batch, and on every CPU whose C
+// Equal inputs give equal bits in any thread and in any batch, and on every CPU whose C
 // library computes log1p and exp alike (DenseLayer).
 StatusOr<std::shared_ptr<const CostModel>> LoadCostModel(const ModelManifest& manifest,
                                                          const std::filesystem::path& directory);

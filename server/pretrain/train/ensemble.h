@@ -49,7 +49,8 @@ NetworkTask PaperTask(NetworkKind kind, TrainingProblem problem, SampleSplit spl
 
 // An ensemble of one network, fitted to one problem. Networks of the paper are ensembles of one.
 struct EnsembleFit {
-  // Of the model to be, apart from the intervals. Layers are those of the configuration.
+  // What the model's manifest will say, apart from the intervals. Layers are those of the
+  // configuration.
   NetworkManifest manifest;
   SampleSplit by_record;
   TrainingProblem problem;  // standardised

@@ -48,8 +48,8 @@ constexpr std::size_t kMaxForEveryFill = 4'096;
 constexpr std::size_t kBuiltWithHostMemory = 12;
 // The least share of device memory that tables take in a restart.
 constexpr double kMinRestartFill = 0.85;
-// Of tables that have so few residencies constructions price all, and not only those that whole
-// tables would have.
+// Constructions price all residencies of tables that have at most so many, and not only those that
+// whole tables would have.
 constexpr std::size_t kFewResidencies = 4;
 // What a residency that is not in device memory costs besides.
 constexpr double kTieShare = 1e-6;

@@ -233,7 +233,7 @@ std::vector<int> Knapsack::Improved(const Filling& filling) {
     if (tables_[t].empty()) continue;
     std::ranges::fill(next, std::numeric_limits<double>::infinity());
     int* const of_table = chosen.data() + t * kWidth;
-    // Of holdings of as many shares or more, those that take less time.
+    // Keeps holdings that take less time than all of fewer shares.
     steps.clear();
     for (std::size_t h = 0; h < tables_[t].size(); ++h) {
       const Step step = {static_cast<int>(h), shares_of(tables_[t][h]), PricedMs(tables_[t][h])};

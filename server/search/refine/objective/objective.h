@@ -105,7 +105,7 @@ class Objective {
     if (largest.size() > count) largest.resize(count);
     return largest;
   }
-  // Likewise those with the lowest totals.
+  // The ranks with the lowest totals, lowest first.
   std::vector<int> Lowest(std::size_t count, int but = -1) const {
     return Largest(
         count, [](const RankPrice& r) { return -r.total_ms(); }, but);
