@@ -192,6 +192,7 @@ void CompleteFromRequest(const v1::ShardPlanRequest& request, v1::Plan& plan) {
     if (position < 0) continue;
     const v1::Table& found = request.tables(position);
     table.set_module(found.module());
+    table.set_name(found.name());
     Complete(found.num_embeddings(), found.embedding_dim(), table);
   }
   std::int64_t ranks = 0;

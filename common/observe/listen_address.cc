@@ -55,7 +55,7 @@ StatusOr<std::vector<ListeningSocket>> ListenOnFile(const ListenAddress& address
   return sockets;
 }
 
-// A socket on one of the addresses of `host`; one that is not open, and errno.
+// Returns a socket on one of the addresses of `host`. On failure it is not open, and errno says why.
 ListeningSocket Listen(const addrinfo& address, const std::string& host, int port) {
   FileDescriptor fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                            address.ai_protocol));

@@ -48,7 +48,7 @@ TEST(ListenAddressTest, SaysHowLongThePathOfASocketMayBe) {
 
 TEST(ListenAddressTest, KnowsWhatOtherHostsReach) {
   EXPECT_EQ(*IsLoopback({"unix:/run/a.sock"}), true);
-  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost", "::ffff:127.0.0.1"}) {
     EXPECT_EQ(*IsLoopback({host, 1}), true) << host;
   }
   for (const char* host : {"0.0.0.0", "::", "192.0.2.1", "128.0.0.1"}) {

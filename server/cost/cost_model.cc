@@ -274,6 +274,10 @@ std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(const ShardSets& s
   std::vector<ShardFeatures> made;
   const std::span<const ShardFeatures> shards =
       Priced(sets.shards, conditions_.global_batch_size, made);
+  const auto is_empty = [](const std::vector<int>& set) { return set.empty(); };
+  if (kinds_.size() == 1 && made.empty() && std::ranges::none_of(sets.sets, is_empty)) {
+    return kinds_.front().compute->Intervals(conditions_, sets, costs);
+  }
   std::vector<ComputeInterval> intervals(costs.size());
   for (int k = 0; k < num_kinds(); ++k) {
     std::vector<std::size_t> of_kind;  // positions of sets that are not empty
@@ -300,10 +304,9 @@ std::vector<ComputeInterval> BoundCostModel::ComputeIntervals(const ShardSets& s
     for (std::size_t i = 0; i < of_kind.size(); ++i) intervals[of_kind[i]] = found[i];
   }
   for (std::size_t i = 0; i < costs.size(); ++i) {
-    const bool is_empty = sets.sets[i].empty();
     for (auto* const half : {&intervals[i].forward, &intervals[i].backward}) {
       if (!properties_.splits_compute) half->reset();
-      if (properties_.splits_compute && is_empty) half->emplace();
+      if (properties_.splits_compute && sets.sets[i].empty()) half->emplace();
     }
   }
   return intervals;

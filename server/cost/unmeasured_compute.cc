@@ -161,7 +161,7 @@ class UnmeasuredCompute final : public ComputeModel {
   StandIn StandInOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
     StandIn in = {shard, conditions.global_batch_size};
     in.shard.weight_dtype = StandInFor(coverage_, shard.weight_dtype).value_or(shard.weight_dtype);
-    if (TierOf(shard.layout.kernel) != MemoryTier::kDevice && !KnowsHost(conditions, shard)) {
+    if (TierOf(shard.layout.kernel) != MemoryTier::kDevice && !KnowsKernelOf(conditions, shard)) {
       in.shard.layout.kernel = ComputeKernel::kFused;
       in.shard.layout.cache_load_factor = 0;
     }
@@ -189,7 +189,7 @@ class UnmeasuredCompute final : public ComputeModel {
     return in;
   }
 
-  bool KnowsHost(const PricingConditions& conditions, const ShardFeatures& shard) const {
+  bool KnowsKernelOf(const PricingConditions& conditions, const ShardFeatures& shard) const {
     return KnowsKernel(coverage_, conditions.pipeline_type, shard.layout.kernel);
   }
 
@@ -272,7 +272,7 @@ class UnmeasuredCompute final : public ComputeModel {
     }
     const double ms_per_byte = kMsPerSecond / conditions.bandwidths.device_memory_bytes_per_s;
     const HostTraffic host =
-        KnowsHost(conditions, shard) ? HostTraffic() : HostTrafficOf(conditions, shard);
+        KnowsKernelOf(conditions, shard) ? HostTraffic() : HostTrafficOf(conditions, shard);
     Added added = {.forward_ms = forward_bytes * ms_per_byte + host.forward_ms,
                    .backward_ms = backward_bytes * ms_per_byte + host.backward_ms};
     AddCasts(conditions, shard, lookups.vectors, added);
@@ -336,7 +336,7 @@ bool KnowsUnpooled(const ModelCoverage& coverage) {
 
 bool KnowsKernel(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
                  ComputeKernel kernel) {
-  return pipeline != PipelineType::kTrainPrefetchSparseDist &&
+  return IsMeasurable(kernel) && pipeline != PipelineType::kTrainPrefetchSparseDist &&
          Has(coverage.ranges.compute_kernels, ToText(kernel));
 }
 

@@ -165,7 +165,9 @@ class PlanChecker {
       }
       const std::int64_t bytes = of_host.by_tier()[of.tier];
       const std::int64_t capacity = of_hosts.empty() ? 0 : of_hosts[h];
-      if (bytes <= capacity || (of_hosts.empty() && of_host.caches[of.tier] == 0)) continue;
+      const bool has_caches_of_others =
+          of.tier == MemoryTier::kHost && of_host.caches[MemoryTier::kHost] > 0;
+      if (bytes <= capacity || (of_hosts.empty() && !has_caches_of_others)) continue;
       violations_.Add(
           "plan.tables",
           "host {} needs {} of its {} for the tables of its ranks, but has {} ({}): {} bytes over",

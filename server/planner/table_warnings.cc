@@ -142,8 +142,9 @@ std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostMo
     }
     if (tables.empty()) return;
     const TableNames names(request.tables);
-    warnings.push_back(fmt::format(fmt::runtime(line), limits.kernels, tables.size(),
-                                   ListText(names.ReferencesTo(tables), kMaxNames), more...));
+    warnings.push_back(fmt::format(
+        fmt::runtime(line), limits.kernels, tables.size(),
+        ListText(tables, kMaxNames, [&](int table) { return names.ReferenceTo(table); }), more...));
   };
   warn([&](const Table& table) { return table.embedding_dim % limits.column_multiple != 0; },
        "{0} takes shards whose columns are a multiple of {3} alone: TorchRec will not train {1} "

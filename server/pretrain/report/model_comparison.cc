@@ -177,13 +177,14 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
                                              std::span<const ComputeRecord> compute,
                                              std::span<const CommRecord> comm) {
   RecordConditions measured;
-  const auto add = [&](const auto& record) {
-    for (const auto& [condition, values] : ConditionsOf(record)) {
+  const auto add = [&](const RecordConditions& of_record) {
+    for (const auto& [condition, values] : of_record) {
       measured[condition].insert(values.begin(), values.end());
     }
   };
-  std::ranges::for_each(compute, add);
-  std::ranges::for_each(comm, add);
+  for (const CommRecord& record : comm) add(ConditionsOf(record));
+  measured.erase("device");  // a model's device is that of its compute
+  for (const ComputeRecord& record : compute) add(ConditionsOf(record));
   const std::int64_t batch_size = info.coverage.global_batch_size;
   const struct {
     const char* what;

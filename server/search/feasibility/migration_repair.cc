@@ -184,7 +184,7 @@ class Repair {
     std::vector<int> come;
     for (int b = 0; b < static_cast<int>(stays_.size()); ++b) {
       const bool at_home = At(stays_, b) && !std::ranges::binary_search(leaving, b);
-      if (at_home && placed_.PlacementOf(b) == search_.home(b)) continue;
+      if (at_home && placed_.IsAt(b, search_.home(b))) continue;
       if (placed_.placed(b)) placed_.Take(b);
       if (at_home) come.push_back(b);
     }

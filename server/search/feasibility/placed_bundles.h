@@ -33,8 +33,10 @@ class PlacedBundles {
     return rules_.of(tables_of(bundle).front()).ranks->ranks();
   }
   bool placed(int bundle) const { return ledger_.of(tables_of(bundle).front()).placed(); }
-  BundlePlacement PlacementOf(int bundle) const {
-    return Mapped(tables_of(bundle), [&](int table) { return ledger_.of(table); });
+  bool IsAt(int bundle, const BundlePlacement& placement) const {
+    return std::ranges::equal(
+        tables_of(bundle), placement,
+        {}, [&](int table) -> const auto& { return ledger_.of(table); });
   }
   // Bundles without a place, ascending.
   std::vector<int> Waiting() const;

@@ -243,7 +243,7 @@ class LocalSearch : MoveTools {
   void UpdateIncumbent() {
     best_cost_ms_ = pricer_.objective().cost_ms();
     context_.NoteCost(best_cost_ms_);
-    best_ = solution_.Units();
+    solution_.Units(best_);
     best_rank_prices_ = pricer_.rank_prices();
   }
 

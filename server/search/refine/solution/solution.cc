@@ -77,11 +77,16 @@ double Solution::MovesMs(std::span<const int> removed, std::span<const Unit> add
 
 std::vector<Unit> Solution::Units() const {
   std::vector<Unit> units;
+  Units(units);
+  return units;
+}
+
+void Solution::Units(std::vector<Unit>& units) const {
+  units.clear();
   units.reserve(units_.size() - free_ids_.size());
   for (const std::vector<int>& ids : of_table_) {
     for (const int id : ids) units.push_back(unit(id));
   }
-  return units;
 }
 
 int Solution::AddSubset(std::vector<int> ranks) {

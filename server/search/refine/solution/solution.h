@@ -91,6 +91,8 @@ class Solution {
   int residency_of(int table) const { return unit(units_of_table(table).front()).residency; }
   // All units, by table.
   std::vector<Unit> Units() const;
+  // Writes them into `units`, whose memory is reused.
+  void Units(std::vector<Unit>& units) const;
 
   // Whether every rank has room for what it would hold after the move of `removed` (distinct
   // ids) for `added`, and no rule on ranks would be broken. Changes nothing.
