@@ -177,5 +177,20 @@ TEST_F(CommandLineTest, ModulesOfATorchRecPlanAreTheRequestsWhereNamesAreUnique)
   EXPECT_EQ(plan.tables(0).module(), "");  // either may be meant
 }
 
+// A path may be split between module and name in more than one way.
+TEST(PlanFromTorchRecTest, AnEntryTakesModuleAndNameOfTheTableWithItsFullName) {
+  v1::ShardPlanRequest request;
+  v1::Table& table = *request.add_tables();
+  table.set_module("a.b");
+  table.set_name("t");
+  v1::Plan plan;
+  v1::TablePlan& entry = *plan.add_tables();
+  entry.set_module("a");
+  entry.set_name("b.t");
+  CompleteFromRequest(request, plan);
+  EXPECT_EQ(plan.tables(0).module(), "a.b");
+  EXPECT_EQ(plan.tables(0).name(), "t");
+}
+
 }  // namespace
 }  // namespace neuroshard
