@@ -286,7 +286,7 @@ void CpuEmbeddingOp::Forward() {
     pool.list = RowsOf(table, batch);
     pool.cols = table.cols;
     pool.offsets = pooled ? batch.offsets.data() : nullptr;
-    pool.batch_size = pooled ? spec_.batch_size : pool.list.num_keys;
+    pool.batch_size = spec_.batch_size;
     pool.mean = table.pooling_mode == PoolingMode::kMean;
     pool.output = pooled ? output_.data() + table.first_output_col : table.vectors.data();
     pool.output_stride = pooled ? output_cols_ : table.cols;

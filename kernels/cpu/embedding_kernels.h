@@ -26,12 +26,13 @@ struct RowList {
 };
 
 // output row b = sum of the list's entries [offsets[b], offsets[b + 1]), divided by their number if
-// `mean`; zeros when there are none. Without offsets nothing is pooled: output row b = entry b.
+// `mean`; zeros when there are none. Without offsets nothing is pooled: output row i = row keys[i]
+// of the list, which has no key weights then, for each of its keys.
 struct PoolArguments {
   RowList list;
   std::int64_t cols = 0;
   const std::int64_t* offsets = nullptr;  // batch_size + 1; may be null
-  std::int64_t batch_size = 0;
+  std::int64_t batch_size = 0;            // of what is pooled
   bool mean = false;
   float* output = nullptr;
   std::int64_t output_stride = 0;

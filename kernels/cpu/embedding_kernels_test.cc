@@ -138,7 +138,6 @@ TEST_P(KernelTest, WithoutOffsetsRowsAreGatheredAndNothingElseIsWritten) {
 
     PoolRows({.list = {rows.data(), cols, keys.data(), ~std::uint64_t{0}, nullptr, 3},
               .cols = cols,
-              .batch_size = 3,
               .output = output.data(),
               .output_stride = cols});
 

@@ -74,22 +74,18 @@ StatusOr<std::unique_ptr<HostTable>> HostTable::Create(const EmbeddingTableSpec&
   void* base = mmap(nullptr, near + far, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return Refused(near_bytes + far_bytes);
-  const std::span<std::byte> memory(static_cast<std::byte*>(base), near + far);
+  Mapping memory(static_cast<std::byte*>(base), {near + far});
   if (near > 0) madvise(base, near, MADV_HUGEPAGE);  // as the arena
-  if (!MapFile(memory.data() + near, far)) {
-    const Status refused = Refused(far_bytes);
-    munmap(base, memory.size());
-    return refused;
-  }
-  return std::unique_ptr<HostTable>(new HostTable(table, state, memory, near));
+  if (!MapFile(memory.get() + near, far)) return Refused(far_bytes);
+  return std::unique_ptr<HostTable>(new HostTable(table, state, std::move(memory), near));
 }
 
 HostTable::HostTable(const EmbeddingTableSpec& table, const OptimizerStateShape& state,
-                     std::span<std::byte> memory, std::size_t near_bytes)
+                     Mapping memory, std::size_t near_bytes)
     : num_rows_(table.rows),
       cols_(table.cols),
-      memory_(memory),
-      far_(memory.subspan(near_bytes)),
+      memory_(std::move(memory)),
+      far_(memory_.get() + near_bytes, memory_.get_deleter().bytes - near_bytes),
       weights_(reinterpret_cast<float*>(far_.data()),
                static_cast<std::size_t>(table.rows * table.cols)) {
   if (const std::int64_t slots = SlotsOf(table); slots > 0) cache_.emplace(slots);
@@ -104,7 +100,7 @@ HostTable::HostTable(const EmbeddingTableSpec& table, const OptimizerStateShape&
   if (IsOfWeights(state.momentum2)) momentum2_ = take(state.momentum2);
 }
 
-HostTable::~HostTable() { munmap(memory_.data(), memory_.size()); }
+void HostTable::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }
 
 void HostTable::Forget() { madvise(far_.data(), far_.size(), MADV_DONTNEED); }
 

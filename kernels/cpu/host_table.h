@@ -35,7 +35,6 @@ class HostTable {
   // which the caller has checked to be there.
   static StatusOr<std::unique_ptr<HostTable>> Create(const EmbeddingTableSpec& table,
                                                      const OptimizerStateShape& state);
-  ~HostTable();
   HostTable(HostTable&&) = delete;
 
   // The table's weights, without what slots hold. Padded as blocks of a MemoryArena are.
@@ -64,13 +63,19 @@ class HostTable {
   CacheCounts counts() const { return cache_ ? cache_->counts() : CacheCounts(); }
 
  private:
-  HostTable(const EmbeddingTableSpec& table, const OptimizerStateShape& state,
-            std::span<std::byte> memory, std::size_t near_bytes);
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::byte* memory) const;
+  };
+  using Mapping = std::unique_ptr<std::byte[], Unmap>;
+
+  HostTable(const EmbeddingTableSpec& table, const OptimizerStateShape& state, Mapping memory,
+            std::size_t near_bytes);
 
   const std::int64_t num_rows_;
   const std::int64_t cols_;
-  const std::span<std::byte> memory_;  // mapped: pages of the slots, then those of the file
-  const std::span<std::byte> far_;     // the file
+  const Mapping memory_;            // pages of the slots, then those of the file
+  const std::span<std::byte> far_;  // the file
   std::optional<RowCache> cache_;
   std::span<float> weights_, momentum1_, momentum2_;
   float* rows_ = nullptr;

@@ -82,36 +82,34 @@ Status CudaGpu::LoadKernels() {
   return LoadSorts();
 }
 
-// Sorts of a block and of a device are different kernels.
+// Sorts of a block and of a device are different kernels. All use the same memory, in turn.
 Status CudaGpu::LoadSorts() {
   for (const std::int64_t entries : {std::int64_t{64}, std::int64_t{1} << 20}) {
-    const std::int64_t array = 8 * entries;
-    NS_ASSIGN_OR_RETURN(std::byte* const memory, Allocate(5 * array));
-    Note(cudaMemsetAsync(memory, 0, 5 * array, stream_), "loading kernels");
-    const auto load = [this](auto sort) -> Status {
-      NS_ASSIGN_OR_RETURN(sort.scratch_bytes, ScratchBytes(sort));
-      NS_ASSIGN_OR_RETURN(std::byte* const scratch, Allocate(sort.scratch_bytes));
-      sort.scratch = scratch;
-      Launch(sort);
-      Note(cudaStreamSynchronize(stream_), "loading kernels");
-      Free(scratch);
-      return absl::OkStatus();
-    };
-    SortLaunch sort{.entries = entries,
-                    .key_bits = 32,
-                    .keys = reinterpret_cast<const std::uint32_t*>(memory),
-                    .occurrences = memory + array,
-                    .sorted_keys = reinterpret_cast<std::uint32_t*>(memory + 2 * array),
-                    .sorted_occurrences = memory + 3 * array};
-    NS_RETURN_IF_ERROR(load(sort));
-    sort.scaled = true;
-    NS_RETURN_IF_ERROR(load(sort));
-    NS_RETURN_IF_ERROR(
-        load(DistinctLaunch{.entries = entries,
-                            .key_bits = 64,
-                            .keys = reinterpret_cast<std::uint64_t*>(memory),
-                            .sorted_keys = reinterpret_cast<std::uint64_t*>(memory + 2 * array),
-                            .num_kept = reinterpret_cast<std::int64_t*>(memory + 4 * array)}));
+    SortLaunch plain{.entries = entries, .key_bits = 32};
+    SortLaunch scaled{.entries = entries, .key_bits = 32, .scaled = true};
+    DistinctLaunch distinct{.entries = entries, .key_bits = 64};
+    NS_ASSIGN_OR_RETURN(plain.scratch_bytes, ScratchBytes(plain));
+    NS_ASSIGN_OR_RETURN(scaled.scratch_bytes, ScratchBytes(scaled));
+    NS_ASSIGN_OR_RETURN(distinct.scratch_bytes, ScratchBytes(distinct));
+    const std::int64_t wide = 8 * entries, narrow = 4 * entries, arrays = 2 * (wide + narrow);
+    NS_ASSIGN_OR_RETURN(std::byte* const memory,
+                        Allocate(arrays + std::max({plain.scratch_bytes, scaled.scratch_bytes,
+                                                    distinct.scratch_bytes})));
+    Note(cudaMemsetAsync(memory, 0, arrays, stream_), "loading kernels");
+    for (SortLaunch* const sort : {&plain, &scaled}) {
+      sort->occurrences = memory;
+      sort->sorted_occurrences = memory + wide;
+      sort->keys = reinterpret_cast<const std::uint32_t*>(memory + 2 * wide);
+      sort->sorted_keys = reinterpret_cast<std::uint32_t*>(memory + 2 * wide + narrow);
+      sort->scratch = memory + arrays;
+      Launch(*sort);
+    }
+    distinct.keys = reinterpret_cast<std::uint64_t*>(memory);
+    distinct.sorted_keys = reinterpret_cast<std::uint64_t*>(memory + wide);
+    distinct.num_kept = reinterpret_cast<std::int64_t*>(memory + 2 * wide);
+    distinct.scratch = memory + arrays;
+    Launch(distinct);
+    Note(cudaStreamSynchronize(stream_), "loading kernels");
     Free(memory);
   }
   return status();

@@ -96,6 +96,8 @@ Status NcclCommunicator::Run(const Exchange& exchange) {
   const Hold hold = std::exchange(hold_, {});
   NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOf(exchange, rank(), world_size()));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
+  // Before the time begins, as everything that is not NCCL's.
+  const PartsAt at{PartOffsets(exchange.send_bytes), PartOffsets(exchange.receive_bytes)};
   const bool all_to_all = exchange.collective == Collective::kAllToAll;
   const std::string_view what = all_to_all ? "all-to-all" : ToText(exchange.collective);
   // Tells exchanges apart that NCCL may do in different ways.
@@ -105,12 +107,12 @@ Status NcclCommunicator::Run(const Exchange& exchange) {
   const bool known = std::exchange(last_kind_, kind) == kind;
   if (hold.wait && !known) hold.wait();
   const Status ran = Finish(
-      what, [&] { return Start(exchange); }, known ? hold : Hold{});
+      what, [&] { return Start(exchange, at); }, known ? hold : Hold{});
   if (!ran.ok()) last_kind_.clear();
   return ran;
 }
 
-ncclResult_t NcclCommunicator::Start(const Exchange& exchange) {
+ncclResult_t NcclCommunicator::Start(const Exchange& exchange, const PartsAt& at) {
   const NcclLibrary& nccl = rank_->library();
   const std::int64_t block_bytes = exchange.block_bytes;
   const auto floats = static_cast<std::size_t>(block_bytes) / sizeof(float);
@@ -127,18 +129,16 @@ ncclResult_t NcclCommunicator::Start(const Exchange& exchange) {
       return nccl.AllReduce(send_.at(0), receive_.at(0), floats * world_size(), ncclFloat32,
                             ncclSum, rank_->handle(), gpu_->stream());
   }
-  const std::vector<std::int64_t> from = PartOffsets(exchange.send_bytes);
-  const std::vector<std::int64_t> to = PartOffsets(exchange.receive_bytes);
   // To itself as well, within the group as torch.distributed does: beside the other parts.
   ncclResult_t result = nccl.GroupStart();
   for (int peer = 0; peer < world_size(); ++peer) {
     if (result == ncclSuccess && exchange.send_bytes[peer] > 0) {
-      result = nccl.Send(send_.at(from[peer]), exchange.send_bytes[peer], ncclInt8, peer,
+      result = nccl.Send(send_.at(at.send[peer]), exchange.send_bytes[peer], ncclInt8, peer,
                          rank_->handle(), gpu_->stream());
     }
     if (result == ncclSuccess && exchange.receive_bytes[peer] > 0) {
-      result = nccl.Recv(receive_.at(to[peer]), exchange.receive_bytes[peer], ncclInt8, peer,
-                         rank_->handle(), gpu_->stream());
+      result = nccl.Recv(receive_.at(at.receive[peer]), exchange.receive_bytes[peer], ncclInt8,
+                         peer, rank_->handle(), gpu_->stream());
     }
   }
   const ncclResult_t ended = nccl.GroupEnd();

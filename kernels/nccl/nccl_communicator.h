@@ -74,11 +74,15 @@ class NcclCommunicator final : public Communicator {
     std::chrono::nanoseconds takes{0};
     std::function<void()> wait = nullptr;
   };
+  // Where each peer's part is in the buffers; empty but for an all-to-all.
+  struct PartsAt {
+    std::vector<std::int64_t> send, receive;
+  };
 
   NcclCommunicator(std::shared_ptr<NcclRank> rank, std::shared_ptr<cuda::CudaGpu> gpu);
   Status CheckReserved(const ExchangeBytes& bytes) const;
   // Has NCCL start it.
-  ncclResult_t Start(const Exchange& exchange);
+  ncclResult_t Start(const Exchange& exchange, const PartsAt& at);
   // Times `call` and waits for what it starts. hold.wait: called when all is enqueued, which does
   // not begin before it has returned.
   Status Finish(std::string_view what, const std::function<ncclResult_t()>& call, const Hold& hold);

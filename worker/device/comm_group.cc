@@ -78,6 +78,7 @@ class CommGroup::Call {
     const MutexLock lock(group.mutex_);
     const std::string& id = group.spec_.group_id;
     if (group.phase_ == Phase::kClosed) return NotFound("comm group '{}' is closed", id);
+    group.last_used_ = group.clock_.Now();
     if (group.call_stop_ != nullptr) {
       return FailedPrecondition("comm group '{}' is busy with another call", id);
     }
@@ -190,9 +191,11 @@ void CommGroup::CutOffRanks() {
   for (const DeviceLease& lease : leases_) lease->CutOff();
 }
 
-bool CommGroup::IsIdleForTooLong() const {
+bool CommGroup::EndIfIdle() {
   const MutexLock lock(mutex_);
-  return call_stop_ == nullptr && clock_.Now() - last_used_ > spec_.idle_timeout;
+  if (call_stop_ != nullptr || clock_.Now() - last_used_ <= spec_.idle_timeout) return false;
+  phase_ = Phase::kClosed;
+  return true;
 }
 
 void CommGroup::CutOffIfOverdue() {

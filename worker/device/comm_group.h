@@ -79,8 +79,10 @@ class CommGroup {
                                                  const MeasurementSettings& settings,
                                                  const StopSignal& stop);
 
-  // Whether nobody has called Connect or Measure for longer than the spec's idle_timeout.
-  bool IsIdleForTooLong() const;
+  // Whether nobody has called Connect or Measure for longer than the spec's idle_timeout. Then no
+  // later call begins (NOT_FOUND), not even one that found the group before, and Close has none to
+  // stop.
+  bool EndIfIdle();
 
   // Cuts off the running call (ABORTED) if its `stop` was first seen to have stopped more than
   // kStopGrace ago: a peer that stalls must not hold this worker's devices, and keep the process
@@ -114,14 +116,15 @@ class CommGroup {
   Mutex leases_mutex_;  // against Close; never held for long
   // The leases by local rank; empty once closed.
   std::vector<DeviceLease> leases_ NS_GUARDED_BY(leases_mutex_);
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::condition_variable idle_;
   Phase phase_ NS_GUARDED_BY(mutex_) = Phase::kOpened;
   // The stop signal of the running call; null: none.
   const StopSignal* call_stop_ NS_GUARDED_BY(mutex_) = nullptr;
   // When it was first seen to have stopped.
   std::optional<TimePoint> call_stop_seen_ NS_GUARDED_BY(mutex_);
-  TimePoint last_used_ NS_GUARDED_BY(mutex_);  // the end of the last call, or of Open
+  // The end of the last call, also of one that was refused, or of Open.
+  TimePoint last_used_ NS_GUARDED_BY(mutex_);
 };
 
 }  // namespace neuroshard

@@ -96,15 +96,15 @@ Status CommGroupRegistry::Close(const CommGroupKey& key) {
 }
 
 std::vector<std::string> CommGroupRegistry::CloseIdle() {
-  return CloseWhere(&CommGroup::IsIdleForTooLong);
+  return CloseWhere(&CommGroup::EndIfIdle);
 }
 
 void CommGroupRegistry::CloseAll() {
-  CloseWhere([](const CommGroup&) { return true; });
+  CloseWhere([](CommGroup&) { return true; });
 }
 
 std::vector<std::string> CommGroupRegistry::CloseWhere(
-    const std::function<bool(const CommGroup&)>& closes) {
+    const std::function<bool(CommGroup&)>& closes) {
   std::vector<std::string> ids;
   std::vector<std::shared_ptr<CommGroup>> groups;
   {

@@ -19,7 +19,8 @@ namespace neuroshard {
 // Thread-safe. A group leaves the registry, and its devices are free again, when it is closed, when
 // a call on it fails in a way that BreaksGroup, or when it was idle for longer than its idle
 // timeout (CloseIdle). Calls on an id that is not there: NOT_FOUND; with another token than the
-// group's: PERMISSION_DENIED.
+// group's: PERMISSION_DENIED. A call either begins before the idle time ends, and the group is not
+// idle then, or gets NOT_FOUND with nothing done, as if it had come a moment later.
 class CommGroupRegistry {
  public:
   // Told how many groups are open after each change.
@@ -56,7 +57,7 @@ class CommGroupRegistry {
   Status Call(const CommGroupKey& key, const std::function<Status(CommGroup&)>& body);
   // Out of the map first (so that nobody finds them), then closed without the lock. Returns the ids;
   // those that are being opened stay.
-  std::vector<std::string> CloseWhere(const std::function<bool(const CommGroup&)>& closes);
+  std::vector<std::string> CloseWhere(const std::function<bool(CommGroup&)>& closes);
   // Takes one group out of the map and closes it, in the same order.
   void Remove(const std::string& group_id, const std::shared_ptr<CommGroup>& group);
   void ReportCount() const NS_REQUIRES(mutex_);

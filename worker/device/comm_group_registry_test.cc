@@ -227,6 +227,22 @@ TEST_F(CommGroupRegistryTest, IdleGroupsClose) {
   EXPECT_THAT(Measure(), StatusIs(absl::StatusCode::kNotFound));
 }
 
+// As when a call has found its group and CloseIdle comes before it begins.
+TEST_F(CommGroupRegistryTest, NoCallBeginsOnAGroupThatEndedIdle) {
+  const auto group = CommGroup::Open(Spec(), inventory_, clock_);
+  ASSERT_THAT(group, IsOk());
+  const auto connect = [&] { return (*group)->Connect((*group)->addresses(), never_); };
+  clock_.Advance(std::chrono::milliseconds(60000));
+  EXPECT_FALSE((*group)->EndIfIdle());
+  EXPECT_THAT((*group)->Measure({}, {}, never_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  clock_.Advance(std::chrono::milliseconds(60000));
+  EXPECT_FALSE((*group)->EndIfIdle()) << "a call that is refused is a call";
+  clock_.Advance(std::chrono::milliseconds(1));
+  EXPECT_TRUE((*group)->EndIfIdle());
+  EXPECT_THAT(connect(), StatusIs(absl::StatusCode::kNotFound));
+}
+
 TEST_F(CommGroupRegistryTest, CloseStopsARunningCallAndABusyGroupIsNotIdle) {
   OpenAndConnect();
   std::future<Status> call = Begin(never_, [](const StopSignal& stop) -> Status {
