@@ -173,8 +173,9 @@ std::string CycleText(const v1::MovesAnswer& moves) {
 }
 
 // The field of MovesBytes. Parts that stay on their rank move from one memory to another.
-std::string_view FieldOf(PartLink link) {
-  return link == PartLink::kSameRank ? "between_memories" : ToText(link);
+const FieldDescriptor* FieldOf(PartLink link) {
+  return v1::MovesBytes::descriptor()->FindFieldByName(
+      link == PartLink::kSameRank ? "between_memories" : std::string(ToText(link)));
 }
 
 void SetTables(const PlanRequest& request, const Plan& plan, const Resharding& resharding,
@@ -243,7 +244,7 @@ std::string MovesAsText(const v1::MovesAnswer& moves) {
   std::vector<std::string> links;
   for (const auto& [link, text] : kWords<PartLink>) {
     const std::int64_t bytes = TakeField<std::int64_t>(moves.bytes(), FieldOf(link));
-    if (bytes > 0) links.push_back(fmt::format("{} {}", FieldOf(link), FormatBytes(bytes)));
+    if (bytes > 0) links.push_back(fmt::format("{} {}", FieldOf(link)->name(), FormatBytes(bytes)));
   }
   std::string text = fmt::format(
       "moves: {} in {} and {}\n",

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "common/codec/field_check.h"
 #include "common/codec/message_fields.h"
@@ -49,7 +49,7 @@ class ConstraintsDecoder {
     }
     constraints.colocate = DecodeGroups(message.colocate(), check, "colocate");
     constraints.separate = DecodeGroups(message.separate(), check, "separate");
-    CheckRanges(message, kConstraintRanges, check);
+    CheckRanges<kConstraintRanges>(message, check);
     return constraints;
   }
 
@@ -60,11 +60,11 @@ class ConstraintsDecoder {
     if (message.tables_size() == 0) check.Fail("tables", "must name at least one table");
     std::ranges::sort(rule.sharding_types);
     std::ranges::sort(rule.compute_kernels);
-    CheckIndices(check, "ranks", num_ranks_, rule.ranks);
-    CheckIndices(check, "forbidden_ranks", num_ranks_, rule.forbidden_ranks);
-    CheckIndices(check, "hosts", num_hosts_, rule.hosts);
-    CheckIndices(check, "forbidden_hosts", num_hosts_, rule.forbidden_hosts);
-    CheckRanges(message, kRuleRanges, check);
+    KeepIndices(check, "ranks", num_ranks_, rule.ranks);
+    KeepIndices(check, "forbidden_ranks", num_ranks_, rule.forbidden_ranks);
+    KeepIndices(check, "hosts", num_hosts_, rule.hosts);
+    KeepIndices(check, "forbidden_hosts", num_hosts_, rule.forbidden_hosts);
+    CheckRanges<kRuleRanges>(message, check);
     if (message.has_cache_load_factor()) {
       check.IsPositiveShare("cache_load_factor", rule.cache_load_factor);
     }
@@ -180,20 +180,23 @@ class ConstraintsDecoder {
     return tables;
   }
 
-  // Ranks or hosts of the topology, of which there are `count`; 0: it is not known. Ascending then.
-  static void CheckIndices(const FieldCheck& check, std::string_view field, int count,
-                           std::vector<int>& indices) {
+  // Sorts indices of ranks or hosts of the topology, of which there are `count` (0: it is not known),
+  // and leaves out those that are faults, which would make others of what the rule leaves.
+  static void KeepIndices(const FieldCheck& check, std::string_view field, int count,
+                          std::vector<int>& indices) {
     ListedOnce<int> once(check, field);
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      const int position = static_cast<int>(i);
-      if (count > 0 && (indices[i] < 0 || indices[i] >= count)) {
+    std::vector<int> kept;
+    for (int i = 0; i < static_cast<int>(indices.size()); ++i) {
+      const int index = At(indices, i);
+      if (count > 0 && (index < 0 || index >= count)) {
         check.Fail(fmt::format("{}[{}]", field, i),
-                   "must be from 0 to {}, what the topology has, got {}", count - 1, indices[i]);
-      } else {
-        once.Note(indices[i], position);
+                   "must be from 0 to {}, what the topology has, got {}", count - 1, index);
+      } else if (once.Note(index, i)) {
+        kept.push_back(index);
       }
     }
-    std::ranges::sort(indices);
+    std::ranges::sort(kept);
+    indices = std::move(kept);
   }
 
   const Topology& topology_;

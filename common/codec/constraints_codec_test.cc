@@ -1,5 +1,6 @@
 #include "common/codec/constraints_codec.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -224,6 +225,21 @@ constraints:
   message.mutable_constraints()->mutable_tables()->DeleteSubrange(1, 2);
   message.mutable_constraints()->mutable_tables()->RemoveLast();
   EXPECT_TRUE(DecodeRequest(message).ok());
+}
+
+TEST(ConstraintsCodecTest, RanksAndHostsThatAreNoneAreHeldAgainstNoKernel) {
+  for (const char* list : {"ranks", "hosts"}) {
+    const Status status = DecodeRequest(SsdRequestWith(fmt::format(R"(
+constraints:
+  tables:
+  - {{tables: [a], compute_kernels: [key_value], {}: [99]}}
+)",
+                                                                   list)))
+                              .status();
+    EXPECT_THAT(
+        Violations::FromStatus(status),
+        ElementsAre(Field(&Violation::field, fmt::format("constraints.tables[0].{}[0]", list))));
+  }
 }
 
 TEST(ConstraintsCodecTest, WhatChangesNothingOnSsdOrCannotBeTrainedThereIsWarnedAbout) {

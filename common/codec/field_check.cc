@@ -19,7 +19,7 @@ bool Between(const FieldCheck& check, std::string_view field, Number value, Numb
 }  // namespace
 
 void FieldCheck::Fail(std::string_view field, std::string description) const {
-  violations_.Add(PathOf(field), std::move(description));
+  if (violations_ != nullptr) violations_->Add(PathOf(field), std::move(description));
 }
 
 bool FieldCheck::IsPositiveShare(std::string_view field, double value) const {

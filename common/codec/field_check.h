@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/base/printable_text.h"
 #include "common/base/violations.h"
 #include "common/domain/vocabulary.h"
@@ -28,7 +28,9 @@ class ListedOnce;
 class FieldCheck {
  public:
   FieldCheck(std::string path, Violations& violations)
-      : path_(std::move(path)), violations_(violations) {}
+      : path_(std::move(path)), violations_(&violations) {}
+  // For what cannot have faults: tells nobody, and makes no paths.
+  FieldCheck() = default;
 
   // An empty `field` is the message itself.
   std::string PathOf(std::string_view field) const {
@@ -37,8 +39,12 @@ class FieldCheck {
   }
 
   // The check of the message in `field`, and of one in a list.
-  FieldCheck In(std::string_view field) const { return {PathOf(field), violations_}; }
-  FieldCheck In(std::string_view list, int i) const { return In(fmt::format("{}[{}]", list, i)); }
+  FieldCheck In(std::string_view field) const {
+    return violations_ == nullptr ? FieldCheck() : FieldCheck(PathOf(field), *violations_);
+  }
+  FieldCheck In(std::string_view list, int i) const {
+    return violations_ == nullptr ? FieldCheck() : In(fmt::format("{}[{}]", list, i));
+  }
 
   void Fail(std::string_view field, std::string description) const;
   // With a description that is formatted.
@@ -112,7 +118,7 @@ class FieldCheck {
 
  private:
   std::string path_;
-  Violations& violations_;
+  Violations* violations_ = nullptr;
 };
 
 // Where a value that may be listed once was first listed.
@@ -134,7 +140,7 @@ class ListedOnce {
  private:
   const FieldCheck& check_;
   const std::string_view field_;
-  std::map<T, int> first_;
+  absl::flat_hash_map<T, int> first_;
 };
 
 }  // namespace neuroshard

@@ -30,15 +30,15 @@ constexpr FieldRange kSeriesRanges[] = {{"samples_ms", 0, kMaxDurationMs},
 TimedSeries DecodeSeries(const v1::TimedSeries& message, const FieldCheck& check) {
   auto series = TakeFields<TimedSeries>(message, check, AbsentWord::kFault);
   if (series.samples_ms.empty()) check.Fail("samples_ms", "must have at least one entry, got none");
-  CheckRanges(message, kSeriesRanges, check);
+  CheckRanges<kSeriesRanges>(message, check);
   return series;
 }
 
 // Features and the ids that they have together.
 void CheckFeatures(const FieldCheck& check, const std::string& features_field,
                    std::int64_t features, const std::string& ids_field, double ids) {
-  const bool good = check.InRange(features_field, features, 0, kMaxDistributedFeatures) &
-                    check.InRange(ids_field, ids, 0.0, kMaxDistributedIds);
+  bool good = check.InRange(features_field, features, 0, kMaxDistributedFeatures);
+  good = check.InRange(ids_field, ids, 0.0, kMaxDistributedIds) && good;
   if (good && features == 0 && ids > 0) {
     check.Fail(ids_field, "must be 0 without features, got {}", ids);
   }
@@ -47,9 +47,8 @@ void CheckFeatures(const FieldCheck& check, const std::string& features_field,
 InputDistSample DecodeInputDist(const v1::InputDistribution& message, int ranks,
                                 const FieldCheck& check) {
   const auto input = TakeFields<InputDistSample>(message, check);
-  const bool paired =
-      check.HasAsMany("whole_features", message.whole_features_size(), "dim_sums", ranks) &
-      check.HasAsMany("whole_ids", message.whole_ids_size(), "dim_sums", ranks);
+  bool paired = check.HasAsMany("whole_features", message.whole_features_size(), "dim_sums", ranks);
+  paired = check.HasAsMany("whole_ids", message.whole_ids_size(), "dim_sums", ranks) && paired;
   std::int64_t features = input.cut_features;
   for (int i = 0; paired && i < ranks; ++i) {
     features += message.whole_features(i);
@@ -160,9 +159,9 @@ StatusOr<MeasurementSettings> DecodeMeasurementSettings(const v1::MeasurementSet
   }
   if (settings.max_time_ms == 0) settings.max_time_ms = defaults.max_time_ms;
   check.InRange("warmup_iterations", std::int64_t{settings.warmup_iterations}, 0, 1000);
-  const bool ordered =
-      check.InRange("min_iterations", std::int64_t{settings.min_iterations}, 1, 10'000) &
-      check.InRange("max_iterations", std::int64_t{settings.max_iterations}, 1, 10'000);
+  bool ordered = check.InRange("min_iterations", std::int64_t{settings.min_iterations}, 1, 10'000);
+  ordered =
+      check.InRange("max_iterations", std::int64_t{settings.max_iterations}, 1, 10'000) && ordered;
   if (ordered && settings.min_iterations > settings.max_iterations) {
     check.Fail("min_iterations", "must be at most max_iterations = {}, got {}",
                settings.max_iterations, settings.min_iterations);

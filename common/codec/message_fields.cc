@@ -12,26 +12,24 @@ bool IsInRange(const ProtoMessage& message, const FieldDescriptor* field, int en
       return true;
     } else {
       using Wide = std::conditional_t<std::is_floating_point_v<Scalar>, double, std::int64_t>;
-      const std::string path =
-          field->is_repeated() ? fmt::format("{}[{}]", range.field, entry) : range.field;
-      return check.InRange(path, static_cast<Wide>(access.Get(message, field, entry)),
-                           static_cast<Wide>(range.low), static_cast<Wide>(range.high));
+      const auto value = static_cast<Wide>(access.Get(message, field, entry));
+      const auto low = static_cast<Wide>(range.low);
+      const auto high = static_cast<Wide>(range.high);
+      return field->is_repeated()
+                 ? check.InRange(fmt::format("{}[{}]", range.name, entry), value, low, high)
+                 : check.InRange(range.name, value, low, high);
     }
   });
 }
 
 }  // namespace
 
-bool CheckRanges(const ProtoMessage& message, std::span<const FieldRange> ranges,
-                 const FieldCheck& check) {
+bool CheckRange(const ProtoMessage& message, const FieldDescriptor* field, const FieldRange& range,
+                const FieldCheck& check) {
+  if (field->has_presence() && !message.GetReflection()->HasField(message, field)) return true;
   bool all = true;
-  for (const FieldRange& range : ranges) {
-    const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(range.field);
-    const Reflection& from = *message.GetReflection();
-    if (field->has_presence() && !from.HasField(message, field)) continue;
-    const int entries = field->is_repeated() ? from.FieldSize(message, field) : 1;
-    for (int i = 0; i < entries; ++i) all = IsInRange(message, field, i, range, check) && all;
-  }
+  const int entries = field->is_repeated() ? message.GetReflection()->FieldSize(message, field) : 1;
+  for (int i = 0; i < entries; ++i) all = IsInRange(message, field, i, range, check) && all;
   return all;
 }
 

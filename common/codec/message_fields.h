@@ -4,13 +4,14 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
 
+#include "common/base/positions.h"
 #include "common/codec/field_access.h"
 #include "common/codec/field_check.h"
 #include "common/domain/fields.h"
@@ -102,10 +103,11 @@ V Get(const ProtoMessage& message, const FieldDescriptor* field, int entry = 0) 
 template <typename V>
 void Take(const ProtoMessage& message, const FieldDescriptor* field, const FieldCheck& check,
           AbsentWord absent, V& value) {
-  const Reflection& from = *message.GetReflection();
+  // Reached where it is needed: protobuf makes sure of its descriptors each time.
+  const auto from = [&message] { return message.GetReflection(); };
   if constexpr (kIsOptional<V>) {
     typename V::value_type given{};
-    bool is_given = !field->has_presence() || from.HasField(message, field);
+    bool is_given = !field->has_presence() || from()->HasField(message, field);
     if constexpr (std::is_enum_v<typename V::value_type>) {
       is_given = !Get<std::string>(message, field).empty();
     }
@@ -115,18 +117,18 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
     if (text.empty() && absent == AbsentWord::kDefault) return;
     value = check.WordOf(field->name(), text, value);
   } else if constexpr (kHasFields<V>) {
-    if (!from.HasField(message, field)) return;
-    value = TakeFields(from.GetMessage(message, field), check.In(field->name()), absent, value);
+    if (!from()->HasField(message, field)) return;
+    value = TakeFields(from()->GetMessage(message, field), check.In(field->name()), absent, value);
   } else if constexpr (!kIsList<V>) {
     // A text that is empty is one that is absent.
     const bool may_be_default = !field->has_presence() && !std::is_same_v<V, std::string>;
-    if (may_be_default || from.HasField(message, field)) value = Get<V>(message, field);
+    if (may_be_default || from()->HasField(message, field)) value = Get<V>(message, field);
   } else if constexpr (requires { value.clear(); }) {
     value.clear();
-    const int count = from.FieldSize(message, field);
+    const int count = from()->FieldSize(message, field);
     if constexpr (kIsMap<V>) {
       for (int i = 0; i < count; ++i) {
-        const ProtoMessage& entry = from.GetRepeatedMessage(message, field, i);
+        const ProtoMessage& entry = from()->GetRepeatedMessage(message, field, i);
         value[Get<std::string>(entry, field->message_type()->map_key())] =
             Get<std::string>(entry, field->message_type()->map_value());
       }
@@ -137,7 +139,7 @@ void Take(const ProtoMessage& message, const FieldDescriptor* field, const Field
       for (int i = 0; i < count; ++i) {
         using Entry = typename V::value_type;
         if constexpr (kHasFields<Entry>) {
-          value.push_back(TakeFields<Entry>(from.GetRepeatedMessage(message, field, i),
+          value.push_back(TakeFields<Entry>(from()->GetRepeatedMessage(message, field, i),
                                             check.In(field->name(), i), absent));
         } else {
           value.push_back(Get<Entry>(message, field, i));
@@ -185,29 +187,41 @@ T TakeFields(const Message& message, const FieldCheck& check, AbsentWord absent,
   return defaults;
 }
 
-// One field of the message by its name, for tables of names; nothing of it is a word or has a range.
-template <typename V, typename Message>
-V TakeField(const Message& message, std::string_view field) {
-  Violations none;
+// One field of the message, for tables of fields; nothing of it is a word or has a range.
+template <typename V>
+V TakeField(const ProtoMessage& message, const FieldDescriptor* field) {
   V value{};
-  message_fields::Take(message, Message::descriptor()->FindFieldByName(std::string(field)),
-                       FieldCheck("", none), AbsentWord::kDefault, value);
+  message_fields::Take(message, field, FieldCheck(), AbsentWord::kDefault, value);
   return value;
 }
-template <typename V, typename Message>
-void PutField(std::string_view field, const V& value, Message& message) {
-  message_fields::Put(value, Message::descriptor()->FindFieldByName(std::string(field)), message);
+template <typename V>
+void PutField(const FieldDescriptor* field, const V& value, ProtoMessage& message) {
+  message_fields::Put(value, field, message);
 }
 
 // The numbers that a field, or each entry of a repeated one, may be, both ends included.
 struct FieldRange {
-  const char* field;
+  const char* name;
   double low;
   double high;
 };
 
-// Whether all are; a violation for each that is not. What is optional and absent is in its range.
-bool CheckRanges(const ProtoMessage& message, std::span<const FieldRange> ranges,
-                 const FieldCheck& check);
+// Whether the field is; a violation where it is not, for each entry of a repeated one. What is
+// optional and absent is in its range.
+bool CheckRange(const ProtoMessage& message, const FieldDescriptor* field, const FieldRange& range,
+                const FieldCheck& check);
+
+// Whether all that `ranges` lists are.
+template <const auto& ranges, typename Message>
+bool CheckRanges(const Message& message, const FieldCheck& check) {
+  static const auto fields = Mapped(std::span(ranges), [](const FieldRange& of) {
+    return Message::descriptor()->FindFieldByName(of.name);
+  });
+  bool all = true;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    all = CheckRange(message, fields[i], ranges[i], check) && all;
+  }
+  return all;
+}
 
 }  // namespace neuroshard

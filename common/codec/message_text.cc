@@ -57,8 +57,13 @@ std::string SetScalar(const TextValue& written, const FieldDescriptor& field,
       if (!IsUtf8(*text)) return "must be UTF-8";
       access.Put(*std::move(text), &field, message);
     } else {
-      TextValue value = written;
-      value.text = PlainNumber(written.text, field.name()).value_or(written.text);
+      TextValue without_unit;
+      std::optional<std::string> plain = PlainNumber(written.text, field.name());
+      if (plain) {
+        without_unit = written;
+        without_unit.text = *std::move(plain);
+      }
+      const TextValue& value = plain ? without_unit : written;
       bool out_of_range = false;
       std::optional<T> number;
       if constexpr (std::is_same_v<T, double>) {

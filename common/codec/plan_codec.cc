@@ -40,8 +40,7 @@ namespace {
 // Costs and what measured them: nothing of them is a word or has a range.
 template <typename T, typename Message>
 T TakeCost(const Message& message) {
-  Violations none;
-  return TakeFields<T>(message, FieldCheck("", none));
+  return TakeFields<T>(message, FieldCheck());
 }
 
 constexpr std::int64_t kMaxRank =
@@ -72,11 +71,12 @@ Shard DecodeShard(const v1::Shard& message, const FieldCheck& check) {
 
 // The fields of v1::MemoryUse with the bytes of one memory, and of v1::PlanCost with its use by host,
 // where hosts have it.
+template <typename Field>
 struct MemoryFields {
   MemoryTier tier;
-  std::string_view weights, optimizer, caches, total, by_host;
+  Field weights, optimizer, caches, total, by_host;
 };
-constexpr MemoryFields kMemoryFields[] = {
+constexpr MemoryFields<const char*> kMemoryFields[] = {
     {MemoryTier::kDevice, "weights_bytes", "optimizer_bytes", "cache_state_bytes", "total_bytes",
      ""},
     {MemoryTier::kHost, "host_weights_bytes", "host_optimizer_bytes", "host_cache_bytes",
@@ -85,9 +85,25 @@ constexpr MemoryFields kMemoryFields[] = {
      "ssd_total_bytes", "ssd"}};
 static_assert(std::size(kMemoryFields) == kWords<MemoryTier>.size());
 
+// The fields of those names; null where there is none.
+const std::vector<MemoryFields<const FieldDescriptor*>>& FieldsOfMemories() {
+  static const auto fields =
+      Mapped(std::span(kMemoryFields), [](const MemoryFields<const char*>& of) {
+        const auto& use = *v1::MemoryUse::descriptor();
+        return MemoryFields<const FieldDescriptor*>{
+            of.tier,
+            use.FindFieldByName(of.weights),
+            use.FindFieldByName(of.optimizer),
+            use.FindFieldByName(of.caches),
+            use.FindFieldByName(of.total),
+            v1::PlanCost::descriptor()->FindFieldByName(of.by_host)};
+      });
+  return fields;
+}
+
 MemoryUse DecodeMemoryUse(const v1::MemoryUse& message) {
   auto use = TakeCost<MemoryUse>(message);
-  for (const auto& [tier, weights, optimizer, caches, total, by_host] : kMemoryFields) {
+  for (const auto& [tier, weights, optimizer, caches, total, by_host] : FieldsOfMemories()) {
     use.weights[tier] = TakeField<std::int64_t>(message, weights);
     use.optimizer[tier] = TakeField<std::int64_t>(message, optimizer);
     use.caches[tier] = TakeField<std::int64_t>(message, caches);
@@ -201,9 +217,9 @@ void CheckTilings(const std::string& path, const v1::Plan& message, const Plan& 
 
 void CheckCosts(const std::string& path, const v1::PlanCost& message, Violations& violations) {
   const FieldCheck of_plan(path, violations);
-  CheckRanges(message, kPlanCosts, of_plan);
+  CheckRanges<kPlanCosts>(message, of_plan);
   for (int i = 0; i < message.ranks_size(); ++i) {
-    CheckRanges(message.ranks(i), kRankCosts, of_plan.In("ranks", i));
+    CheckRanges<kRankCosts>(message.ranks(i), of_plan.In("ranks", i));
   }
 }
 
@@ -227,7 +243,7 @@ Migration DecodeMigration(const v1::Migration& message, const std::vector<Table>
   } else {
     check.Fail("previous", "is required");
   }
-  CheckRanges(message, kMigrationRanges, check);
+  CheckRanges<kMigrationRanges>(message, check);
   std::ranges::sort(migration.only_types);
   return migration;
 }
@@ -259,7 +275,7 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     const MemoryUse& use = rank.memory;
     PutFields(use, memory);
     const TierBytes all = use.by_tier();
-    for (const auto& [tier, weights, optimizer, caches, total, by_host] : kMemoryFields) {
+    for (const auto& [tier, weights, optimizer, caches, total, by_host] : FieldsOfMemories()) {
       PutField(weights, use.weights[tier], memory);
       PutField(optimizer, use.optimizer[tier], memory);
       PutField(caches, use.caches[tier], memory);
@@ -268,8 +284,8 @@ v1::PlanCost EncodePlanCost(const PlanCost& cost) {
     memory.set_capacity_bytes(rank.capacity_bytes);
     PutFields(rank.intervals, encoded);
   }
-  for (const MemoryFields& of : kMemoryFields) {
-    if (!of.by_host.empty()) PutField(of.by_host, cost.shared[of.tier], message);
+  for (const auto& of : FieldsOfMemories()) {
+    if (of.by_host != nullptr) PutField(of.by_host, cost.shared[of.tier], message);
   }
   return message;
 }
@@ -292,8 +308,8 @@ PlanCost DecodePlanCost(const v1::PlanCost& message) {
     }
     cost.ranks.push_back(rank);
   }
-  for (const MemoryFields& of : kMemoryFields) {
-    if (of.by_host.empty()) continue;
+  for (const auto& of : FieldsOfMemories()) {
+    if (of.by_host == nullptr) continue;
     cost.shared[of.tier] = TakeField<std::vector<HostMemoryUse>>(message, of.by_host);
   }
   return cost;

@@ -119,14 +119,15 @@ Admitted CheckLimits(const v1::ShardPlanRequest& message, const RequestLimits& l
   return admitted;
 }
 
-// Whether it is in its ranges.
+// Whether it is in its ranges and its rule a word, of which TakeFields told.
 bool CheckMemory(const v1::MemoryModel& message, const FieldCheck& check) {
   const double fraction = message.reserve_fraction();
   const bool is_share = fraction >= 0 && fraction < 1;
   if (!is_share) {
     check.Fail("reserve_fraction", "must be at least 0 and less than 1, got {}", fraction);
   }
-  return CheckRanges(message, kMemoryRanges, check) && is_share;
+  const bool is_word = message.rule().empty() || FromText<MemoryRule>(message.rule());
+  return CheckRanges<kMemoryRanges>(message, check) && is_share && is_word;
 }
 
 void CheckTotalBytes(const PlanRequest& request, Violations& violations) {
@@ -242,13 +243,13 @@ void DecodeGoals(const v1::SearchOptions& message, SearchOptions& options, const
 void DecodeSearchOptions(const v1::SearchOptions& message, const FieldCheck& check,
                          const Violations& violations, SearchOptions& options) {
   check.IsOneOf("strategy", options.strategy, kStrategyNames);
-  CheckRanges(message, kSearchRanges, check);
+  CheckRanges<kSearchRanges>(message, check);
   if (message.has_time_budget_ms()) {
     options.time_budget = std::chrono::milliseconds(message.time_budget_ms());
   }
-  CheckRanges(message.distributed_embeddings(), kDistributedEmbeddingsRanges,
-              check.In("distributed_embeddings"));
-  CheckRanges(message.hugectr(), kHugeCtrRanges, check.In("hugectr"));
+  CheckRanges<kDistributedEmbeddingsRanges>(message.distributed_embeddings(),
+                                            check.In("distributed_embeddings"));
+  CheckRanges<kHugeCtrRanges>(message.hugectr(), check.In("hugectr"));
   if (options.objective == PlanObjective::kMeanOfMax && options.strategy != kObeysConstraints) {
     check.Fail("objective", "'{}' does not know mean_of_max; '{}' does", options.strategy,
                kObeysConstraints);

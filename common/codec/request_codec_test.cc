@@ -308,6 +308,11 @@ std::vector<Fault> OtherFaults() {
        [](Request& r) { r.set_optimizer("lion"); }},
       {"memory.rule", "must be one of full, weights_only, torchrec, got \"none\"",
        [](Request& r) { r.mutable_memory()->set_rule("none"); }},
+      {"memory.rule", "must be one of full, weights_only, torchrec, got \"none\"",
+       [](Request& r) {
+         r.mutable_memory()->set_rule("none");
+         r.mutable_memory()->set_reserve_bytes((1 << 30) + 1);  // of no rule
+       }},
       {"memory.reserve_fraction", "less than 1, got 1",
        [](Request& r) { r.mutable_memory()->set_reserve_fraction(1); }},
       {"memory.reserve_fraction", "got nan",
@@ -590,6 +595,10 @@ TEST(DecodePlanRequestTest, ACardIsSharedByItsRanks) {
   bandwidths.set_nic_bytes_per_s(12.5e9);
   EXPECT_THAT(FaultyFields(Decode(message).status()),
               ElementsAre("topology.bandwidths.ranks_per_nic"));
+  bandwidths.set_nic_bytes_per_s(5);
+  EXPECT_THAT(FaultyFields(Decode(message).status()),
+              ElementsAre("topology.bandwidths.ranks_per_nic"));
+  bandwidths.set_nic_bytes_per_s(12.5e9);
   bandwidths.set_ranks_per_nic(8);
   const auto request = Decode(message);
   ASSERT_TRUE(request.ok()) << Message(request.status());
@@ -605,6 +614,11 @@ TEST(DecodePlanRequestTest, ACardIsSharedByItsRanks) {
                 ElementsAre("topology.bandwidths.ranks_per_nic"));
   }
   bandwidths.set_ranks_per_nic(8);
+  // What one of the ranks has is in the range of the other bandwidths, too.
+  bandwidths.set_nic_bytes_per_s(1e6);
+  EXPECT_THAT(Message(Decode(message).status()),
+              HasSubstr("topology.bandwidths.inter_host_bytes_per_s: must be at least 1000000, got "
+                        "125000"));
   bandwidths.set_nic_bytes_per_s(5);
   EXPECT_THAT(FaultyFields(Decode(message).status()),
               ElementsAre("topology.bandwidths.nic_bytes_per_s"));

@@ -137,11 +137,12 @@ bool TableDecoder::CheckBags(const v1::Table& message, const FieldCheck& check) 
   const auto one_a_feature = [&](const char* field, int size) {
     return size == 0 || check.HasAsMany(field, size, "features", features);
   };
-  return one_a_feature("num_poolings", message.num_poolings_size()) &
-         one_a_feature("feature_batch_sizes", message.feature_batch_sizes_size()) &
-         check.EachInRange("num_poolings", message.num_poolings(), 0.0, kMaxPoolingFactor) &
-         check.EachInRange("feature_batch_sizes", message.feature_batch_sizes(), std::int64_t{1},
-                           kMaxBatch);
+  bool ok = one_a_feature("num_poolings", message.num_poolings_size());
+  ok = one_a_feature("feature_batch_sizes", message.feature_batch_sizes_size()) && ok;
+  ok = check.EachInRange("num_poolings", message.num_poolings(), 0.0, kMaxPoolingFactor) && ok;
+  return check.EachInRange("feature_batch_sizes", message.feature_batch_sizes(), std::int64_t{1},
+                           kMaxBatch) &&
+         ok;
 }
 
 void TableDecoder::CheckBatches(const v1::Table& message, const FieldCheck& check) {

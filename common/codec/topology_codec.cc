@@ -48,6 +48,24 @@ constexpr FastestBandwidth kFastest[] = {
 constexpr double kMaxBandwidthRatio = 10;
 constexpr double kOtherUnit = 1000;
 
+// The fields of a host group with what the devices of a host share, and the most of one of them.
+struct SharedFields {
+  const FieldDescriptor* bytes;
+  const FieldDescriptor* most;
+};
+const SharedFields& FieldsOf(const SharedMemory& memory) {
+  static const auto fields = [] {
+    ByTier<SharedFields> by_tier = {};
+    const auto& group = *v1::HostGroup::descriptor();
+    for (const SharedMemory& of : kSharedMemories) {
+      by_tier[of.tier] = {group.FindFieldByName(std::string(of.field)),
+                          group.FindFieldByName(std::string(of.most_field))};
+    }
+    return by_tier;
+  }();
+  return fields[memory.tier];
+}
+
 std::int64_t HostCount(const v1::HostGroup& group) { return group.has_count() ? group.count() : 1; }
 
 // The device that the group names; null where it names none, and, with a violation, where there is
@@ -140,7 +158,11 @@ void DecodeNetworkCard(const v1::Bandwidths& message, const FieldCheck& check, T
   int most_ranks = 0;
   for (const HostRanks& host : topology.hosts()) most_ranks = std::max(most_ranks, host.count);
   if (most_ranks == 0) most_ranks = kMaxDevicesPerHost;  // hosts have faults of their own
-  if (check.InRange("ranks_per_nic", std::int64_t{message.ranks_per_nic()}, 1, most_ranks)) {
+  const bool card =
+      check.InRange("nic_bytes_per_s", message.nic_bytes_per_s(), kMinBandwidth, kMaxBandwidth);
+  const bool ranks =
+      check.InRange("ranks_per_nic", std::int64_t{message.ranks_per_nic()}, 1, most_ranks);
+  if (card && ranks) {
     topology.bandwidths.inter_host_bytes_per_s =
         message.nic_bytes_per_s() / message.ranks_per_nic();
   }
@@ -150,11 +172,12 @@ void DecodeNetworkCard(const v1::Bandwidths& message, const FieldCheck& check, T
 void DecodeBandwidths(const v1::Bandwidths& message, const FieldCheck& check, Topology& topology) {
   Bandwidths& bandwidths = topology.bandwidths;
   bandwidths = TakeFields(message, check, AbsentWord::kDefault, bandwidths);
-  for (const FastestBandwidth& of : kFastest) {
-    const FieldRange range = {of.field, kMinBandwidth, kMaxBandwidth};
-    CheckRanges(message, {&range, 1}, check);
-  }
   DecodeNetworkCard(message, check, topology);
+  const auto check_range = [&check](const char* name, double bytes_per_s) {
+    check.InRange(name, bytes_per_s, kMinBandwidth, kMaxBandwidth);
+  };
+  ForEachField(bandwidths, check_range);
+  ForEachMember(bandwidths, kSparseFields<Bandwidths>, check_range);
   if (!topology.fabric) return;
   topology.fabric->intra_host.bytes_per_s = bandwidths.intra_host_bytes_per_s;
   topology.fabric->inter_host.bytes_per_s = bandwidths.inter_host_bytes_per_s;
@@ -201,8 +224,8 @@ v1::HostGroup EncodeHost(const HostShape& shape) {
   group.set_device(shape.device.name);
   if (shape.device.compute_speed != 1) group.set_compute_speed(shape.device.compute_speed);
   for (const SharedMemory& of : kSharedMemories) {
-    PutField(of.field, shape.shared[of.tier], group);
-    PutField(of.most_field, shape.device.*of.most, group);
+    PutField(FieldsOf(of).bytes, shape.shared[of.tier], group);
+    PutField(FieldsOf(of).most, shape.device.*of.most, group);
   }
   return group;
 }
@@ -237,8 +260,8 @@ Topology DecodeTopology(const v1::Topology& message, Violations& violations) {
     Device of_host = {.name = device == nullptr ? "" : device->name};
     TierBytes shared = {};
     for (const SharedMemory& of : kSharedMemories) {
-      shared[of.tier] = TakeField<std::int64_t>(group, of.field);
-      of_host.*of.most = TakeField<std::int64_t>(group, of.most_field);
+      shared[of.tier] = TakeField<std::int64_t>(group, FieldsOf(of).bytes);
+      of_host.*of.most = TakeField<std::int64_t>(group, FieldsOf(of).most);
       CheckShared(of_group, of, shared[of.tier], of_host.*of.most);
       any[of.tier] = any[of.tier] || shared[of.tier] > 0;
     }

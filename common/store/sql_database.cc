@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <iterator>
 #include <tuple>
 
 #include "common/base/positions.h"
@@ -78,7 +76,10 @@ Status RowInserter::Flush() {
   if (rows_.empty()) return absl::OkStatus();
   const std::string sql = InsertionOf(table_, rows_.front(), rows_.size(), suffix_);
   SqlParameters values;
-  for (const SqlRow& row : rows_) std::ranges::copy(ValuesOf(row), std::back_inserter(values));
+  values.reserve(rows_.size() * rows_.front().size());
+  for (SqlRow& row : rows_) {
+    for (auto& [column, value] : row) values.push_back(std::move(value));
+  }
   rows_.clear();
   return database_.QueryOne(sql, values).status();
 }
