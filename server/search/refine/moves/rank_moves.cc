@@ -232,23 +232,11 @@ class RankMoves final : public Neighbourhood {
     pricer_.PredictCosts();
   }
 
-  // What the source and the target of a transfer are then.
-  std::array<RankChange, 2> ChangesOf(int source, const Transfer& transfer) const {
-    const Departure& departure = DepartureOf(transfer);
-    const RankChange at_source =
-        Changed(source, pricer_.compute_ms(source, departure.source_slot),
-                LoadOf(solution_.unit(departure.unit)), LoadOf(departure.rest));
-    const int target = transfer.arriving.place;
-    const RankChange at_target = Changed(target, pricer_.compute_ms(target, transfer.target_slot),
-                                         LoadOf(JoinedBy(transfer)), LoadOf(transfer.arriving));
-    return {at_source, at_target};
-  }
-
-  // A rank as it is with another compute, and with shards of other loads in place of those before.
-  RankChange Changed(int rank, float compute_ms, const CommLoad& before,
-                     const CommLoad& after) const {
+  // A rank with the compute of a slot, and with shards of other loads in place of those before.
+  RankChange Changed(int rank, Slot slot, const CommLoad& before = {},
+                     const CommLoad& after = {}) const {
     const RankPrice& now = objective_.rank(rank);
-    return {rank, compute_ms, now.forward_load + after.forward - before.forward,
+    return {rank, pricer_.compute_ms(rank, slot), now.forward_load + after.forward - before.forward,
             now.backward_load + after.backward - before.backward};
   }
 
@@ -261,9 +249,13 @@ class RankMoves final : public Neighbourhood {
       const Departure& departure = DepartureOf(transfer);
       const std::int64_t more_bytes = BytesOf(transfer.arriving) - BytesOf(JoinedBy(transfer));
       if (!solution_.Fits(transfer.arriving.place, more_bytes)) continue;
-      const double estimate =
-          objective_.Estimate(ChangesOf(source, transfer), At(unchanged_, transfer.target),
-                              pricer_.surrogate(), list.limit_ms());
+      const std::array changes = {
+          Changed(source, departure.source_slot, LoadOf(solution_.unit(departure.unit)),
+                  LoadOf(departure.rest)),
+          Changed(transfer.arriving.place, transfer.target_slot, LoadOf(JoinedBy(transfer)),
+                  LoadOf(transfer.arriving))};
+      const double estimate = objective_.Estimate(changes, At(unchanged_, transfer.target),
+                                                  pricer_.surrogate(), list.limit_ms());
       if (!list.Wants(estimate)) continue;
       const std::array removed = {departure.unit, transfer.joined};
       const std::array added = {transfer.arriving, departure.rest};
@@ -293,9 +285,12 @@ class RankMoves final : public Neighbourhood {
       const Unit joined = JoinedBy(transfer);
       const int target = transfer.arriving.place;
       // Before anything comes back, but for what the ranks compute now.
-      std::array<RankChange, 2> before = ChangesOf(source, transfer);
+      std::array<RankChange, 2> before = {Changed(source, departure.source_slot),
+                                          Changed(target, transfer.target_slot)};
       for (RankChange& change : before)
         change.compute_ms -= objective_.rank(change.rank).compute_ms;
+      ChangeLoads(before[0], LoadOf(unit), {});
+      ChangeLoads(before[1], LoadOf(joined), LoadOf(transfer.arriving));
       const std::int64_t source_room = solution_.LeftBytes(source) + BytesOf(unit);
       const std::int64_t target_room =
           solution_.LeftBytes(target) + BytesOf(joined) - BytesOf(transfer.arriving);
