@@ -99,7 +99,7 @@ std::string CheckReplicaAddress(const std::string& text) {
   return "";
 }
 
-std::string ReasonOf(const Status& status) {
+std::string MessageWithoutServer(const Status& status) {
   std::string message = Message(status);
   const bool has_address = message.starts_with("planner at ") || message.starts_with("worker at ");
   const std::size_t end = message.find(": ");

@@ -94,7 +94,7 @@ std::string CheckAddress(const std::string& text);
 std::string CheckReplicaAddress(const std::string& text);
 
 // What a server says of a failed call, without the name and address that CallStatus begins with.
-std::string ReasonOf(const Status& status);
+std::string MessageWithoutServer(const Status& status);
 
 // --workers: a list of HOST:PORT, required.
 CLI::Option* AddWorkersOption(CLI::App& command, std::vector<std::string>& workers);

@@ -151,7 +151,7 @@ void CheckPlanner(const std::string& address, const CallPolicy& policy, v1::Doct
   const auto models = PlannerClient(address, policy).ListCostModels();
   const std::int64_t answered_ms = UnixMillisecondsNow();
   if (!models.ok()) {
-    const std::string reason = ReasonOf(models.status());
+    const std::string reason = MessageWithoutServer(models.status());
     findings.Add(
         kFailure, reason,
         Remedy(models.status(), reason,
@@ -199,7 +199,7 @@ void CheckWorker(const std::string& address, const CallPolicy& policy,
   const auto worker = WorkerClient(address, policy).GetWorkerInfo();
   const std::int64_t answered_ms = UnixMillisecondsNow();
   if (!worker.ok()) {
-    const std::string reason = ReasonOf(worker.status());
+    const std::string reason = MessageWithoutServer(worker.status());
     findings.Add(
         kFailure, reason,
         Remedy(worker.status(), reason, "start one there (neuroshard-worker --listen HOST:PORT)"));

@@ -23,10 +23,10 @@ struct RequestTemplate {
 // behind it is an option, legal once the "#" is gone.
 std::string RequestAsYaml(const RequestTemplate& request);
 
-// Entries for `tables`, of a CSV (common/codec/table_csv.h) or of a list of tables in YAML or JSON,
-// by itself or below `tables`. Fields are those of v1::Table, or of TorchRec's EmbeddingBagConfig:
-// feature_names, data_type, pooling; what else TorchRec has there (init_fn ...) is left out.
-// INVALID_ARGUMENT with every fault.
+// Entries for `tables`, of a CSV (common/codec/table_files.h) or of a list of tables in YAML or
+// JSON, by itself or below `tables`. Fields are those of v1::Table, or of TorchRec's
+// EmbeddingBagConfig: feature_names, data_type, pooling; what else TorchRec has there (init_fn ...)
+// is left out. INVALID_ARGUMENT with every fault.
 StatusOr<std::string> TablesAsYaml(std::string_view text, std::int64_t embedding_dim);
 
 }  // namespace neuroshard

@@ -316,6 +316,7 @@ StatusOr<int> RunValidate(const ValidateOptions& options, const Console& console
 }
 
 }  // namespace
+
 v1::ValidationAnswer ValidationOf(const ValidationReport& report,
                                   const std::optional<PlanCost>& predicted) {
   v1::ValidationAnswer answer;

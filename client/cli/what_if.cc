@@ -238,8 +238,8 @@ StatusOr<std::vector<Candidate>> Candidates(const PlannerClient& planner,
 //
 // Prices on all topologies each one's own plan and, where devices have more memory than those of
 // another, a plan for the least memory of all: up to n plans and 2 n^2 prices of n topologies. Sets
-// answer.one_plan to the plan whose worst ratio to the own plans is least, and what it costs in each
-// row. planned[i] is of answer.rows[i]. UNAVAILABLE is an error; what else goes wrong with own
+// answer.one_plan to the plan whose worst ratio to the own plans is least, and what it costs in
+// each row. planned[i] is of answer.rows[i]. UNAVAILABLE is an error; what else goes wrong with own
 // plans is said in the answer. Where there is none for the least memory, own plans are the choice.
 Status AddOnePlan(const PlannerClient& planner, std::span<const PlannedRow> planned,
                   v1::WhatIfAnswer& answer) {
@@ -362,25 +362,26 @@ std::string WhatIfAsTable(const v1::WhatIfAnswer& answer, const TextStyle& style
   const auto& rows = answer.rows();
   const bool prices = std::ranges::any_of(rows, &Row::has_price_per_million_samples);
   const bool groups = std::ranges::any_of(rows, &Row::has_two_dimensional);
-  // "-" where there is one group.
-  const auto synced = [](const auto& cell) {
-    return [cell](const Row& row) {
-      const v1::TwoDimensionalRow& of = row.two_dimensional();
-      return of.replicas() > 1 || of.submodule_configs_size() > 0 ? Cell(cell(row)) : "-";
-    };
+  const auto is_planned = [](const Row& row) { return row.failure().empty(); };
+  // Other rows have one group, which averages nothing.
+  const auto is_synced = [is_planned](const Row& row) {
+    const v1::TwoDimensionalRow& of = row.two_dimensional();
+    return is_planned(row) && (of.replicas() > 1 || of.submodule_configs_size() > 0);
   };
   TableOf<Row> table;
   table.Left("topology", &Row::name)
       .Right("devices", &Row::devices)
       .Right("batch", &Row::global_batch_size, style.wide())
-      .Where([](const Row& row) { return row.failure().empty(); })
+      .Where(is_planned)
       .Right("cost_ms", &Row::embedding_cost_ms)
       .Right("one_plan", IfGiven(&Row::has_one_plan_cost_ms, &Row::one_plan_cost_ms),
              answer.has_one_plan())
-      .Right("sync",
-             synced([](const Row& row) { return FormatBytes(row.two_dimensional().sync_bytes()); }),
-             groups && style.wide())
-      .Right("sync_ms", synced(SyncMsABatch), groups)
+      .Where(is_synced)
+      .Right(
+          "sync", [](const Row& row) { return FormatBytes(row.two_dimensional().sync_bytes()); },
+          groups && style.wide())
+      .Right("sync_ms", SyncMsABatch, groups)
+      .Where(is_planned)
       .Right("samples/s", [](const Row& row) { return SamplesText(row.samples_per_second()); })
       .Right("max_memory",
              [&](const Row& row) { return MemoryText(row.fullest_memory(), style.detail); })

@@ -136,6 +136,35 @@ void AddHostsWarning(const v1::Topology& topology, v1::WhatIfRow& row) {
       "help a trainer");
 }
 
+// The arguments of DMPCollection, and how often groups average.
+v1::TwoDimensionalRow RowOf(const Groups& groups, const v1::TwoDimensional& stated) {
+  v1::TwoDimensionalRow row;
+  row.set_sharding_group_size(groups.size);
+  row.set_use_inter_host_allreduce(groups.ranks == GroupRanks::kContiguous);
+  row.set_node_group_size(groups.of_one.ranks_per_host());
+  row.set_replicas(groups.replicas);
+  row.set_sync_interval_batches(stated.has_sync_interval_batches() ? stated.sync_interval_batches()
+                                                                   : 1);
+  return row;
+}
+
+// Sets what averaging costs with this plan in row.two_dimensional, and warns of what DMPCollection
+// does otherwise than the row's price says. Nothing where there is one group.
+Status PriceSync(const v1::Topology& topology, const Groups& groups,
+                 const v1::ShardPlanRequest& message, const v1::Plan& message_plan,
+                 v1::WhatIfRow& row) {
+  if (groups.replicas == 1) return absl::OkStatus();
+  NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
+  NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(message_plan));
+  const SyncBytes bytes = SyncBytesOf(request, plan);
+  row.mutable_two_dimensional()->set_sync_bytes(bytes.total);
+  Violations none;
+  row.mutable_two_dimensional()->set_sync_ms(
+      SyncMs(DecodeTopology(topology, none), groups.size, groups.ranks, bytes));
+  AddTorchRecWarnings(request, plan, row);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string Groups::name() const {
@@ -164,32 +193,6 @@ std::vector<Groups> AskedGroups(const v1::WhatIfTopology& message, const FieldCh
     }
   }
   return all;
-}
-
-v1::TwoDimensionalRow RowOf(const Groups& groups, const v1::TwoDimensional& stated) {
-  v1::TwoDimensionalRow row;
-  row.set_sharding_group_size(groups.size);
-  row.set_use_inter_host_allreduce(groups.ranks == GroupRanks::kContiguous);
-  row.set_node_group_size(groups.of_one.ranks_per_host());
-  row.set_replicas(groups.replicas);
-  row.set_sync_interval_batches(stated.has_sync_interval_batches() ? stated.sync_interval_batches()
-                                                                   : 1);
-  return row;
-}
-
-Status PriceSync(const v1::Topology& topology, const Groups& groups,
-                 const v1::ShardPlanRequest& message, const v1::Plan& message_plan,
-                 v1::WhatIfRow& row) {
-  if (groups.replicas == 1) return absl::OkStatus();
-  NS_ASSIGN_OR_RETURN(const PlanRequest request, DecodePlanRequest(message, RequestLimits()));
-  NS_ASSIGN_OR_RETURN(const Plan plan, DecodePlan(message_plan));
-  const SyncBytes bytes = SyncBytesOf(request, plan);
-  row.mutable_two_dimensional()->set_sync_bytes(bytes.total);
-  Violations none;
-  row.mutable_two_dimensional()->set_sync_ms(
-      SyncMs(DecodeTopology(topology, none), groups.size, groups.ranks, bytes));
-  AddTorchRecWarnings(request, plan, row);
-  return absl::OkStatus();
 }
 
 double SyncMsABatch(const v1::WhatIfRow& row) {
@@ -230,7 +233,7 @@ void PlanRow(const PlannerClient& planner, PlannedRow& planned) {
                                 answer->plan(), planned.row);
   }
   if (!planned.failure.ok()) {
-    planned.row.set_failure(ReasonOf(planned.failure));
+    planned.row.set_failure(MessageWithoutServer(planned.failure));
     return;
   }
   planned.answer = *std::move(answer);

@@ -1,6 +1,6 @@
 // A row of a what-if answer: the request that it is of, the groups of 2D parallelism in it
-// (common/domain/sharding_groups.h), and what it says of the plan. Rows are independent calls, a few
-// at a time.
+// (common/domain/sharding_groups.h), and what it says of the plan. Rows are independent calls, a
+// few at a time.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
@@ -37,15 +37,6 @@ struct Groups {
 // Those that message.two_dimensional asks for, in the order of its rows. The topology has no fault
 // itself; those of its groups go to `check`.
 std::vector<Groups> AskedGroups(const v1::WhatIfTopology& message, const FieldCheck& check);
-
-// The arguments of DMPCollection, and how often groups average.
-v1::TwoDimensionalRow RowOf(const Groups& groups, const v1::TwoDimensional& stated);
-
-// Sets what averaging costs with this plan in row.two_dimensional, and warns of what DMPCollection
-// does otherwise than the row's price says. Nothing where there is one group.
-Status PriceSync(const v1::Topology& topology, const Groups& groups,
-                 const v1::ShardPlanRequest& message, const v1::Plan& message_plan,
-                 v1::WhatIfRow& row);
 
 // What averaging adds to each batch; 0 of a row without groups.
 double SyncMsABatch(const v1::WhatIfRow& row);

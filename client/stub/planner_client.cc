@@ -71,8 +71,8 @@ grpc::Status WithoutShutdown(const grpc::Status& status) {
 
 }  // namespace
 
-// The replicas of a planner, and which of them takes a call. Each address of a list has a channel of
-// its own: gRPC checks the certificates of all addresses of one channel against one name.
+// The replicas of a planner, and which of them takes a call. Each address of a list has a channel
+// of its own: gRPC checks the certificates of all addresses of one channel against one name.
 class PlannerClient::Impl {
  public:
   Impl(std::string address, CallPolicy policy)

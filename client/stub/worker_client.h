@@ -67,8 +67,8 @@ class WorkerClient {
                                                      std::chrono::milliseconds deadline) const;
   Status CloseCommGroup(const OpenedCommGroup& group) const;
 
-  // Ends every call in progress with CANCELLED, also Measure of streams, and every later one at once.
-  // CloseCommGroup still works.
+  // Ends every call in progress with CANCELLED, also Measure of streams, and every later one at
+  // once. CloseCommGroup still works.
   void Cancel() const;
 
  private:

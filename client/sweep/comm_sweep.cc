@@ -12,8 +12,8 @@
 namespace neuroshard {
 namespace {
 
-// What groups of one run after the other have in common.
-struct Groups {
+// What the groups that a run opens one after the other share.
+struct GroupsOfRun {
   const unsigned run_tag = std::random_device{}();
   int opened = 0;
   // Workers that the last group was made without, and why.
@@ -24,7 +24,7 @@ struct Groups {
 // A group of so many ranks, on devices that are free when it is opened.
 class GroupRunner final : public SampleRunner<CommSample> {
  public:
-  GroupRunner(const SweepRun& run, const SharedSweep& shared, int num_ranks, Groups& groups)
+  GroupRunner(const SweepRun& run, const SharedSweep& shared, int num_ranks, GroupsOfRun& groups)
       : run_(run), workers_(shared.workers()), num_ranks_(num_ranks), groups_(groups) {}
 
   std::string name() const override { return fmt::format("group of {} ranks", num_ranks_); }
@@ -90,7 +90,7 @@ class GroupRunner final : public SampleRunner<CommSample> {
   const SweepRun& run_;
   const std::vector<std::unique_ptr<WorkerClient>>& workers_;
   const int num_ranks_;
-  Groups& groups_;
+  GroupsOfRun& groups_;
   bool is_hopeless_ = false;
   std::unique_ptr<CommGroup> group_;
 };
@@ -143,7 +143,7 @@ class CommSweep {
   SharedSweep shared_;
   // Touched by the measuring thread alone.
   std::map<int, SampleQueue<CommSample>> queues_;  // by number of ranks
-  Groups groups_;
+  GroupsOfRun groups_;
 };
 
 }  // namespace

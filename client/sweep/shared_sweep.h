@@ -115,8 +115,8 @@ class RetryWindow {
     backoff_.Reset();
   }
 
-  // Waits before the next attempt, or until `stop`. False: do not try again, the window has passed or
-  // the run is stopped.
+  // Waits before the next attempt, or until `stop`. False: do not try again, the window has passed
+  // or the run is stopped.
   bool WaitToRetry(const std::stop_token& stop) {
     if (clock_.Now() - last_success_ >= window_) return false;
     std::mutex mutex;
@@ -153,13 +153,9 @@ class SampleRunner {
   virtual bool is_hopeless() const { return false; }
   // Writes the record to the store; fails where there is none.
   virtual StatusOr<StoredRecord> Measure(const Sample& sample) = 0;
-  // Also of one that could not be opened, or broke.
+  // Called after every Open, also where it or Measure failed.
   virtual void Close() = 0;
 };
-
-// A sample that broke this many streams or groups is given up in this run: it may be what kills the
-// workers.
-inline constexpr int kMaxFailuresPerSample = 5;
 
 // The workers of a run, what came of its samples, and its early end. Thread-safe.
 class SharedSweep {
@@ -167,8 +163,9 @@ class SharedSweep {
   explicit SharedSweep(const SweepRun& run);
 
   const std::vector<std::unique_ptr<WorkerClient>>& workers() const { return workers_; }
-  // Ends waits for workers that are away.
+  // To be stopped where nobody need wait for workers that are away.
   std::stop_source& waits() { return waits_; }
+  // After Stop, and once waits() were ended because all is measured.
   bool stopped() const { return waits_.stop_requested(); }
 
   // Ends all calls and waits.
@@ -179,7 +176,8 @@ class SharedSweep {
   SweepReport report() const;
 
   // Measures what the queue hands out. OK when it hands out no more; otherwise the last failure of
-  // `runner`, which was stopped, is hopeless, or did without success for the reconnect window.
+  // `runner`: the run was stopped, the runner is hopeless, or nothing worked for the reconnect
+  // window.
   template <typename Sample>
   Status MeasureAll(SampleRunner<Sample>& runner, SampleQueue<Sample>& queue) {
     RetryWindow retries(run_);
@@ -200,6 +198,10 @@ class SharedSweep {
   }
 
  private:
+  // A sample that broke this many streams or groups is given up in this run: it may be what kills
+  // the workers.
+  static constexpr int kMaxFailuresPerSample = 5;
+
   template <typename Sample>
   Status MeasureUntilBroken(SampleRunner<Sample>& runner, SampleQueue<Sample>& queue,
                             RetryWindow& retries, bool& reported) {
@@ -221,7 +223,8 @@ class SharedSweep {
     return absl::OkStatus();
   }
 
-  // A sample that fails where others do not is given up; the others are measured elsewhere or later.
+  // A sample that fails where others do not is given up; the others are measured elsewhere or
+  // later.
   template <typename Sample>
   void HandleFailure(Attempt<Sample> attempt, const Status& status, SampleQueue<Sample>& queue,
                      RetryWindow& retries) {

@@ -43,8 +43,8 @@ struct ComputeSweepConfig {
   // How often every sample is measured, in as many passes over all of them: machines drift over
   // seconds and minutes, which no number of iterations in one go averages out.
   int repeats = 1;
-  std::string tables;  // CSV of tables (common/codec/table_csv.h); a relative path starts at the
-                       // config file's folder
+  // CSV of tables (common/codec/table_files.h); a relative path starts at the config file's folder.
+  std::string tables;
   std::vector<std::int64_t> dims = {128, 64, 32, 16, 8, 4};
   // What a shard may have of its table's rows, each in (0, 1]: a row block as row_wise sharding
   // makes it, with this share of the ids.

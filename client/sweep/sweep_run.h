@@ -79,7 +79,7 @@ SweepReport RunSweep(const SweepRun& run, std::vector<ComputeSample> pending);
 // Measures collectives. For each number of ranks it opens one group whose ranks go round the
 // workers, measures all its pending samples on it one after the other, and writes the records of
 // all ranks of a sample in one transaction. A group that breaks is opened again on the workers that
-// are there, and its sample measured again. Ends as a sweep of lookups does; FAILED_PRECONDITION when
+// are there, and its sample measured again. Ends as a compute sweep does; FAILED_PRECONDITION when
 // the workers have fewer devices than some samples have ranks (the others are measured first).
 SweepReport RunSweep(const SweepRun& run, std::vector<CommSample> pending);
 

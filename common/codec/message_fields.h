@@ -42,8 +42,9 @@ inline constexpr bool kIsMap = requires {
   typename V::mapped_type;
 };
 
-// Calls visit(member pointer, descriptor of its field) for each that `fields` lists. Within other
-// messages all those of one list are of one type.
+// Calls visit(member pointer, descriptor of its field) for each that `fields` lists. The descriptors
+// are looked up once: a message within another one comes as a plain ProtoMessage, and all that one
+// list is used with there have to be of one type.
 template <const auto& fields, typename Message, typename Visit>
 void ForEachDescriptor(const Message& message, const Visit& visit) {
   std::apply(

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <cstdint>
 #include <limits>
 #include <optional>
 #include <set>

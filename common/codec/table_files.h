@@ -29,8 +29,8 @@ struct TaskTable {
 using BenchmarkTask = std::vector<TaskTable>;
 
 // NeuroShard's benchmark tasks: one task a line, comma-separated table indices, a space, as many
-// comma-separated dims. Faults are those of ParseTableCsv. Empty lines are skipped; a file without
-// tasks is an error.
+// comma-separated dims. INVALID_ARGUMENT lists every faulty line with its number. Empty lines are
+// skipped; a file without tasks is an error.
 StatusOr<std::vector<BenchmarkTask>> ParseTaskFile(std::string_view text);
 StatusOr<std::vector<BenchmarkTask>> ReadTaskFile(const std::string& path);
 

@@ -42,10 +42,9 @@ struct ConnectionLimits {
 // Connections that cause a flood are reset (flood/call_flood.h).
 class ConnectionAcceptor {
  public:
-  // `take` owns the descriptor that it is
-  // called with, from the accepting thread. Connections are counted in the metrics of `gate`, which
-  // outlives this; those that are reset for their calls are in its log, too. UNAVAILABLE when
-  // descriptors have run out.
+  // `take` owns the descriptor that it is called with, from the accepting thread. Connections are
+  // counted in the metrics of `gate`, which outlives this; those that are reset for their calls are
+  // in its log, too. UNAVAILABLE when descriptors have run out.
   static StatusOr<std::unique_ptr<ConnectionAcceptor>> Start(std::vector<ListeningSocket> listening,
                                                              const ConnectionLimits& limits,
                                                              std::function<void(int fd)> take,

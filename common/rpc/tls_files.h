@@ -65,6 +65,7 @@ class CheckedTlsFiles {
   static StatusOr<std::unique_ptr<CheckedTlsFiles>> Start(ServerTlsFiles files,
                                                           TlsMaterial material, int reload_s,
                                                           RpcGate& gate);
+
   std::string identity_path() const { return PathOf(identity_fd_); }
   std::string client_ca_path() const { return PathOf(client_ca_fd_); }
 

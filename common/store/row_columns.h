@@ -3,7 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -42,8 +41,6 @@ template <typename V>
 SqlValue ToSql(const V& value) {
   if constexpr (std::is_enum_v<V>) {
     return std::string(ToText(value));
-  } else if constexpr (std::is_same_v<V, std::uint64_t>) {
-    return std::bit_cast<std::int64_t>(value);
   } else if constexpr (std::is_integral_v<V>) {
     return static_cast<std::int64_t>(value);
   } else if constexpr (requires { value.has_value(); }) {

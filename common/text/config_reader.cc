@@ -29,9 +29,6 @@ constexpr bool kIsList = false;
 template <typename T>
 constexpr bool kIsList<std::vector<T>> = true;
 
-template <typename T>
-constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
-
 // What is wrong with a number; empty: nothing.
 template <typename T, typename Range>
 std::string RangeFault(T value, const Range& range) {
@@ -52,7 +49,7 @@ std::pair<std::optional<T>, std::string> Parsed(std::string_view key, const Text
   if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
     TextValue value = written;
     value.text = PlainNumber(written.text, key).value_or(written.text);
-    if constexpr (kIsInteger<T>) {
+    if constexpr (std::is_integral_v<T>) {
       constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
       using Limits = std::numeric_limits<T>;
       range.min = std::max<std::int64_t>(range.min, Limits::min());

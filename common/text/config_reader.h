@@ -81,7 +81,7 @@ class ConfigReader {
   bool IsMapping(std::string_view key) const;
 
   // T: int, std::int64_t, std::uint64_t, double, bool, std::string, or a std::vector of one of the
-  // last four or of std::int64_t. A number, or every element of a list of numbers, must be in range.
+  // last three or of std::int64_t. A number, or every element of a list of numbers, must be in range.
   template <typename T>
   void Read(std::string_view key, T* value, ConfigRange<T> range = {});
   void Read(std::string_view key, std::map<std::string, std::string>* values);

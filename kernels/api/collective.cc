@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <numeric>
-#include <utility>
 
 namespace neuroshard {
 namespace {
@@ -24,7 +23,8 @@ StatusOr<std::int64_t> SumOf(const std::vector<std::int64_t>& bytes, const char*
 }
 
 StatusOr<ExchangeBytes> BytesOfBlocks(const Exchange& exchange, int world_size) {
-  const auto [collective, block_bytes] = std::pair(exchange.collective, exchange.block_bytes);
+  const Collective collective = exchange.collective;
+  const std::int64_t block_bytes = exchange.block_bytes;
   if (block_bytes < 0 || block_bytes > std::numeric_limits<std::int64_t>::max() / 4 / world_size) {
     return InvalidArgument("block_bytes: {} is negative or makes the sum overflow", block_bytes);
   }

@@ -31,6 +31,8 @@ struct Exchange {
   // Sums are of fp32 numbers, block_bytes a multiple of 4 then. The same values on every rank.
   Collective collective = Collective::kAllToAll;
   std::int64_t block_bytes = 0;
+
+  bool operator==(const Exchange&) const = default;
 };
 
 // One rank's end of a connected group. Calls of one object come from one thread, except Abort. Once
@@ -131,9 +133,10 @@ struct ExchangeBytes {
   std::int64_t receive = 0;
 };
 
-// INVALID_ARGUMENT unless both sides of an all-to-all have one entry a rank, none negative, with
-// sums that can be counted, and the rank sends itself what it receives from itself; for blocks that
-// are negative, too large to count or, where they are summed, not of whole numbers.
+// INVALID_ARGUMENT for an all-to-all unless both sides have one entry a rank, none negative, with
+// sums that can be counted, and the rank sends itself what it receives from itself.
+// INVALID_ARGUMENT for blocks that are negative, too large to count or, where they are summed, not
+// of whole numbers.
 StatusOr<ExchangeBytes> BytesOf(const Exchange& exchange, int rank, int world_size);
 
 // Where each peer's part begins in a buffer without gaps.

@@ -19,7 +19,7 @@ namespace neuroshard {
 class CpuDevice final : public DeviceBackend {
  public:
   // `memory_bytes`: upper limit of what tables, optimizer state, activations and ids may take.
-  // UNAVAILABLE when the address space cannot be reserved.
+  // INVALID_ARGUMENT unless it is positive; UNAVAILABLE when the address space cannot be reserved.
   static StatusOr<std::unique_ptr<CpuDevice>> Create(
       std::int64_t memory_bytes, std::shared_ptr<const CollectiveBackend> collectives);
 

@@ -130,7 +130,8 @@ struct Pool {
   }
 };
 
-// Without offsets. A loop of its own, as Pool takes up to 1.6 times as long for bags of one row.
+// Pooling without offsets has a loop of its own, as Pool takes up to 1.6 times as long for bags of
+// one row.
 template <class D, int kFull, bool kTail, bool kWeighted>
 struct Gather {
   static void Run(const PoolArguments& arguments, const ColumnBlock& block) {

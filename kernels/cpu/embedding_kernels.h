@@ -26,8 +26,8 @@ struct RowList {
 };
 
 // output row b = sum of the list's entries [offsets[b], offsets[b + 1]), divided by their number if
-// `mean`; zeros when there are none. Without offsets nothing is pooled: output row i = row keys[i]
-// of the list, which has no key weights then, for each of its keys.
+// `mean`; zeros when there are none. Without offsets nothing is pooled: output row i = row keys[i],
+// for each of the list's keys, which have no weights then.
 struct PoolArguments {
   RowList list;
   std::int64_t cols = 0;

@@ -59,8 +59,9 @@ std::int64_t HostTable::HostBytes(const EmbeddingTableSpec& table,
                                   const OptimizerStateShape& state) {
   std::int64_t bytes = MemoryArena::FloatBlockBytes(table.rows, table.cols);
   for (const std::int64_t of_row : {state.momentum1, state.momentum2}) {
-    if (IsOfWeights(of_row)) bytes += MemoryArena::FloatBlockBytes(table.rows, of_row);
-    bytes = std::min(MemoryArena::kBeyondAny, bytes);
+    if (!IsOfWeights(of_row)) continue;
+    bytes =
+        std::min(MemoryArena::kBeyondAny, bytes + MemoryArena::FloatBlockBytes(table.rows, of_row));
   }
   return bytes;
 }

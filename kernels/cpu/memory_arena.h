@@ -17,7 +17,8 @@ class MemoryArena {
   static constexpr std::int64_t kAlignmentBytes =
       64;  // a cache line; also the padding after every block
 
-  // Reserves address space only. UNAVAILABLE when the system refuses.
+  // Reserves address space only. INVALID_ARGUMENT unless capacity_bytes is positive; UNAVAILABLE
+  // when the system refuses.
   static StatusOr<std::unique_ptr<MemoryArena>> Create(std::int64_t capacity_bytes);
   ~MemoryArena();
   MemoryArena(MemoryArena&&) = delete;
@@ -28,9 +29,9 @@ class MemoryArena {
   static std::int64_t BlockBytes(std::int64_t bytes) {
     return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes + kAlignmentBytes;
   }
-  // Sizes that are beyond any machine stay here instead of overflowing; so may sums of a few.
+  // Where sizes beyond any machine are clamped: sums of a few do not overflow.
   static constexpr std::int64_t kBeyondAny = std::numeric_limits<std::int64_t>::max() / 4;
-  // What a block of a x b floats takes.
+  // What a block of a x b floats takes, at most kBeyondAny.
   static std::int64_t FloatBlockBytes(std::int64_t a, std::int64_t b) {
     std::int64_t floats;
     if (__builtin_mul_overflow(a, b, &floats) || floats > kBeyondAny / 8) return kBeyondAny;

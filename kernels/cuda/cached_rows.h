@@ -43,8 +43,8 @@ struct CacheTable {
   void* rows = nullptr;   // in the host's memory
   void* slots = nullptr;  // rows in the device's
   NumberType type = NumberType::kFp32;
-  std::int32_t vectors = 0;  // of a row
-  std::int64_t sets = 0;
+  std::int32_t vectors = 0;               // of a row
+  std::int64_t sets = 0;                  // of kCacheWays slots each
   std::uint32_t* slot_of_row = nullptr;   // 1 more than the slot; 0: in none
   std::int64_t* row_of_slot = nullptr;    // unless the slot is free
   std::int64_t* batch_of_slot = nullptr;  // the last that used it; 0: free

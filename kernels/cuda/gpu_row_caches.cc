@@ -30,8 +30,8 @@ GpuRowCaches::GpuRowCaches(std::shared_ptr<Gpu> gpu, const EmbeddingOpSpec& spec
     cache.slots = CacheSlots(table.rows, table.cache_load_factor);
     cache.on_device.type = TypeOf(table.weight_dtype);
     cache.on_device.sets = cache.slots / kCacheWays;
-    row_bits_ = std::max(row_bits_, BitsFor(table.rows));
     cache.on_device.vectors = static_cast<std::int32_t>(VectorsOf(table.cols));
+    row_bits_ = std::max(row_bits_, BitsFor(table.rows));
   }
 }
 

@@ -133,7 +133,7 @@ struct Bf16 {
   }
 };
 
-// visit(Fp32()) or that of another type, which tells it by its argument's.
+// Calls `visit` with an Fp32, Fp16 or Bf16, whichever stands for `type`.
 template <typename Visit>
 NS_DEVICE_CODE void WithType(NumberType type, const Visit& visit) {
   switch (type) {

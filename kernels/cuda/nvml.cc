@@ -86,8 +86,9 @@ std::map<std::string, std::string> Nvml::Read() const {
     values["nvml_throttle_reasons"] = DescribeThrottleReasons(reasons);
   }
   char driver[96] = {};
-  if (read(library_->driver, &driver[0], static_cast<unsigned>(sizeof driver)))
+  if (read(library_->driver, &driver[0], static_cast<unsigned>(sizeof driver))) {
     values["nvml_driver"] = driver;
+  }
   return values;
 }
 

@@ -1,7 +1,5 @@
 #include "kernels/nccl/nccl_communicator.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <chrono>
 #include <vector>
@@ -96,19 +94,16 @@ Status NcclCommunicator::Run(const Exchange& exchange) {
   const Hold hold = std::exchange(hold_, {});
   NS_ASSIGN_OR_RETURN(const ExchangeBytes bytes, BytesOf(exchange, rank(), world_size()));
   NS_RETURN_IF_ERROR(CheckReserved(bytes));
-  // Before the time begins, as everything that is not NCCL's.
+  // Computed here and not in Start, so that the exchange's time does not include it.
   const PartsAt at{PartOffsets(exchange.send_bytes), PartOffsets(exchange.receive_bytes)};
   const bool all_to_all = exchange.collective == Collective::kAllToAll;
   const std::string_view what = all_to_all ? "all-to-all" : ToText(exchange.collective);
-  // Tells exchanges apart that NCCL may do in different ways.
-  const std::string kind =
-      fmt::format("{}|{}|{}|{}", what, exchange.block_bytes, fmt::join(exchange.send_bytes, ","),
-                  fmt::join(exchange.receive_bytes, ","));
-  const bool known = std::exchange(last_kind_, kind) == kind;
+  // NCCL may do another exchange in another way.
+  const bool known = std::exchange(last_, exchange) == exchange;
   if (hold.wait && !known) hold.wait();
   const Status ran = Finish(
       what, [&] { return Start(exchange, at); }, known ? hold : Hold{});
-  if (!ran.ok()) last_kind_.clear();
+  if (!ran.ok()) last_.reset();
   return ran;
 }
 

@@ -93,8 +93,8 @@ class NcclCommunicator final : public Communicator {
   cuda::DeviceGate gate_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Hold hold_;
-  bool one_clock_ = false;  // all ranks have it
-  std::string last_kind_;
+  bool one_clock_ = false;        // all ranks have it
+  std::optional<Exchange> last_;  // none after a failure
   std::map<std::string, std::string> network_;
   std::optional<double> last_exchange_ms_;
 };

@@ -46,7 +46,7 @@ struct CommLoad {
   bool operator==(const CommLoad&) const = default;
 };
 
-// Directions of a step's communication.
+// Stages of a step's communication.
 enum class CommStage { kForward, kBackward };
 
 // Time of a stage on every rank besides the price of the loads.

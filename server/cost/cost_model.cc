@@ -43,10 +43,10 @@ std::span<const ShardFeatures> Priced(std::span<const ShardFeatures> given,
   return made;
 }
 
-// What a rank pays for compute: the model's cost, of which the forward half alone where requests are
-// served, which has no intervals, and the exposed distribution of ids, so that searches optimize it.
-// That is one more entry of phi, whose sum adds to total_ms alone: a term without a constant, so that
-// the compute stays additive or convex.
+// What a rank pays for compute. `is_forward`, where requests are served: the forward half of the
+// model's cost alone, without intervals. `exposed`: the distribution of ids is added, so that
+// searches optimize it, as one more entry of phi, whose sum adds to total_ms alone. The term has no
+// constant, so the compute stays additive or convex.
 class RankCompute final : public ComputeModel {
  public:
   RankCompute(std::shared_ptr<const ComputeModel> compute, bool is_forward,

@@ -49,11 +49,13 @@ InputDistBytes InputDistBytesOf(const ShardFeatures& shard, const PricingConditi
 class InputDist {
  public:
   // Returns none where the request does not say how its trainer distributes ids. A model's
-  // measurements go before formulas where they have the ranks and hosts of the conditions. Of these,
-  // TorchRec 1.9.2's (torchrec_input_dist; _default_input_dist_comms of
-  // planner/estimator/estimator.py) counts ids alone, over one link, the same for cut rows as for
-  // whole ones; ours an exchange over the slower of the two kinds of links, and passes over the bytes
-  // before and after it at the bandwidth of device memory.
+  // measurements go before formulas where they have the ranks and hosts of the conditions. The
+  // formulas:
+  // - torchrec_input_dist: TorchRec 1.9.2's (_default_input_dist_comms of
+  //   planner/estimator/estimator.py), ids alone, over one link, the same for cut rows as for whole
+  //   ones;
+  // - otherwise ours: an exchange over the slower of the two kinds of links, and passes over the
+  //   bytes before and after it at the bandwidth of device memory.
   static std::optional<InputDist> Of(const PricingConditions& conditions,
                                      const ModelProperties& model);
 

@@ -278,7 +278,7 @@ class TwoEntries final : public ComputeModel {
   }
 };
 
-TEST(WithInputDistTest, AddsTheShardsTimesToARanksTotalAlone) {
+TEST(InputDistTest, AddsTheShardsTimesToARanksTotalAlone) {
   PricingConditions conditions = TwoHosts();
   const auto bind = [&] {
     return BoundCostModel(conditions, {}, {}, std::make_shared<const TwoEntries>(),

@@ -23,4 +23,12 @@ std::optional<InputDistRates> MeasuredInputDist::At(int num_ranks, int num_hosts
       between(&InputDistRates::cut_ns_per_byte), between(&InputDistRates::lengths_ns_per_byte)};
 }
 
+const StepRates& MeasuredSteps::At(int num_ranks) const {
+  const auto distance = [&](const StepRates& of) {
+    const double ratio = static_cast<double>(of.num_ranks) / num_ranks;
+    return std::max(ratio, 1 / ratio);
+  };
+  return *std::ranges::min_element(rates, {}, distance);
+}
+
 }  // namespace neuroshard

@@ -91,14 +91,6 @@ class CommInSteps final : public CommModel {
 
 }  // namespace
 
-const StepRates& MeasuredSteps::At(int num_ranks) const {
-  const auto distance = [&](const StepRates& of) {
-    const double ratio = static_cast<double>(of.num_ranks) / num_ranks;
-    return std::max(ratio, 1 / ratio);
-  };
-  return *std::ranges::min_element(rates, {}, distance);
-}
-
 std::shared_ptr<const CommModel> WithSteps(std::shared_ptr<const CommModel> comm,
                                            const StepRates& rates,
                                            const PricingConditions& conditions) {

@@ -24,15 +24,14 @@ std::optional<Optimizer> StandInFor(const ModelCoverage& coverage, Optimizer opt
 // Returns whether lookups without pooling were measured.
 bool KnowsUnpooled(const ModelCoverage& coverage);
 
-// Returns whether lookups of rows off the device by this kernel were measured. Prefetching was
-// never measured: with train_prefetch_sparse_dist the formula stays.
+// Returns whether lookups by this kernel, one of those with rows off the device, were measured.
+// Prefetching was never measured: with train_prefetch_sparse_dist the formula stays.
 bool KnowsKernel(const ModelCoverage& coverage, std::optional<PipelineType> pipeline,
                  ComputeKernel kernel);
 
 // Returns `measured` itself where it was measured at everything that the conditions have: no rows
-// off the device, plain tables, no other types on the wire, no stand-in for the
-// optimizer. Otherwise it returns a model whose phi has kAddedColumns more, whose sums enter the
-// cost:
+// off the device, plain tables, no other types on the wire, no stand-in for the optimizer.
+// Otherwise it returns a model whose phi has kAddedColumns more, whose sums enter the cost:
 //
 //   cost = max(forward' + backward', link), x' = max(x / 2, x + added x)
 //

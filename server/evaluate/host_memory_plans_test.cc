@@ -213,11 +213,11 @@ TEST_F(HostMemoryPlansTest, DynamicTablesAreThoseWhoseRulesListThemOrThatAre) {
   request_.migration.emplace().previous = plan_;
   EXPECT_THAT(kernels_of(0), ElementsAre(kDynamicHybrid, kDynamicCaching, kDynamicHybrid));
   EXPECT_NE(Rules().PositionOf({kDynamicHybrid, 0.35}), 0);
+  EXPECT_THAT(kernels_of(1), ElementsAre(kFusedUvm, kFusedUvmCaching, kFused));
   // HYBRID of the same share as CACHING takes less host memory, and no more of the device.
   Put(kDynamicCaching, 0.05, kFusedUvm, 0);
   request_.migration->previous = plan_;
   EXPECT_EQ(Rules().residency(Rules().LeastOnDevice(0)[0]), (Residency{kDynamicHybrid, 0.05}));
-  EXPECT_THAT(kernels_of(1), ElementsAre(kFusedUvm, kFusedUvmCaching, kFused));
 }
 
 // The same, with 20,000 bytes of SSD a host.

@@ -32,8 +32,8 @@ void PricePlacements(const BoundCostModel& model, std::span<const float> compute
                      std::span<const float> forward_loads, std::span<const float> backward_loads,
                      PlacementPrices& prices, std::span<const ShardKinds> kinds = {});
 
-// Communication and total cost of placements of ranks with these costs, [placements,
-// model.num_ranks()], each of which computes for `fixed_ms` more.
+// The same prices from what the ranks cost, [placements, model.num_ranks()], with compute_scale
+// already in them. Each rank computes for `fixed_ms` more.
 void PricePlacements(const BoundCostModel& model, std::span<const ShardSetCost> rank_costs,
                      float fixed_ms, PlacementPrices& prices);
 

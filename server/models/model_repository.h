@@ -122,7 +122,7 @@ struct ChangedContent {
   std::string now;
 };
 
-// Changes between two snapshots, for the log and the metrics. What is as it was is not listed.
+// Changes between two snapshots, for the log and the metrics. What did not change is not listed.
 struct ReloadReport {
   std::vector<std::string> loaded;              // "NAME/VERSION", new or with new content
   std::vector<std::string> removed;             // "NAME/VERSION" that were served
@@ -139,6 +139,7 @@ struct ReloadReport {
   }
 };
 
+// Returns what differs. changed_content, root_status and settling are not its own, and stay empty.
 ReloadReport ChangesBetween(const ModelSnapshot& before, const ModelSnapshot& now);
 
 // Loads models from disk and publishes snapshots. Current() is thread-safe; Reload() is serialized

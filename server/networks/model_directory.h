@@ -1,5 +1,5 @@
-// The directory ROOT/NAME/VERSION of a model: publishing, which makes it appear complete or not at
-// all, and files.sha256, size and SHA-256 of each of its files, which tell a complete copy from one in
+// The directory ROOT/NAME/VERSION of a model. Publishing makes it appear complete or not at all.
+// files.sha256 has size and SHA-256 of each of its files, which tell a complete copy from one in
 // progress, in whatever order files arrive. The README of this folder has the format.
 #pragma once
 

@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::int64_t kMaxManifestBytes = 1 << 20;
 constexpr std::int64_t kMaxVersion = 1'000'000'000;
-constexpr std::int64_t kMaxRanks = 16384;
 constexpr std::int64_t kMaxMembers = 64;
 constexpr std::int64_t kMaxBatchSize = std::int64_t{1} << 40;
 constexpr std::size_t kMaxNoisePoints = 8;
@@ -557,7 +556,7 @@ void AddNetworks(const ModelManifest& manifest, CostModelInfo& info) {
   info.kind = kUniversalKind;
   const TrainedOnManifest trained_on = manifest.trained_on.value_or(TrainedOnManifest());
   coverage.ranges = trained_on;
-  coverage.max_ranks = manifest.comm ? static_cast<int>(kMaxRanks) : 1;
+  coverage.max_ranks = manifest.comm ? kMaxRanks : 1;
   coverage.measured_types = MeasuredTypes(trained_on);
   if (manifest.comm) coverage.sharding_types = DefaultTypes(coverage.measured_types);
   properties.comm_run_a_rank = true;

@@ -35,6 +35,18 @@ enum class NetworkKind {
 NS_WORDS(NetworkKind, {kTableSum, "table_sum_mlp"}, {kDeviceCount, "device_count_mlp"},
          {kUniversalTableSum, "universal_table_sum"}, {kUniversalComm, "universal_comm"});
 
+// Whether it is of compute: a function of the sum of phi over tables.
+constexpr bool SumsTables(NetworkKind kind) {
+  return kind == NetworkKind::kTableSum || kind == NetworkKind::kUniversalTableSum;
+}
+// Whether it is an ensemble over conditions of all kinds, and none of NeuroShard's networks.
+constexpr bool IsUniversal(NetworkKind kind) {
+  return kind == NetworkKind::kUniversalTableSum || kind == NetworkKind::kUniversalComm;
+}
+
+// Most ranks that a manifest may state and that communication networks price.
+inline constexpr int kMaxRanks = 16384;
+
 // Largest width of a layer of a universal communication network.
 inline constexpr std::int64_t kMaxCommLayerWidth = 256;
 
@@ -59,15 +71,12 @@ struct NetworkManifest {
   std::vector<std::int64_t> head_layers;  // from the sum of phi over tables to the outputs
   std::vector<std::string> outputs = {"total_ms"};  // or {"forward_ms", "backward_ms"}
   int members = 1;
-  std::optional<IntervalManifest> interval;  // of collectives, those that have none of their own
+  // Interval of all costs; for kUniversalComm, of the collectives that `intervals` lacks.
+  std::optional<IntervalManifest> interval;
   std::map<std::string, IntervalManifest> intervals;  // kUniversalComm: by CollectiveName
 
-  bool sums_tables() const {
-    return kind == NetworkKind::kTableSum || kind == NetworkKind::kUniversalTableSum;
-  }
-  bool is_universal() const {
-    return kind == NetworkKind::kUniversalTableSum || kind == NetworkKind::kUniversalComm;
-  }
+  bool sums_tables() const { return SumsTables(kind); }
+  bool is_universal() const { return IsUniversal(kind); }
   int pricing_members() const { return std::min(members, kMaxPricingMembers); }
   // Returns the width of kUniversalTableSum's one hidden layer of the head.
   std::int64_t head_width() const { return head_layers.size() == 3 ? head_layers[1] : 0; }
@@ -118,7 +127,7 @@ struct ModelManifest : MeasuredWith {
   // kTableSum or kUniversalTableSum; without a file where `torchrec` is there.
   NetworkManifest compute;
   std::vector<NetworkManifest> forward_comm;  // with kTableSum: kDeviceCount, ascending num_devices
-  std::vector<NetworkManifest> backward_comm;  // the same
+  std::vector<NetworkManifest> backward_comm;  // as forward_comm
   std::optional<NetworkManifest> comm;         // with kUniversalTableSum: kUniversalComm
   // Kind torchrec; then there are no networks.
   std::optional<TorchRecComputeManifest> torchrec;
@@ -136,7 +145,7 @@ struct ModelManifest : MeasuredWith {
   std::string digest;             // of the version's files (model_directory.h), not of its text
   std::map<std::string, std::string>
       metrics;  // nested keys joined by dots: "compute.kendall_tau" -> "0.97"
-  std::map<std::string, std::string> provenance;  // the same
+  std::map<std::string, std::string> provenance;  // keys as in metrics
 
   bool is_universal() const { return compute.is_universal(); }
   // Returns all networks, compute first.
@@ -149,8 +158,8 @@ struct ModelManifest : MeasuredWith {
 // none were.
 std::string CadenceOf(const ModelManifest& manifest);
 
-// Returns what the manifest says of its model. Of kind torchrec it is what every kind has: name,
-// version, hardware, conditions, quality, drift, metrics and provenance; the caller fills in the rest.
+// Returns what the manifest says of its model. For kind torchrec that is only name, version,
+// hardware, conditions, quality, drift, metrics and provenance; the caller fills in the rest.
 CostModelInfo InfoOfManifest(const ModelManifest& manifest);
 
 // Returns INVALID_ARGUMENT with every fault of the text as Violations, each with the path of its

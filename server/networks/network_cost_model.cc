@@ -90,8 +90,8 @@ class BoundNeuralComm final : public CommModel {
   const NeuralDirections networks_;
 };
 
-// Checks a trial run, for which the first caller pays no page faults; what is not finite here never
-// will be.
+// Checks the costs of a trial run: a network that gives one here that is not finite is useless. The
+// run also spares the first caller its page faults.
 Status CheckTrial(const std::filesystem::path& directory, std::string_view network,
                   std::span<const float> values) {
   for (const float value : values) {
@@ -178,9 +178,9 @@ StatusOr<BindComm> LoadComm(const ModelManifest& manifest, const std::filesystem
     NS_ASSIGN_OR_RETURN(const TensorFile file, ReadNetworkFile(directory, *manifest.comm));
     const UniversalComm comm(*manifest.comm, manifest.trained_on.value_or(TrainedOnManifest()),
                              file);
-    PricingConditions of_two;
-    of_two.num_ranks = 2;
-    NS_ASSIGN_OR_RETURN(const auto bound, comm.Bind(of_two));
+    PricingConditions two_ranks;
+    two_ranks.num_ranks = 2;
+    NS_ASSIGN_OR_RETURN(const auto bound, comm.Bind(two_ranks));
     float cost_ms[2];
     bound->ForwardCosts(std::array{512.0F, 512.0F}, std::array{0.0F, 1.0F}, cost_ms);
     NS_RETURN_IF_ERROR(CheckTrial(directory, "communication network", cost_ms));
@@ -189,22 +189,22 @@ StatusOr<BindComm> LoadComm(const ModelManifest& manifest, const std::filesystem
     };
   }
   if (manifest.is_universal()) {
-    return [](const CostModelInfo& of, const PricingConditions& conditions) {
+    return [](const CostModelInfo& info, const PricingConditions& conditions) {
       return FailedPrecondition(
           "cost model {} version {} has no communication network: it prices 1 device, got {}",
-          of.name, of.version, conditions.num_ranks);
+          info.name, info.version, conditions.num_ranks);
     };
   }
   NS_ASSIGN_OR_RETURN(const NeuralComm comm, LoadNeuralComm(manifest, directory));
-  return [comm](const CostModelInfo& of,
+  return [comm](const CostModelInfo& info,
                 const PricingConditions& conditions) -> StatusOr<std::shared_ptr<const CommModel>> {
     if (const auto found = comm.find(conditions.num_ranks); found != comm.end()) {
       return std::make_shared<const BoundNeuralComm>(conditions, found->second);
     }
-    const std::vector<int>& counts = of.coverage.num_devices;
+    const std::vector<int>& counts = info.coverage.num_devices;
     return FailedPrecondition(
         "cost model {} version {} has no communication networks for {} devices; it has them for {}",
-        of.name, of.version, conditions.num_ranks,
+        info.name, info.version, conditions.num_ranks,
         counts.empty() ? "none (1 device needs no communication)"
                        : fmt::format("{}", fmt::join(counts, ", ")));
   };

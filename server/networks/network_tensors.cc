@@ -86,8 +86,7 @@ std::vector<TensorSpec> MemberTensors(const NetworkManifest& network) {
 }
 
 std::string MemberPrefix(NetworkKind kind, int member) {
-  const bool one = kind == NetworkKind::kTableSum || kind == NetworkKind::kDeviceCount;
-  return one ? "" : fmt::format("member.{}.", member);
+  return IsUniversal(kind) ? fmt::format("member.{}.", member) : "";
 }
 
 std::vector<TensorSpec> NetworkTensors(const NetworkManifest& network) {

@@ -59,8 +59,6 @@ struct UniversalCommNetworks;
 // every rank's load and are never negative. Immutable, so thread-safe.
 class UniversalComm {
  public:
-  static constexpr int kMaxRanks = 16384;
-
   // `network` is of kind kUniversalComm; `file` passed CheckNetworkTensors.
   UniversalComm(const NetworkManifest& network, const TrainedOnManifest& trained_on,
                 const TensorFile& file);

@@ -134,7 +134,8 @@ std::vector<std::string> KernelWarnings(const PlanRequest& request, const CostMo
   const std::span<const DataType> floats(kFloats);
   const std::span<const Optimizer> batch_optimizers(kBatchOptimizers);
   constexpr std::size_t kMaxNames = 16;  // who has to change tables needs many
-  // A line, of the kernels, a number of tables and their names, for those that `lack` some.
+  // Warns by `line` where tables `lack` something: {0} is the kernels, {1} the number of such
+  // tables, {2} their names, and what follows is `more`.
   const auto warn = [&](const auto& lack, std::string_view line, const auto&... more) {
     std::vector<int> tables;
     for (std::size_t t = 0; t < request.tables.size(); ++t) {

@@ -24,7 +24,7 @@ bool CanTouch(const void* memory, std::int64_t bytes, cudaStream_t stream) {
   return false;
 }
 
-// As EnqueueUpdate chooses.
+// The kernel that Enqueue(const UpdateLaunch&) of embedding_kernels.cu chooses.
 std::string UpdateKernelName(const UpdateLaunch& launch) {
   const bool moments = HasMoments(launch.step.optimizer);
   const int narrow = NarrowVectors(moments);

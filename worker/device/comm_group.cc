@@ -165,7 +165,11 @@ Status CommGroup::ForEachRank(const std::function<Status(int, DeviceSession&)>& 
 }
 
 Status CommGroup::Connect(const std::vector<RankAddress>& addresses, const StopSignal& stop) {
-  NS_RETURN_IF_ERROR(CheckAddresses(addresses, spec_.world_size));
+  if (Status bad = CheckAddresses(addresses, spec_.world_size); !bad.ok()) {
+    const MutexLock lock(mutex_);
+    last_used_ = clock_.Now();
+    return bad;
+  }
   NS_ASSIGN_OR_RETURN(std::unique_ptr<Call> call, Call::Begin(*this, Phase::kOpened, stop));
   NS_RETURN_IF_ERROR(
       ForEachRank([&](int, DeviceSession& device) { return device.ConnectRank(addresses); }));

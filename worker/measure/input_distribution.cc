@@ -88,7 +88,9 @@ InputDistribution::InputDistribution(Communicator& communicator, const CommSampl
   for (const std::vector<std::size_t>& features : features_of_rank_) {
     for (const std::size_t feature : features) order[feature] = row++;
   }
-  whole_ = by_rank;
+  whole_.lengths.resize(by_rank.lengths.size());
+  whole_.ids.resize(by_rank.ids.size());
+  whole_.weights.resize(by_rank.weights.size());
   PermuteLengths(by_rank.lengths, num_bags_, order, whole_.lengths);
   PermuteValues<std::int64_t>(by_rank.ids, begins, order, whole_.ids);
   if (weighted_) PermuteValues<float>(by_rank.weights, begins, order, whole_.weights);

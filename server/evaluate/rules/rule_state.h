@@ -45,7 +45,7 @@ class RuleState {
   // sign: 1 or -1.
   void Count(int table, int rank, int sign);
   void CountOnEachRank(int table, int sign);
-  // The position of the claim that a shard on the rank makes, and for what.
+  // The position in claims_ of what a shard of the table on the rank claims, and its Claim::by.
   std::pair<int, int> ClaimOf(const GroupClaims& claims, int table, int rank) const {
     const int unit = claims.level == GroupLevel::kRank ? rank : rules_->host_of(rank);
     return claims.is_separate ? std::pair(claims.first + unit, table)

@@ -1,7 +1,6 @@
 #include "server/pretrain/data/measured_problem.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -66,12 +65,7 @@ StatusOr<TrainingProblem> MakeComputeProblem(std::span<const ComputeRecord> reco
     if (record.sample.shards.empty()) {
       return InvalidArgument("compute sample {} has no shard", record.sample.sample_id);
     }
-    if (split) {
-      problem.targets.push_back(static_cast<float>(record.forward_ms));
-      problem.targets.push_back(static_cast<float>(record.backward_ms));
-    } else {
-      problem.targets.push_back(static_cast<float>(record.total_ms));
-    }
+    AddComputeTargets(record, problem);
   }
   const auto fill = [&](const ComputeRecord& /*record*/, const MeasuredShard& shard,
                         std::span<double> values) {

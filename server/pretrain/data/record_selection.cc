@@ -29,7 +29,8 @@ using Conditions = std::map<std::string, std::string>;
 
 Conditions JoinedConditionsOf(const auto& record) {
   Conditions joined;
-  for (const auto& [condition, values] : ConditionsOf(record)) joined[condition] = Joined(values);
+  for (const auto& [condition, values] : RecordConditionsOf(record))
+    joined[condition] = Joined(values);
   return joined;
 }
 
@@ -221,7 +222,7 @@ std::vector<Record> Keep(std::vector<Record> records, const RecordFilter& filter
 
 }  // namespace
 
-RecordConditions ConditionsOf(const ComputeRecord& record) {
+RecordConditions RecordConditionsOf(const ComputeRecord& record) {
   const ComputeSample& sample = record.sample;
   RecordConditions conditions = {{"batch_size", {std::to_string(sample.batch_size)}},
                                  {"optimizer", {std::string(ToText(sample.optimizer))}},
@@ -240,7 +241,7 @@ RecordConditions ConditionsOf(const ComputeRecord& record) {
   return conditions;
 }
 
-RecordConditions ConditionsOf(const CommRecord& record) {
+RecordConditions RecordConditionsOf(const CommRecord& record) {
   RecordConditions conditions = {{"batch_size", {std::to_string(record.sample.batch_size)}},
                                  {"element_bytes", {std::to_string(record.sample.element_bytes)}},
                                  {"cadence", {std::string(ToText(record.sample.cadence))}},

@@ -21,9 +21,9 @@ using RecordConditions = std::map<std::string, std::set<std::string>>;
 
 // Returns batch_size, optimizer, weight_dtype, pooling_mode, compute_kernel, weighted, device and
 // compute backend.
-RecordConditions ConditionsOf(const ComputeRecord& record);
+RecordConditions RecordConditionsOf(const ComputeRecord& record);
 // Returns batch_size, element_bytes, cadence, device, collective backend and network.
-RecordConditions ConditionsOf(const CommRecord& record);
+RecordConditions RecordConditionsOf(const CommRecord& record);
 
 // Conditions that every selected record has in common. Empty or 0: not stated (imported data).
 struct MeasuredConditions : MeasuredWith {

@@ -182,9 +182,9 @@ std::vector<std::string> ConditionMismatches(const CostModelInfo& info,
       measured[condition].insert(values.begin(), values.end());
     }
   };
-  for (const CommRecord& record : comm) add(ConditionsOf(record));
+  for (const CommRecord& record : comm) add(RecordConditionsOf(record));
   measured.erase("device");  // a model's device is that of its compute
-  for (const ComputeRecord& record : compute) add(ConditionsOf(record));
+  for (const ComputeRecord& record : compute) add(RecordConditionsOf(record));
   const std::int64_t batch_size = info.coverage.global_batch_size;
   const struct {
     const char* what;

@@ -1,5 +1,6 @@
-// The way of every network from its problem to its section, its file and the reports on it: an
-// ensemble is fitted, and predicts what it was held out from.
+// Training of a network of any kind, from its problem to its manifest section, its file and its
+// reports. It is fitted as an ensemble, one of the paper's as an ensemble of one, and reported on by
+// its predictions of the samples that were held out.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +37,7 @@ struct NetworkTask {
 
   // Returns the optimization of compute or of communication.
   const OptimizationConfig& optimization() const {
-    return kind == NetworkKind::kTableSum || kind == NetworkKind::kUniversalTableSum
-               ? config->optimization
-               : config->comm_optimization;
+    return SumsTables(kind) ? config->optimization : config->comm_optimization;
   }
 };
 

@@ -37,7 +37,7 @@ TrainedOnManifest TrainedOn(const std::vector<ComputeRecord>& compute,
   };
   for (const ComputeRecord& record : compute) {
     add_batch(record.sample.batch_size);
-    const RecordConditions conditions = ConditionsOf(record);
+    const RecordConditions conditions = RecordConditionsOf(record);
     for (const auto& [condition, words] :
          {std::pair("optimizer", &on.optimizers), std::pair("weight_dtype", &on.weight_dtypes),
           std::pair("weighted", &on.weighted), std::pair("pooling_mode", &on.pooling_modes),
@@ -172,7 +172,7 @@ StatusOr<TrainingOutcome> TrainModel(const SelectedRecords& records, const Train
     NS_RETURN_IF_ERROR(
         TrainInputDist(MergeRepeats(all, config.cost_of_series), config, context, outcome));
   }
-  if (!CadenceOf(manifest).empty()) {
+  if (manifest.networks().size() > 1) {  // compute and communication
     manifest.collective_backend = collective_backend;
     manifest.collective_cadence = collective_cadence;
   }

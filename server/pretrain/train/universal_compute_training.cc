@@ -56,8 +56,9 @@ std::map<std::string, std::vector<std::int64_t>> HeldOutByCondition(
       parts;
   for (const auto* part : {&split.samples.test, &split.unseen_tables}) {
     for (const std::int64_t at : *part) {
-      const RecordConditions conditions = ConditionsOf(records[at]);
-      const bool unpooled = conditions.at("pooling_mode").contains("none");
+      const RecordConditions conditions = RecordConditionsOf(records[at]);
+      const bool unpooled =
+          conditions.at("pooling_mode").contains(std::string(ToText(PoolingMode::kNone)));
       optimizers[*conditions.at("optimizer").begin()].push_back(at);
       pooling_modes[unpooled ? "unpooled" : "pooled"].push_back(at);
       kernels[InCommon(conditions.at("compute_kernel"), "mixed_kernels")].push_back(at);

@@ -54,7 +54,8 @@ class PlacedBundles {
 
   // Returns the bundles with a shard on the rank, in the order of their coming.
   std::vector<int> BundlesOn(int rank) const;
-  // Returns the bytes that a bundle takes there; of tables in one shard each BytesOnOneRank.
+  // Returns the bytes that a bundle takes on the rank. Where each of its tables has one shard that
+  // is BytesOnOneRank, whatever rank it is on.
   std::int64_t BytesOn(int bundle, int rank) const;
   // Returns the bytes of a shard of a table that is placed so.
   std::int64_t ShardBytes(int table, const PlacedTable& placed_table, const Shard& shard) const;

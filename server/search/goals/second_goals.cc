@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "common/domain/memory_use.h"
-#include "common/domain/table_names.h"
 #include "server/evaluate/check_plan.h"
 #include "server/evaluate/migration_report.h"
 #include "server/evaluate/price_plan.h"

@@ -89,6 +89,7 @@ void PlaceRows(const Table& table, const std::vector<int>& holders,
   plan.shards = LayOut(table, plan.sharding_type, {&columns, 1}, ranks, hosts, {});
 }
 
+// The rounds of ForEachHugeCtrCandidate. Both arguments must outlive it.
 class HugeCtrPlanner {
  public:
   HugeCtrPlanner(const HugeCtrProblem& problem, const std::function<bool()>& should_stop)
@@ -112,7 +113,7 @@ class HugeCtrPlanner {
     if (should_stop_()) return;
     if (auto uniform = Uniform()) visit(*std::move(uniform));
     if (std::ranges::any_of(room_beside_replicas_, [](double left) { return left < 0; })) return;
-    for (int round = 0; round < problem_.options.iterations; ++round) {
+    for (int round = 0; round < problem_.options.iterations && !should_stop_(); ++round) {
       int homeless_table = -1;
       if (auto candidate = PlaceShards(homeless_table)) {
         visit(*std::move(candidate));
@@ -159,7 +160,8 @@ class HugeCtrPlanner {
     return candidate;
   }
 
-  // None, with the table that found no place, or once it is to stop.
+  // Puts all shards into buckets. nullopt: one found no room, and `homeless_table` is its table; or
+  // the search is to stop, and `homeless_table` is as it was.
   std::optional<HugeCtrCandidate> PlaceShards(int& homeless_table) const {
     HugeCtrCandidate candidate;
     candidate.holders.resize(problem_.tables.size());

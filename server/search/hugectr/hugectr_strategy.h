@@ -47,7 +47,7 @@ struct HugeCtrCandidate {
 // Shards of equal hotness are in the reverse of a stable ascending sort, where a table that was
 // just cut comes after the others. (The peer uses numpy's default sort, whose order of equal keys
 // is unspecified, so only such tables can change places.) Ends once `should_stop`, which is polled
-// at every shard, returns true.
+// before every candidate and at every shard, returns true.
 void ForEachHugeCtrCandidate(const HugeCtrProblem& problem,
                              const std::function<bool()>& should_stop,
                              const std::function<void(HugeCtrCandidate)>& visit);

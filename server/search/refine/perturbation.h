@@ -23,7 +23,7 @@ class Perturbation : MoveTools {
   // Two to six units go to other ranks, or tables get other layouts.
   void MoveAtRandom(Random& random);
   // Lays some table out in some way, at the ranks or hosts with the lowest totals. False: nothing
-  // changed, for lack of room.
+  // changed, since the table stays in place, or there is no room, or a rule forbids it.
   bool RandomRelayout(Random& random);
 
   // Ruin and recreate (Schrimpf et al., 2000): all units that lie on `rank` alone, or on one or two

@@ -53,11 +53,11 @@ std::unique_ptr<Neighbourhood> MakePartitionMoves(Workbench& bench);
 // to 24 tables in all their layouts.
 std::unique_ptr<Neighbourhood> MakeTableMoves(Workbench& bench);
 
-// Tables of the rank get other residencies, or units change ranks or hosts, or swap. A move is a
-// change that may need more device memory than there is, completed by a RoomMaker. It removes and
-// adds all units of the tables it changes, but for those that only change ranks, and has room in
-// device memory (in all memories where tables may be on SSD). Only for requests whose tables may be
-// off their devices.
+// Promotions: tables of the rank get other residencies. Exchanges: units change ranks or hosts, or
+// swap. A move is a change that may need more device memory than there is, completed by demoting
+// tables where room lacks (RoomMaker, residency_moves.cc). It removes and adds all units of the
+// tables it changes, but for those that only change ranks, and has room in device memory (in all
+// memories where tables may be on SSD). Only for requests whose tables may be off their devices.
 std::unique_ptr<Neighbourhood> MakePromotionMoves(Workbench& bench);
 std::unique_ptr<Neighbourhood> MakeExchangeMoves(Workbench& bench);
 

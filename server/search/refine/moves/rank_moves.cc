@@ -210,24 +210,22 @@ class RankMoves final : public Neighbourhood {
 
   // The costs of all slots are known then.
   void FindSlots(int source) {
-    const auto find = [&](int rank, int without, int with) {
-      return pricer_.FindCost(rank, without, with);
-    };
     for (Departure& departure : departures_) {
       const int before = solution_.unit(departure.unit).shards.full;
-      departure.source_slot =
-          find(source, before, departure.rest.cols > 0 ? departure.rest.shards.full : -1);
+      departure.source_slot = pricer_.FindCost(
+          source, before, departure.rest.cols > 0 ? departure.rest.shards.full : -1);
     }
     for (Transfer& transfer : transfers_) {
       const int before = transfer.joined >= 0 ? solution_.unit(transfer.joined).shards.full : -1;
-      transfer.target_slot = find(transfer.arriving.place, before, transfer.arriving.shards.full);
+      transfer.target_slot =
+          pricer_.FindCost(transfer.arriving.place, before, transfer.arriving.shards.full);
     }
     for (Return& back : returns_) {
       const Unit& unit = solution_.unit(back.unit);
-      back.target_slot = find(unit.place, unit.shards.full, -1);
+      back.target_slot = pricer_.FindCost(unit.place, unit.shards.full, -1);
       back.source_slot =
-          find(source, back.joined >= 0 ? solution_.unit(back.joined).shards.full : -1,
-               back.arriving.shards.full);
+          pricer_.FindCost(source, back.joined >= 0 ? solution_.unit(back.joined).shards.full : -1,
+                           back.arriving.shards.full);
     }
     pricer_.PredictCosts();
   }
@@ -267,7 +265,7 @@ class RankMoves final : public Neighbourhood {
   // Counts moves that were tried, some of which had room in memory and were estimated. With host
   // memory most have none; otherwise nearly all have, and all count.
   void CountWork(std::size_t tried, std::size_t estimated) {
-    const bool is_scarce = solution_.rules().has_off_device();
+    const bool is_scarce = rules_.has_off_device();
     context_.AddWork(Work::kEstimate, is_scarce ? estimated + tried / kTriesAnEstimate : tried);
   }
 

@@ -24,13 +24,6 @@ double LeastLossAByte(double lost_ms, std::int64_t freed) {
   return lost_ms < 0 ? lost_ms : lost_ms / static_cast<double>(freed);
 }
 
-// Tables of the source that are promoted, the costliest there.
-constexpr std::size_t kPromotedTables = 12;
-// Units of the source that leave it, ranks that they go to, and units that come back for one.
-constexpr std::size_t kUnits = 10;
-constexpr std::size_t kPlacesOfMove = 4;
-constexpr std::size_t kReturns = 8;
-
 // Puts one move together, and makes it one that fits. Where the move needs more of a memory than
 // there is, tables are demoted that lose least time a byte; where it leaves device memory free,
 // tables are promoted that gain most a byte.
@@ -392,6 +385,13 @@ class RoomMaker : MoveTools {
   std::vector<int> listed_ranks_;
   std::vector<int> on_rank_;  // scratch of ListChanges
 };
+
+// Tables of the source that are promoted, the costliest there.
+constexpr std::size_t kPromotedTables = 12;
+// Units of the source that leave it, ranks that they go to, and units that come back for one.
+constexpr std::size_t kUnits = 10;
+constexpr std::size_t kPlacesOfMove = 4;
+constexpr std::size_t kReturns = 8;
 
 // Moves that a RoomMaker completes.
 class ResidencyMoves : public Neighbourhood {

@@ -115,9 +115,10 @@ class MovePricer {
   double ComputeOf(int rank, int shard) const;
   // Changes changes_ by a unit.
   void CountChange(const Unit& unit, int sign);
-  // Begin so many trials: touched_, sum_changes_, touched_end_ and kinds_ are to be filled, priced_ to
-  // say what is allowed. Price those that are.
+  // Makes ready for `count` trials. The caller then says in priced_ which are allowed, and fills
+  // touched_, sum_changes_, touched_end_ and kinds_.
   void BeginTrials(std::size_t count);
+  // Prices the trials that are allowed.
   void PriceTrials();
   void Collect(std::span<const int> removed, std::span<const Unit> added);
   void Touch(const Unit& unit, int sign, std::size_t begin);

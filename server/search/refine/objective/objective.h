@@ -95,24 +95,25 @@ class Objective {
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   // By rank.
   std::vector<double> TotalsMs() const;
-  // Up to `count` ranks, without `but` (-1: all), those with the largest value(RankPrice), in that
+  // Up to `count` ranks, without `except` (-1: all), those with the largest value(RankPrice), in that
   // order; of equal ones the lower comes first.
-  template <typename Value>
-  std::vector<int> Largest(std::size_t count, const Value& value, int but = -1) const {
+  template <typename ValueOf>
+  std::vector<int> Largest(std::size_t count, const ValueOf& value, int except = -1) const {
     std::vector<int> largest = Positions<int>(ranks_.size());
-    std::erase(largest, but);
+    std::erase(largest, except);
     BringLargest(largest, count, value);
     if (largest.size() > count) largest.resize(count);
     return largest;
   }
   // The ranks with the lowest totals, lowest first.
-  std::vector<int> Lowest(std::size_t count, int but = -1) const {
+  std::vector<int> Lowest(std::size_t count, int except = -1) const {
     return Largest(
-        count, [](const RankPrice& r) { return -r.total_ms(); }, but);
+        count, [](const RankPrice& r) { return -r.total_ms(); }, except);
   }
-  // Brings those of `ranks` to the front that have the `count` largest ones.
-  template <typename Value>
-  void BringLargest(std::span<int> ranks, std::size_t count, const Value& value) const {
+  // Brings those of `ranks` to the front that have the `count` largest value(RankPrice), ordered as
+  // Largest's are.
+  template <typename ValueOf>
+  void BringLargest(std::span<int> ranks, std::size_t count, const ValueOf& value) const {
     count = std::min(count, ranks.size());
     std::partial_sort(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count),
                       ranks.end(), [&](int a, int b) {

@@ -35,7 +35,7 @@ PlanCost SomePrediction() {
   return cost;
 }
 
-TEST(ValidationOutputTest, TableGolden) {
+TEST(ValidationAnswerTest, TableGolden) {
   EXPECT_EQ(ValidationAsTable(SomeReport(), SomePrediction(), kWide),
             "rank  stage          predicted_ms  measured_ms    error  device\n"
             "   0  compute              12.000       10.000   +20.0%  h:1 device 0\n"
@@ -51,7 +51,7 @@ TEST(ValidationOutputTest, TableGolden) {
             "note: forward communication was not measured\n");
 }
 
-TEST(ValidationOutputTest, SaysWhetherWhatWasMeasuredIsWhereTheModelSaid) {
+TEST(ValidationAnswerTest, SaysWhetherWhatWasMeasuredIsWhereTheModelSaid) {
   PlanCost cost = SomePrediction();
   cost.interval_coverage = 0.9;
   cost.interval = CostInterval{10, 20};
@@ -81,7 +81,7 @@ TEST(ValidationOutputTest, SaysWhetherWhatWasMeasuredIsWhereTheModelSaid) {
   EXPECT_FALSE(json["embedding_cost"].contains("inside"));
 }
 
-TEST(ValidationOutputTest, SaysWhatAStageIsMadeOfWhereItIsMoreThanAnAllToAll) {
+TEST(ValidationAnswerTest, SaysWhatAStageIsMadeOfWhereItIsMoreThanAnAllToAll) {
   ValidationReport report = SomeReport();
   const auto add = [&](Collective collective, double first_ms) {
     MeasuredCommSample& measured = report.comm.emplace_back();
@@ -103,7 +103,7 @@ TEST(ValidationOutputTest, SaysWhatAStageIsMadeOfWhereItIsMoreThanAnAllToAll) {
   EXPECT_EQ(json[1]["measured_ms"], (nlohmann::json{2.5, nullptr}));
 }
 
-TEST(ValidationOutputTest, TheDistributionOfIdsIsAStageWhereItWasMeasured) {
+TEST(ValidationAnswerTest, TheDistributionOfIdsIsAStageWhereItWasMeasured) {
   ValidationReport report = SomeReport();
   report.input_dist = InputDistUse::kExposed;
   report.ranks[0].input_dist_ms = 5.0;
@@ -131,7 +131,7 @@ TEST(ValidationOutputTest, TheDistributionOfIdsIsAStageWhereItWasMeasured) {
   EXPECT_THAT(ValidationAsTable(report, cost, kWide), Not(HasSubstr("  input_dist ")));
 }
 
-TEST(ValidationOutputTest, JsonHasNullForWhatIsNotKnown) {
+TEST(ValidationAnswerTest, JsonHasNullForWhatIsNotKnown) {
   const auto json = nlohmann::json::parse(MessageToJson(ValidationOf(SomeReport(), std::nullopt)));
   EXPECT_TRUE(json["embedding_cost"]["predicted_ms"].is_null());
   EXPECT_TRUE(json["embedding_cost"]["measured_ms"].is_null());

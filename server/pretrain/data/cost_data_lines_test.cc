@@ -11,7 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(CostDataTextTest, ReadsComputeLinesOfBothForms) {
+TEST(CostDataLinesTest, ReadsComputeLinesOfBothForms) {
   const ComputeCostLine expected{{3, 17, 3}, 1.25};
   for (const char* line : {"3,17,3 1.25", "  3,17,3\t1.25  \r", "task: 3,17,3 | cost: 1.25",
                            "task:[3, 17, 3]|cost:1.25", "task: 3, 17, 3 | cost: 12.5e-1\r"}) {
@@ -19,7 +19,7 @@ TEST(CostDataTextTest, ReadsComputeLinesOfBothForms) {
   }
 }
 
-TEST(CostDataTextTest, RefusesMalformedComputeLines) {
+TEST(CostDataLinesTest, RefusesMalformedComputeLines) {
   for (const char* line : {"", "1,2", "1,2 3 4", "1,,2 3", "1,2, 3", "18 1.0", "-1 1.0", "1.5 1.0",
                            "1 -1.0", "1 nan", "1 inf", "1 1.0ms", "a 1.0", "task: 1 cost: 2",
                            "task: 1 | 2", "task: | cost: 2", "1 1e999"}) {
@@ -27,12 +27,12 @@ TEST(CostDataTextTest, RefusesMalformedComputeLines) {
   }
 }
 
-TEST(CostDataTextTest, ReadsCommLines) {
+TEST(CostDataLinesTest, ReadsCommLines) {
   EXPECT_EQ(ParseCommCostLine("512,256.0 0,7 1.5,2 3,0.25\r"),
             (CommCostLine{{512, 256}, {0, 7}, {1.5, 2}, {3, 0.25}}));
 }
 
-TEST(CostDataTextTest, RefusesMalformedCommLines) {
+TEST(CostDataLinesTest, RefusesMalformedCommLines) {
   for (const char* line :
        {"", "1,2 0,0 1,1", "1,2 0,0 1,1 1", "1,2 0,0 1,1 1,1 1,1", "1,2.5 0,0 1,1 1,1",
         "1,2 0,-1 1,1 1,1", "1,2 0,0 nan,1 1,1", "1,2 0 1,1 1,1"}) {
@@ -48,7 +48,7 @@ nlohmann::json GoodTable() {
   return table;
 }
 
-TEST(CostDataTextTest, ReadsTableConfigs) {
+TEST(CostDataLinesTest, ReadsTableConfigs) {
   const auto tables = ParseTableConfigs(nlohmann::json::array({GoodTable()}).dump());
   ASSERT_TRUE(tables.ok()) << tables.status();
   ASSERT_EQ(tables->size(), 1u);
@@ -61,7 +61,7 @@ TEST(CostDataTextTest, ReadsTableConfigs) {
   EXPECT_EQ(table.weight_dtype, DataType::kFp32);
 }
 
-TEST(CostDataTextTest, NamesEveryFaultOfTableConfigs) {
+TEST(CostDataLinesTest, NamesEveryFaultOfTableConfigs) {
   nlohmann::json first = GoodTable();
   first["dim"] = 0;
   first.erase("bin_7");

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using ::neuroshard::testing::StatusIs;
 using ::testing::HasSubstr;
 
-class ModelFilesTest : public ::testing::Test {
+class FileListTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const fs::path root = fs::path(::testing::TempDir()) / "model_files" /
@@ -43,7 +43,7 @@ class ModelFilesTest : public ::testing::Test {
   std::string list_;
 };
 
-TEST_F(ModelFilesTest, TheDigestIsTheLastLineOfTheList) {
+TEST_F(FileListTest, TheDigestIsTheLastLineOfTheList) {
   const auto digest = CheckModelFiles(directory_, true);
   ASSERT_TRUE(digest.ok()) << digest.status();
   EXPECT_THAT(list_, ::testing::EndsWith(*digest + "\n"));
@@ -59,7 +59,7 @@ TEST_F(ModelFilesTest, TheDigestIsTheLastLineOfTheList) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("there is none")));
 }
 
-TEST_F(ModelFilesTest, NoPartOfAListIsAList) {
+TEST_F(FileListTest, NoPartOfAListIsAList) {
   for (std::size_t bytes = 0; bytes < list_.size(); ++bytes) {
     Write("files.sha256", list_.substr(0, bytes));
     EXPECT_FALSE(CheckModelFiles(directory_, false).ok()) << list_.substr(0, bytes);
@@ -68,7 +68,7 @@ TEST_F(ModelFilesTest, NoPartOfAListIsAList) {
   EXPECT_FALSE(CheckModelFiles(directory_, false).ok());
 }
 
-TEST_F(ModelFilesTest, AnotherByteALackingFileAndAnotherLengthAreSeenInEveryFile) {
+TEST_F(FileListTest, AnotherByteALackingFileAndAnotherLengthAreSeenInEveryFile) {
   for (const std::string name : {"model.yaml", "compute.safetensors"}) {
     const std::string bytes = Read(name);
     std::string other = bytes;
@@ -86,7 +86,7 @@ TEST_F(ModelFilesTest, AnotherByteALackingFileAndAnotherLengthAreSeenInEveryFile
   }
 }
 
-TEST_F(ModelFilesTest, AListOfSomethingElseIsRefused) {
+TEST_F(FileListTest, AListOfSomethingElseIsRefused) {
   const std::string good = list_.substr(0, list_.size() - 65);
   WriteList(good);
   EXPECT_TRUE(CheckModelFiles(directory_, true).ok());
