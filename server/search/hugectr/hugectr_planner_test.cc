@@ -129,5 +129,17 @@ TEST(HugeCtrPlannerTest, ATableThatFitsNowhereIsCutUntilItDoes) {
   EXPECT_THAT(AllCandidates(problem).candidates, IsEmpty());
 }
 
+// Where all tables are replicated, rounds place no shard at which the stop could be asked.
+TEST(HugeCtrPlannerTest, StopsBetweenCandidatesWithoutShards) {
+  HugeCtrOptions options;
+  options.data_parallel_threshold_gb = 1e9;
+  options.iterations = 1000;
+  int candidates = 0;
+  ForEachHugeCtrCandidate(
+      MlPerf(8, 1e9, options), [&] { return candidates >= 3; },
+      [&](const HugeCtrCandidate&) { ++candidates; });
+  EXPECT_EQ(candidates, 3);
+}
+
 }  // namespace
 }  // namespace neuroshard
